@@ -54,7 +54,6 @@ def test_two_operators_at_once_one_wins(rig: SwitchRig) -> None:
         older = plan(asked_of([TOPIC], twin.name), settings, store, by="carol")
     assert older.record is not None, older.refused
     told = started(rig, *[f"run {TOPIC} --to {twin.name} --yes"] * 2)
-    print("told:", told)
     codes = sorted(code for code, _ in told)
     (won,) = (text for code, text in told if code == 0)
     (lost,) = (text for code, text in told if code != 0)
@@ -62,6 +61,7 @@ def test_two_operators_at_once_one_wins(rig: SwitchRig) -> None:
     assert won.splitlines()[-1].startswith("done: ")
     assert re.search(f"in another switch already|is in switch|at home on {twin.name} already", lost), lost
     assert "Traceback" not in lost
+    print(f"told: one: {won.splitlines()[-1]}; the other: {lost.strip().splitlines()[-1]}")
     rig.settled(twin.name, term + 1)
     assert rig.level() == [end + 1 for end in before]
     rig.same()

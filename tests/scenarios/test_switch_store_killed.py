@@ -106,7 +106,7 @@ def test_the_old_home_and_the_store_are_killed_together(stage: SwitchRig, databa
     back = stage.switch("failback", TOPIC, "--old", "east", "--yes")
     assert back.code == 0, back.text
     found, odd = files(stage.settings.parent / "rescued")
-    listed = {(one.place.partition, offset) for one in found for offset in range(one.place.first, one.place.end)}
+    listed = {(one.origin.partition, offset) for one in found for offset in range(one.origin.first, one.origin.end)}
     assert (listed, odd) == (lost, []), "the loss that is listed is what both logs show"
     print(f"told: {len(lost)} records had not crossed, all listed and saved")
     stage.same()

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from twinshore.fleet.incidents import IncidentKind
 from twinshore.switch.lacking import Beside, Written, lacking
 from twinshore.switch.record import Moved
-from twinshore.switch.rescued import Fate, Saved
-from twinshore.switch.returned import Stood, Tail
-from twinshore.switch.spoilt import doubtful, lacking_of
+from twinshore.switch.rescued import Ending, Saved
+from twinshore.switch.returned import Stood, Tail, doubtful, lacking_of
 from twinshore.wire.records import Record
 
 OURS, HIS = 7, 8
@@ -24,7 +23,7 @@ def at(offset: int, text: str) -> Record:
 
 
 def written(offset: int, text: str, producer_id: int) -> Written:
-    return Written(Saved(at(offset, text), Fate.COMMITTED), producer_id)
+    return Written(Saved(at(offset, text), Ending.COMMITTED), producer_id)
 
 
 def found(twin: list[Written], home: list[Record], seen: Beside) -> list[tuple[int, bytes | None]]:

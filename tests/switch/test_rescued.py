@@ -9,20 +9,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinshore.fleet import ConfigError, WireError
-from twinshore.switch.hands.rescue import read_place, read_saved
+from twinshore.switch.hands.rescue import read_origin, read_saved
 from twinshore.switch.operations.rescued import files, look
-from twinshore.switch.rescued import Count, Fate, Fates, Place, Saved, head_line, last_line, read_lines, record_line
+from twinshore.switch.rescued import (
+    Count,
+    Ending,
+    Endings,
+    Origin,
+    Saved,
+    head_line,
+    last_line,
+    read_lines,
+    record_line,
+)
 from twinshore.wire.records import Record
 
-PLACE = Place("f" * 32, "east", "west", "orders", "a" * 32, 3, 10, 15)
+ORIGIN = Origin("f" * 32, "east", "west", "orders", "a" * 32, 3, 10, 15)
 BYTES = st.none() | st.binary(max_size=20)
 HEADERS = st.lists(st.tuples(st.binary(max_size=5), BYTES), max_size=3).map(tuple)
 RECORDS = st.builds(Record, st.integers(0, 1 << 60), st.integers(-1, 1 << 40), BYTES, BYTES, HEADERS)
-SAVED = st.lists(st.builds(Saved, RECORDS, st.sampled_from(Fate)), max_size=5)
+SAVED = st.lists(st.builds(Saved, RECORDS, st.sampled_from(Ending)), max_size=5)
 
 
 def count(saved: list[Saved]) -> Count:
-    return Count(len(saved), sum(one.fate is Fate.COMMITTED for one in saved))
+    return Count(len(saved), sum(one.ending is Ending.COMMITTED for one in saved))
 
 
 def lines(saved: list[Saved]) -> list[str]:
@@ -30,8 +40,8 @@ def lines(saved: list[Saved]) -> list[str]:
 
 
 def written(folder: Path, saved: list[Saved]) -> Path:
-    path = folder / PLACE.file_name()
-    path.write_text("".join(line + "\n" for line in [head_line(PLACE), *lines(saved)]))
+    path = folder / ORIGIN.file_name()
+    path.write_text("".join(line + "\n" for line in [head_line(ORIGIN), *lines(saved)]))
     return path
 
 
@@ -49,20 +59,20 @@ def test_a_file_that_lacks_something_is_told(saved: list[Saved], data: st.DataOb
 
 
 def test_what_ended_a_transaction_lies_behind_its_records() -> None:
-    fates = Fates()
-    fates.note(7, 13, b"\0\0\0\0")
-    fates.note(7, 18, b"\0\0\0\1")
-    assert [fates.of(7, at) for at in (10, 15, 20)] == [Fate.ABORTED, Fate.COMMITTED, Fate.OPEN]
-    assert fates.of(8, 10) is Fate.OPEN
+    endings = Endings()
+    endings.note(7, 13, b"\0\0\0\0")
+    endings.note(7, 18, b"\0\0\0\1")
+    assert [endings.of(7, at) for at in (10, 15, 20)] == [Ending.ABORTED, Ending.COMMITTED, Ending.OPEN]
+    assert endings.of(8, 10) is Ending.OPEN
 
 
 def test_a_folder_says_which_files_are_whole(tmp_path: Path) -> None:
     saved = [
-        Saved(Record(10, 5, b"k", None, ((b"h", None),)), Fate.ABORTED),
-        Saved(Record(12, 6, None, b"v"), Fate.OPEN),
+        Saved(Record(10, 5, b"k", None, ((b"h", None),)), Ending.ABORTED),
+        Saved(Record(12, 6, None, b"v"), Ending.OPEN),
     ]
     path = written(tmp_path, saved)
-    assert (read_place(path), list(read_saved(path))) == (PLACE, saved)
+    assert (read_origin(path), list(read_saved(path))) == (ORIGIN, saved)
     assert look(path).sentence().endswith("orders-3 of east, offsets 10 to 14: 2 records, 0 of them committed")
     (tmp_path / "cut.jsonl").write_text("\n".join(path.read_text().splitlines()[:-1]))
     (tmp_path / "other.jsonl").write_text("{}\n")

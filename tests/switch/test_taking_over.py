@@ -10,11 +10,10 @@ import pytest
 from tests.switch.test_decision import NOW_MS, record
 from twinshore.fleet import Link, WireError
 from twinshore.switch.decision import Done, after
-from twinshore.switch.deeds import DEEDS, Deed, Kind
+from twinshore.switch.deeds import DEEDS, MAKES_TWINS, Deed, Kind
 from twinshore.switch.record import Record, State
 from twinshore.switch.returned import Tail, to_json
 from twinshore.switch.taking_over import (
-    MAKES_TWINS,
     Debt,
     both,
     fills_anew,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from twinshore.fleet.sentences import counted
-from twinshore.switch.deeds import DEEDS, DUTIES, UNHELD, Deed, Kind, before, following, to_undo
+from twinshore.switch.deeds import DEEDS, DUTIES, UNHELD, Deed, Kind, following, next_undo, to_undo
 from twinshore.switch.record import Record, State
 
 
@@ -119,7 +119,7 @@ def _turning(record: Record, outcome: Outcome, now_ms: int) -> Record:
     told = record.tell(now_ms, f"undone, {record.deed}: {outcome.sentence or DUTIES[record.deed].undoes}")
     if record.deed is Deed.HOLD:
         told = replace(told, let_write_ms=now_ms)
-    undo = before(record.kind, record.deed)
+    undo = next_undo(record.kind, record.deed)
     if undo is None:
         return _turned_back(told, now_ms)
     return replace(told, deed=undo, deed_ms=now_ms, waits="")

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from twinshore.fleet.settings.sections.switch import COMMAND_S_MAX
+
 
 class Kind(StrEnum):
     """PLANNED: both clusters answer, and nothing is lost. FORCED: the old home does not answer. DRILL: a planned switch
@@ -76,7 +78,7 @@ DUTIES: Mapping[Deed, Duty] = {
     Deed.CLAIM: Duty("claim what moves, so that no other switch moves it", "give it back", patience_s=10),
     Deed.PREPARE: Duty("see that the twins follow closely, and prove all but their tails", patience_s=600),
     Deed.BEFORE: Duty(
-        "run the command `before` of the settings", "run `after`: it stays where it is", patience_s=3_660
+        "run the command `before` of the settings", "run `after`: it stays where it is", patience_s=COMMAND_S_MAX + 60
     ),
     Deed.AFTER: Duty("run the command `after` of the settings"),
     Deed.ANNOUNCE: Duty("announce the switch to those who follow homes", "say that the topics stay", patience_s=15),
@@ -134,8 +136,12 @@ DEEDS: Mapping[Kind, tuple[Deed, ...]] = {
         *(Deed.FOLLOW, Deed.AFTER, Deed.RELEASE),
     ),
 }
+# Of these the topics are at home on `new` in the end, and on `old` before.
+MOVES_HOMES = frozenset({Kind.PLANNED, Kind.FORCED})
+# Of these the topics stay at home on `new`, and `old` is the cluster of their twins.
+MAKES_TWINS = frozenset({Kind.FAILBACK, Kind.MAPPED, Kind.REBUILD})
 # Nobody who writes waits for these.
-UNHELD = frozenset({Kind.FAILBACK, Kind.MAPPED, Kind.REBUILD, Kind.GROUP})
+UNHELD = MAKES_TWINS | {Kind.GROUP}
 
 
 def is_past(kind: Kind, deed: Deed, other: Deed) -> bool:
@@ -157,7 +163,7 @@ def to_undo(kind: Kind, deed: Deed) -> Deed | None:
     return next((one for one in reversed(deeds[: deeds.index(deed) + 1]) if DUTIES[one].undoes), None)
 
 
-def before(kind: Kind, deed: Deed) -> Deed | None:
+def next_undo(kind: Kind, deed: Deed) -> Deed | None:
     """The deed to be undone after this one; None where it was the last."""
     at = DEEDS[kind].index(deed)
     return to_undo(kind, DEEDS[kind][at - 1]) if at else None

@@ -9,23 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Protocol
 
 from twinshore.fleet import Link
 from twinshore.fleet.sentences import listed
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links.homes import pair_of
-from twinshore.service.clock import wall_ms
-from twinshore.store import Asked, Store, TopicInSwitch
+from twinshore.store import Store
 from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.deeds import Deed, Kind
 from twinshore.switch.hands import anew, old_places, rescue
 from twinshore.switch.hands.behind_tails import go_on, unfit
-from twinshore.switch.hands.beside_home import home_of
+from twinshore.switch.hands.claims import busy, carry_again, claim, let_go
 from twinshore.switch.hands.coordinators import loading
 from twinshore.switch.hands.debts import unsaid
 from twinshore.switch.hands.returned_logs import ends_of, stood
 from twinshore.switch.hands.standing import open_transactions, stands
+from twinshore.switch.hands.words import ClusterWords
+from twinshore.switch.hands.writers import Writers
 from twinshore.switch.record import Moved, Record, State
 from twinshore.switch.returned import (
     Tail,
@@ -33,6 +33,7 @@ from twinshore.switch.returned import (
     from_json,
     gone_in_words,
     kept_back,
+    lacking_of,
     other_spans,
     tails,
     to_json,
@@ -41,26 +42,6 @@ from twinshore.switch.returned import (
 )
 
 NAMED_MAX = 5
-
-
-class Words(Protocol):
-    """What is said of the topics' homes on the clusters themselves."""
-
-    def claim(self, record: Record) -> str:
-        """Why the topics are another switch's; empty once they are this one's."""
-        ...
-
-    def tell(self, record: Record) -> str:
-        """Says on both clusters what stands; why nothing stands, empty once it does."""
-        ...
-
-
-class Rights(Protocol):
-    """Who may write on the old home."""
-
-    def guard(self, record: Record) -> Outcome:
-        """The link back alone."""
-        ...
 
 
 class Failback:
@@ -74,29 +55,29 @@ class Failback:
         store: Store,
         old: KafkaCluster,
         new: KafkaCluster,
-        words: Words,
-        rights: Rights,
+        words: ClusterWords,
+        writers: Writers,
         now_ms: Callable[[], int],
     ) -> None:
         self._link, self._back, self._store, self._now_ms = link, back, store, now_ms
-        self._old, self._new, self._words, self._rights = old, new, words, rights
+        self._old, self._new, self._words = old, new, words
         self._doing: Mapping[Deed, Callable[[Record], Outcome]] = {
             Deed.CLAIM: self._claim,
             Deed.TELL: self._tell,
-            Deed.GUARD: self._rights.guard,
+            Deed.GUARD: writers.guard,
             Deed.LOOK: self._look,
             Deed.RESCUE: self._rescue,
             Deed.COMMIT: self._commit,
             Deed.REBUILD: self._rebuild,
             Deed.REFILL: self._refill,
-            Deed.LET_GO: self._let_go,
+            Deed.LET_GO: lambda record: let_go(store, record),
             Deed.GO_ON: self._go_on,
             Deed.PUT_BACK: lambda record: anew.put_back(record, self._old, self._now_ms()),
             Deed.RELEASE: self._release,
         }
         self._undoing: Mapping[Deed, Callable[[Record], Outcome]] = {
             Deed.CLAIM: self._release,
-            Deed.LET_GO: self._carry_again,
+            Deed.LET_GO: lambda record: carry_again(store, record),
         }
 
     def once(self, record: Record) -> Outcome:
@@ -107,18 +88,12 @@ class Failback:
     # -- before the point of no return
 
     def _claim(self, record: Record) -> Outcome:
-        pair = pair_of(self._link)
-        rows = [
-            TopicInSwitch(pair, topic, record.id, record.back, Asked.ANNOUNCED, wall_ms()) for topic in record.names()
-        ]
-        others = [row for row in self._store.switching.begin(rows) if row.switch_id != record.id]
-        if others:
-            topics = listed([row.topic for row in others], NAMED_MAX)
-            return Cannot(f"topic {topics} is in another switch already ({others[0].switch_id[:8]})")
+        if why := busy(claim(self._store, record)):
+            return Cannot(why)
         if why := self._words.claim(record):
             return Cannot(why)
         # Asked only now: until it was ours, another switch may have moved it.
-        homes = self._store.homes.of(pair)
+        homes = self._store.homes.of(pair_of(self._link))
         for one in record.topics:
             home = homes.get(one.topic)
             if home is None or home.home != record.new or home.term != one.term:
@@ -159,8 +134,8 @@ class Failback:
         """Everything is on the disk, and in the ledger, before anything is deleted."""
         return anew.save(record, topics_of(from_json(record.tails)), self._old, self._store, self._home_of)
 
-    def _home_of(self, record: Record, tail: Tail) -> rescue.Home:
-        return home_of(record.back, tail, self._new, self._store, 0)
+    def _home_of(self, record: Record, tail: Tail) -> rescue.KnownHome:
+        return rescue.known_home(record.back, tail, self._new, self._store, 0)
 
     def _commit(self, record: Record) -> Outcome:
         """What is deleted next is what was saved, and nobody reads it."""
@@ -179,15 +154,6 @@ class Failback:
             return Cannot(_reads(live, record))
         return Done(record, "from here on the fail-back goes on")
 
-    def _let_go(self, record: Record) -> Outcome:
-        self._store.switching.ask(record.id, Asked.LET_GO, wall_ms())
-        rows = [row for row in self._store.switching.of_link(record.back) if row.switch_id == record.id]
-        if len(rows) < len(record.topics):
-            return Cannot("the topics are not in this switch any more: somebody else has ended it")
-        if waits := [row.topic for row in rows if not row.let_go_ms]:
-            return Wait(f"the mirror of {record.back} still carries {listed(waits, NAMED_MAX)}")
-        return Done(record)
-
     # -- past it
 
     def _go_on(self, record: Record) -> Outcome:
@@ -202,20 +168,15 @@ class Failback:
         return Done(record, f"{listed(names, NAMED_MAX)} is made anew on {record.old}" if names else "")
 
     def _refill(self, record: Record) -> Outcome:
-        points = {(one.topic, number): at for one in self._parted(record) for number, at in enumerate(one.points)}
-        ends = ends_of(self._old, points)
-        lacking = [f"{topic}-{number}" for (topic, number), point in points.items() if ends[topic, number] < point]
-        if lacking:
-            return Wait(f"{listed(lacking, NAMED_MAX)} is filled again")
-        return Done(record, f"filled again up to where it was at home on {record.old}" if points else "")
+        anew_ones = self._parted(record)
+        parts = [(one.topic, number) for one in anew_ones for number in range(one.partitions)]
+        if waits := list(lacking_of(anew_ones, ends_of(self._old, parts))):
+            return Wait(f"{listed(waits, NAMED_MAX)} is filled again")
+        return Done(record, f"filled again up to where it was at home on {record.old}" if parts else "")
 
     def _release(self, record: Record) -> Outcome:
         self._store.switching.end(record.id)  # first: a home that is silent must not keep the next switch waiting
         return Done(record, unsaid(record, (self._new, self._old), self._store, self._now_ms()))
-
-    def _carry_again(self, record: Record) -> Outcome:
-        self._store.switching.ask(record.id, Asked.ANNOUNCED, wall_ms())
-        return Done(record)
 
     def _parted(self, record: Record) -> list[Moved]:
         names = topics_of(from_json(record.tails))

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 from twinshore.fleet import WireError
 from twinshore.fleet.sentences import counted, listed
-from twinshore.switch.deeds import Kind
+from twinshore.switch.deeds import MOVES_HOMES, Kind
 from twinshore.switch.record import Record, State
 
 NAMED_MAX = 5
@@ -33,7 +33,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class GroupSeen:
-    """A group on both sides. `old_state`, `new_state`: as coordinators call it; `lost`: partitions of which nobody
+    """A group on both sides. `old_live`, `new_live`: whether it has members there; `lost`: partitions of which nobody
     knows where it would stand; `unheard`: why a side says nothing, empty where both do."""
 
     goals: tuple[Goal, ...] = ()
@@ -91,7 +91,7 @@ def alone_at(records: Iterable[Record], group: str, topics: Iterable[str]) -> st
             continue
         if one.kind is Kind.GROUP and one.group == group and some.intersection(one.names()):
             return one.new
-        if one.kind in (Kind.PLANNED, Kind.FORCED) and some.intersection(one.names()):
+        if one.kind in MOVES_HOMES and some.intersection(one.names()):
             return ""
     return ""
 

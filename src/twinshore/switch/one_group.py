@@ -16,11 +16,12 @@ from twinshore.fleet.settings import Settings
 from twinshore.groups.operations.move import DONE, Step
 from twinshore.links.homes import pair_of
 from twinshore.service.clock import wall_ms
-from twinshore.store import Asked, AuditRow, Store, TopicInSwitch
+from twinshore.store import AuditRow, Store
 from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.deeds import Deed
 from twinshore.switch.group_goals import GroupSeen, from_json, further_on, moved_on, short_of, to_json
 from twinshore.switch.hands import group_alone
+from twinshore.switch.hands.claims import claim
 from twinshore.switch.record import Record, State
 
 NAMED_MAX = 5
@@ -64,10 +65,8 @@ class OneGroup:
 
     def _claim(self, record: Record) -> Outcome:
         pair = pair_of(Link(record.old, record.new))
-        row = TopicInSwitch(pair, claim_of(record.group), record.id, "", Asked.ANNOUNCED, wall_ms())
-        (stands,) = self._store.switching.begin([row])
-        if stands.switch_id != record.id:
-            return Cannot(f"group {record.group} is in another switch already ({stands.switch_id[:8]})")
+        if others := claim(self._store, record, [claim_of(record.group)]):
+            return Cannot(f"group {record.group} is in another switch already ({others[0].switch_id[:8]})")
         busy = sorted({one.topic for one in self._store.switching.of(pair)} & set(record.names()))
         if busy:
             return Cannot(f"{listed(busy, NAMED_MAX)}, which it reads, is in a switch: try again once that has ended")

@@ -16,20 +16,18 @@ from twinshore.fleet.sentences import counted, listed
 from twinshore.homes.home_notes import HomeNotes
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.links.homes import pair_of
-from twinshore.service.clock import wall_ms
-from twinshore.store import Asked, Store, TopicInSwitch
+from twinshore.store import Store
 from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.deeds import Deed
 from twinshore.switch.hands import anew, old_places, rescue
-from twinshore.switch.hands.beside_home import home_of
+from twinshore.switch.hands.claims import busy, carry_again, claim, let_go
 from twinshore.switch.hands.debts import unsaid
 from twinshore.switch.hands.mirrors import MirrorWatch
-from twinshore.switch.hands.returned_logs import ends_of, ids_shown, stood
+from twinshore.switch.hands.returned_logs import ends_of, stood
 from twinshore.switch.hands.standing import changed, stands
 from twinshore.switch.hands.words import claimed_on
 from twinshore.switch.record import Record, State
-from twinshore.switch.returned import Tail, to_json
-from twinshore.switch.spoilt import doubtful, lacking_of
+from twinshore.switch.returned import Tail, doubtful, lacking_of, to_json
 
 NAMED_MAX = 5
 
@@ -62,7 +60,7 @@ class Rebuild:
         }
         self._undoing: Mapping[Deed, Callable[[Record], Outcome]] = {
             Deed.CLAIM: self._release,
-            Deed.LET_GO: self._carry_again,
+            Deed.LET_GO: lambda record: carry_again(store, record),
         }
 
     def once(self, record: Record) -> Outcome:
@@ -73,12 +71,8 @@ class Rebuild:
     # -- before the point of no return
 
     def _claim(self, record: Record) -> Outcome:
-        pair, now_ms = pair_of(self._link), wall_ms()
-        rows = [TopicInSwitch(pair, topic, record.id, record.back, Asked.ANNOUNCED, now_ms) for topic in record.names()]
-        others = [row for row in self._store.switching.begin(rows) if row.switch_id != record.id]
-        if others:
-            topics = listed([row.topic for row in others], NAMED_MAX)
-            return Cannot(f"topic {topics} is in another switch already ({others[0].switch_id[:8]})")
+        if why := busy(claim(self._store, record)):
+            return Cannot(why)
         why = claimed_on(self._old, HomeNotes(self._old), record)
         why = why or self._elsewhere(record)  # asked only now: until it was ours, a switch may have moved it
         return Cannot(why) if why else Done(record)
@@ -86,13 +80,7 @@ class Rebuild:
     def _let_go(self, record: Record) -> Outcome:
         if waits := self._mirror.why_not():
             return waits
-        self._store.switching.ask(record.id, Asked.LET_GO, wall_ms())
-        rows = [row for row in self._store.switching.of_link(record.back) if row.switch_id == record.id]
-        if len(rows) < len(record.topics):
-            return Cannot("the topics are not in this rebuild any more: somebody else has ended it")
-        if waits_for := [row.topic for row in rows if not row.let_go_ms]:
-            return Wait(f"the mirror of {record.back} still carries {listed(waits_for, NAMED_MAX)}")
-        return Done(record)
+        return let_go(self._store, record)
 
     def _look(self, record: Record) -> Outcome:
         """Done once two looks saw the same, and nothing is open."""
@@ -109,8 +97,8 @@ class Rebuild:
         live = self._readers(record)
         return Wait(live, looked) if live else Done(looked)
 
-    def _home_of(self, record: Record, tail: Tail) -> rescue.Home:
-        return home_of(record.back, tail, self._new, self._store, tail.first)
+    def _home_of(self, record: Record, tail: Tail) -> rescue.KnownHome:
+        return rescue.known_home(record.back, tail, self._new, self._store, tail.first)
 
     def _commit(self, record: Record) -> Outcome:
         """What is deleted next is what was looked at, and nobody reads it."""
@@ -131,8 +119,8 @@ class Rebuild:
 
     def _rebuild(self, record: Record) -> Outcome:
         made = {one.topic: anew.is_made(record, one, self._old, self._store) for one in record.topics}
-        if all(one.old_id not in ids_shown(self._old, one.topic).values() for one in record.topics):
-            self._store.switching.ask(record.id, Asked.ANNOUNCED, wall_ms())  # only now may the mirror write again
+        if all(one.old_id not in anew.ids_shown(self._old, one.topic).values() for one in record.topics):
+            carry_again(self._store, record)  # only now may the mirror write again
         if waits := [topic for topic, done in made.items() if not done]:
             return Wait(f"the mirror of {record.back} makes {listed(waits, NAMED_MAX)} anew")
         return Done(record, f"{listed(record.names(), NAMED_MAX)} is made anew on {record.old}")
@@ -148,10 +136,6 @@ class Rebuild:
     def _release(self, record: Record) -> Outcome:
         self._store.switching.end(record.id)
         return Done(record, unsaid(record, (self._old,), self._store, self._now_ms()))
-
-    def _carry_again(self, record: Record) -> Outcome:
-        self._store.switching.ask(record.id, Asked.ANNOUNCED, wall_ms())
-        return Done(record)
 
     # -- what may have changed
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from twinshore.fleet import WireError
 from twinshore.fleet.sentences import listed
-from twinshore.switch.deeds import DEEDS, Deed, Kind, is_past
+from twinshore.store.switch_values import SwitchRow
+from twinshore.switch.deeds import DEEDS, MAKES_TWINS, Deed, Kind, is_past
 
 TOLD_MAX = 500
 NAMED_MAX = 5
@@ -107,6 +108,13 @@ class Record:
         return self.state in (State.GOING, State.DONE) and is_past(self.kind, self.deed, Deed.COMMIT)
 
     @property
+    def carrier(self) -> str:
+        """The link that carries the topics when it begins; empty where a group alone moves."""
+        if self.kind is Kind.GROUP:
+            return ""
+        return self.back if self.kind in MAKES_TWINS else self.link
+
+    @property
     def ended(self) -> bool:
         return self.state in ENDED
 
@@ -145,6 +153,11 @@ class Record:
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
+
+    def row(self, now_ms: int) -> SwitchRow:
+        """As the store keeps it."""
+        whose = (self.id, self.kind, self.old, self.new, self.state, self.to_json(), self.by)
+        return SwitchRow(*whose, self.begun_ms, now_ms, now_ms if self.ended else None)
 
     @staticmethod
     def from_json(text: str) -> Record:

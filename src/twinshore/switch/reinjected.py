@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 
 from twinshore.fleet import WireError
-from twinshore.switch.rescued import Fate, Place, Saved
+from twinshore.switch.rescued import Ending, Origin, Saved
 from twinshore.wire.records import Record
 
 HEADER = b"twinshore-rescued"
@@ -33,7 +33,7 @@ class Pass:
         return f"{self.digest} {self.topic} {'committed' if self.committed else 'others'}"
 
     def admits(self, saved: Saved) -> bool:
-        return (saved.fate is Fate.COMMITTED) is self.committed
+        return (saved.ending is Ending.COMMITTED) is self.committed
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Progress:
             raise WireError("how far a rescued file was written again cannot be read") from error
 
 
-def batches(saved: Iterable[Saved], place: Place, which: Pass) -> Iterator[list[Record]]:
+def batches(saved: Iterable[Saved], origin: Origin, which: Pass) -> Iterator[list[Record]]:
     """The pass's records, offsets from 0 in each batch. Key, value, headers and time stamps are kept; one header more
     says where the record lay."""
     some: list[Record] = []
@@ -74,8 +74,8 @@ def batches(saved: Iterable[Saved], place: Place, which: Pass) -> Iterator[list[
         if some and (len(some) == BATCH_RECORDS or size + weight > BATCH_BYTES):
             yield some
             some, size = [], 0
-        origin = f"{place.cluster} {place.topic}-{place.partition} {record.offset}".encode()
-        some.append(record._replace(offset=len(some), headers=(*record.headers, (HEADER, origin))))
+        whence = f"{origin.cluster} {origin.topic}-{origin.partition} {record.offset}".encode()
+        some.append(record._replace(offset=len(some), headers=(*record.headers, (HEADER, whence))))
         size += weight
     if some:
         yield some

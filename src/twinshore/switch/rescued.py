@@ -1,7 +1,7 @@
 """The file of a rescued tail: what an old home took and never sent, as lines of JSON. Pure.
 
 The first line says where the records lay, the last one how many they are: a file without it is not whole. Bytes are in
-base 64. What ends transactions is no record: it is told as the fate of the records that it ended.
+base 64. What ends transactions is no record: it is told as the ending of the records that it ended.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MARKER_BYTES = 4
 COMMIT = 1
 
 
-class Fate(StrEnum):
+class Ending(StrEnum):
     """What became of a record. OPEN: its transaction never ended."""
 
     COMMITTED = "committed"
@@ -32,7 +32,7 @@ class Fate(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Origin:
     """Where a tail lay: offsets `first` up to `end` of a partition of `cluster`. `home`: where its topic is at home
     instead, since the switch."""
 
@@ -57,8 +57,8 @@ class Count:
     records: int = 0
     committed: int = 0
 
-    def with_one(self, fate: Fate) -> Count:
-        return Count(self.records + 1, self.committed + (fate is Fate.COMMITTED))
+    def with_one(self, ending: Ending) -> Count:
+        return Count(self.records + 1, self.committed + (ending is Ending.COMMITTED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +66,11 @@ class Saved:
     """A record of a tail."""
 
     record: Record
-    fate: Fate
+    ending: Ending
 
 
 @dataclass(slots=True)
-class Fates:
+class Endings:
     """What became of each record, by the markers that lie behind it. They are told in the order of the log."""
 
     _ends: dict[int, list[tuple[int, bool]]] = field(default_factory=lambda: defaultdict(list))
@@ -79,12 +79,12 @@ class Fates:
         """A control record of this producer."""
         self._ends[producer_id].append((offset, is_commit(key)))
 
-    def of(self, producer_id: int, offset: int) -> Fate:
+    def of(self, producer_id: int, offset: int) -> Ending:
         """Of a record that was written in a transaction."""
         end = next((commit for at, commit in self._ends.get(producer_id, ()) if at > offset), None)
         if end is None:
-            return Fate.OPEN
-        return Fate.COMMITTED if end else Fate.ABORTED
+            return Ending.OPEN
+        return Ending.COMMITTED if end else Ending.ABORTED
 
 
 def is_commit(key: bytes | None) -> bool:
@@ -92,8 +92,8 @@ def is_commit(key: bytes | None) -> bool:
     return key is not None and len(key) >= MARKER_BYTES and int.from_bytes(key[2:4], "big") == COMMIT
 
 
-def head_line(place: Place) -> str:
-    return json.dumps({"twinshore": WHAT, "version": VERSION, **asdict(place)})
+def head_line(origin: Origin) -> str:
+    return json.dumps({"twinshore": WHAT, "version": VERSION, **asdict(origin)})
 
 
 def record_line(saved: Saved) -> str:
@@ -105,7 +105,7 @@ def record_line(saved: Saved) -> str:
             "key": _text(one.key),
             "value": _text(one.value),
             "headers": [[_text(name), _text(value)] for name, value in one.headers],
-            "fate": saved.fate,
+            "fate": saved.ending,
         },
         separators=(",", ":"),
     )
@@ -115,13 +115,13 @@ def last_line(count: Count) -> str:
     return json.dumps(asdict(count))
 
 
-def read_head(line: str, name: str) -> Place:
+def read_head(line: str, name: str) -> Origin:
     """WireError where the file is none of a rescued tail."""
     try:
         raw: dict[str, Any] = json.loads(line)
         if raw.pop("twinshore") != WHAT or raw.pop("version") != VERSION:
             raise ValueError(line)
-        return Place(**raw)
+        return Origin(**raw)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise WireError(f"{name} is no file of a rescued tail") from error
 
@@ -139,7 +139,7 @@ def read_lines(lines: Iterable[str], name: str) -> Iterator[Saved]:
             saved = _saved(raw)
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise WireError(f"{name} is damaged behind record {count.records}") from error
-        count = count.with_one(saved.fate)
+        count = count.with_one(saved.ending)
         yield saved
     raise WireError(f"{name} is not whole: it ends behind record {count.records}")
 
@@ -147,7 +147,7 @@ def read_lines(lines: Iterable[str], name: str) -> Iterator[Saved]:
 def _saved(raw: dict[str, Any]) -> Saved:
     headers = tuple((_bytes(header) or b"", _bytes(value)) for header, value in raw["headers"])
     record = Record(int(raw["offset"]), int(raw["timestamp"]), _bytes(raw["key"]), _bytes(raw["value"]), headers)
-    return Saved(record, Fate(raw["fate"]))
+    return Saved(record, Ending(raw["fate"]))
 
 
 def _text(data: bytes | None) -> str | None:

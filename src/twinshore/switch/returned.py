@@ -1,4 +1,4 @@
-"""What an old home that has returned holds and never sent, partition by partition. Pure.
+"""What an old home that has returned holds and never sent, partition by partition, or a twin that is spoilt. Pure.
 
 The link back tells it: where it found such records it stopped its partition, and elsewhere it goes on. A partition that
 it has not looked at yet is waited for.
@@ -7,12 +7,13 @@ it has not looked at yet is waited for.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 
 from twinshore.fleet import WireError
 from twinshore.fleet.incidents import IncidentKind
 from twinshore.fleet.sentences import counted, listed
+from twinshore.switch.record import Moved
 
 # Of these the ledger names the first offset that is not the home's; of the others it names one that is not.
 EXACT = frozenset({IncidentKind.FOREIGN_WRITE})
@@ -76,6 +77,25 @@ def tails(stood: Iterable[Stood]) -> tuple[Tail, ...]:
         for one in stood
         if parted(one) or (unseen(one) and one.end > parts_at(one))
     )
+
+
+def doubtful(stood: Iterable[Stood]) -> tuple[Tail, ...]:
+    """What must be compared with the home before a spoilt twin is deleted, once the mirror has let go of it. Up to
+    where the link's receipts go a twin is its home's, unless the ledger says that both part somewhere: then nobody
+    knows where, and all that the twin holds is compared."""
+    found = [
+        Tail(one.topic, one.partition, one.start if one.differs else parts_at(one), one.end, beside=True)
+        for one in stood
+    ]
+    return tuple(one for one in found if one.end > one.first)
+
+
+def lacking_of(topics: Iterable[Moved], ends: Mapping[Where, int]) -> Iterator[str]:
+    """The partitions of twins made anew that are not filled yet up to their points."""
+    for one in topics:
+        for number, point in enumerate(one.points):
+            if ends[one.topic, number] < point:
+                yield f"{one.topic}-{number}"
 
 
 def parted(one: Stood) -> bool:

@@ -19,15 +19,13 @@ from twinshore.fleet import Link, WireError
 from twinshore.fleet.sentences import listed
 from twinshore.fleet.terms import next_term
 from twinshore.store.values import HomeRow
-from twinshore.switch.deeds import Deed, Kind, is_past
+from twinshore.switch.deeds import MAKES_TWINS, MOVES_HOMES, Deed, Kind, is_past
 from twinshore.switch.record import Record, State
 from twinshore.switch.returned import from_json, topics_of
 
 # As the store remembers it, of the pair of clusters; the switch is the subject.
 DEBT = "switch debt"
 NAMED_MAX = 5
-# Of these `old` is the twins' cluster, and `new` the home of their topics.
-MAKES_TWINS = frozenset({Kind.FAILBACK, Kind.MAPPED, Kind.REBUILD})
 
 Home = tuple[str, int]  # its cluster, and its term
 
@@ -61,7 +59,7 @@ def why_not(record: Record, old: str, new: str) -> str:
         return f"is past its point of no return ({record.deed}): `twinshore switch resume` ends it"
     if record.kind in MAKES_TWINS and (record.new, record.old) != (old, new):
         return f"makes twins of them on {record.old}: `twinshore switch rollback` ends it"
-    if record.kind not in MAKES_TWINS | {Kind.PLANNED, Kind.FORCED}:
+    if record.kind not in MAKES_TWINS | MOVES_HOMES:
         return f"is a {record.kind}: `twinshore switch rollback` ends it"
     if record.kind not in MAKES_TWINS and (record.old, record.new) != (old, new):
         return f"moves them from {record.old} to {record.new}: `twinshore switch rollback` ends it"
@@ -91,7 +89,7 @@ def at_home(rows: Mapping[str, HomeRow]) -> dict[str, Home]:
 def moved_since(record: Record, *homes: Mapping[str, Home]) -> tuple[str, ...]:
     """The topics of a switch past its point of no return that have moved on since, by what any of `homes` says.
     What it has not done yet would be done to a home of long ago."""
-    if record.kind not in (Kind.PLANNED, Kind.FORCED) or not record.committed:
+    if record.kind not in MOVES_HOMES or not record.committed:
         return ()
     ours = {one.topic: (record.new, next_term(one.term)) for one in record.topics}
     said = [(topic, home) for some in homes for topic, home in some.items() if topic in ours]

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Protocol
 
 from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.sentences import counted, listed
 from twinshore.fleet.settings import Settings
 from twinshore.fleet.terms import FIRST_TERM, next_term, written_epoch
+from twinshore.homes.home_lines import HomeState
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.rights_requests import may_alter, read_acls
 from twinshore.links.homes import pair_of
 from twinshore.service.clock import wall_ms
 from twinshore.service.identity import recognise
-from twinshore.store import Asked, AuditRow, Flip, Store, TopicInSwitch
+from twinshore.store import AuditRow, Flip, Store
 from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.deeds import Deed, Kind
 from twinshore.switch.hands import fence, places, settings_given, standing, tails
+from twinshore.switch.hands.claims import busy, carry_again, claim, let_go
 from twinshore.switch.hands.debts import SILENT_MS_MAX, remember, unsay
 from twinshore.switch.hands.mirrors import MirrorWatch
+from twinshore.switch.hands.words import ClusterWords
+from twinshore.switch.hands.writers import Writers
 from twinshore.switch.record import Moved, Record, State
 
 NAMED_MAX = 5
@@ -28,59 +31,6 @@ BEHIND_MAX = 5_000  # what crosses within the hold
 TAKE_UP_MS_MAX = 60_000  # the topics are at home elsewhere already, and nobody waits for it
 FOLLOWERS_MS = 1_000  # so long those who follow are waited for before rules keep everybody out
 LET_GO_MS_MAX = 4_000  # of a mirror that may be gone with the old home
-
-
-class Words(Protocol):
-    """What is said of the topics' homes on the clusters themselves, to whoever follows them."""
-
-    def say(self, record: Record, word: str) -> Record:
-        """The word `announced`, `held` or `settled` of each topic, in the term that stands, on both homes; of a forced
-        switch on the new one alone."""
-        ...
-
-    def flip(self, record: Record, flips: tuple[Flip, ...]) -> Record:
-        """The topics are at home on the new home: said there first."""
-        ...
-
-    def tell_old(self, record: Record) -> None:
-        """The old home hears it too, if it did not."""
-        ...
-
-    def awaited(self, record: Record, *, parked: bool) -> tuple[str, ...]:
-        """The followers that have not heard the last word yet, or not `parked`; none whose lease has run out."""
-        ...
-
-    def must_be_ours(self, record: Record) -> None:
-        """RefusedError where a topic is not in this switch any more, by what the clusters say."""
-        ...
-
-    def claim(self, record: Record) -> str:
-        """Why the topics are another switch's; empty once they are this one's."""
-        ...
-
-    def release(self, record: Record) -> None:
-        """The topics are in no switch any more."""
-        ...
-
-
-class Rights(Protocol):
-    """Who may write on the old home."""
-
-    def shut(self, record: Record) -> Outcome:
-        """Done once every broker shows that nobody may write who can be kept from it."""
-        ...
-
-    def open(self, record: Record) -> Outcome:
-        """Gives back what `shut` took."""
-        ...
-
-    def given(self, record: Record) -> Outcome:
-        """The new home's writers get what was held back while it was a twin."""
-        ...
-
-    def guard(self, record: Record) -> Outcome:
-        """The topic on the old home is a twin from now on: the link back alone may write there."""
-        ...
 
 
 class Work:
@@ -95,13 +45,13 @@ class Work:
         store: Store,
         old: KafkaCluster,
         new: KafkaCluster,
-        words: Words,
-        rights: Rights,
+        words: ClusterWords,
+        writers: Writers,
         log: Callable[[str], None],
         now_ms: Callable[[], int],
     ) -> None:
         self._link, self._back, self._settings, self._store = link, back, settings, store
-        self._old, self._new, self._words, self._rights, self._log = old, new, words, rights, log
+        self._old, self._new, self._words, self._writers, self._log = old, new, words, writers, log
         self._now_ms = now_ms
         self._mirror = MirrorWatch(store, link.name, settings.mirror.lease_s)
         self._doing: Mapping[Deed, Callable[[Record], Outcome]] = {
@@ -127,7 +77,7 @@ class Work:
             Deed.CLAIM: self._release,
             Deed.ANNOUNCE: self._settle,
             Deed.HOLD: self._unhold,
-            Deed.LET_GO: self._carry_again,
+            Deed.LET_GO: lambda record: carry_again(self._store, record),
         }
 
     def once(self, record: Record) -> Outcome:
@@ -138,18 +88,12 @@ class Work:
     # -- before the point of no return
 
     def _claim(self, record: Record) -> Outcome:
-        now_ms, pair = wall_ms(), pair_of(self._link)
-        rows = [
-            TopicInSwitch(pair, one.topic, record.id, record.link, Asked.ANNOUNCED, now_ms) for one in record.topics
-        ]
-        others = [row for row in self._store.switching.begin(rows) if row.switch_id != record.id]
-        if others:
-            topics = listed([row.topic for row in others], NAMED_MAX)
-            return Cannot(f"topic {topics} is in another switch already ({others[0].switch_id[:8]})")
+        if why := busy(claim(self._store, record)):
+            return Cannot(why)
         if why := self._words.claim(record):
             return Cannot(why)
         # Asked only now: until it was ours, another switch may have ended.
-        homes = self._store.homes.of(pair)
+        homes = self._store.homes.of(pair_of(self._link))
         for one in record.topics:
             home = homes.get(one.topic)
             if home is not None and (home.home, home.term) != (record.old, max(one.term, FIRST_TERM)):
@@ -180,19 +124,19 @@ class Work:
         return tails.prove(self._link, self._settings, self._store, known, log=self._log, whole=False)
 
     def _announce(self, record: Record) -> Outcome:
-        said = record if _said(record, Deed.ANNOUNCE) else self._words.say(record, "announced")
+        said = record if _said(record, Deed.ANNOUNCE) else self._words.say(record, HomeState.ANNOUNCED)
         if waits := self._words.awaited(said, parked=False):
             return Wait(f"{listed(waits, NAMED_MAX)} has not heard of the switch yet", said)
         return Done(said)
 
     def _hold(self, record: Record) -> Outcome:
-        said = record if _said(record, Deed.HOLD) else self._words.say(record, "held")
+        said = record if _said(record, Deed.HOLD) else self._words.say(record, HomeState.HELD)
         writing = self._words.awaited(said, parked=True)
         # Whoever follows ends by itself what is on its way: a rule that came first would have it refused.
         if writing and not record.tried_for(FOLLOWERS_MS, self._now_ms()):
             return Wait(f"{listed(writing, NAMED_MAX)} still writes", said)
         self._words.must_be_ours(record)  # before each change of rights: somebody may have ended the switch meanwhile
-        shut = self._rights.shut(said)
+        shut = self._writers.shut(said)
         if not isinstance(shut, Done):
             return replace(shut, record=shut.record or said)
         if waits := self._words.awaited(shut.record, parked=True):
@@ -208,16 +152,10 @@ class Work:
     def _let_go(self, record: Record) -> Outcome:
         if record.kept:
             return Done(record, f"no mirror of {record.link} can be asked; what it may still send the fence shuts out")
-        self._store.switching.ask(record.id, Asked.LET_GO, wall_ms())
-        rows = [row for row in self._store.switching.of_link(record.link) if row.switch_id == record.id]
-        waits = [row.topic for row in rows if not row.let_go_ms]
-        if len(rows) < len(record.topics):
-            return Cannot("the topics are not in this switch any more: somebody else has ended it")
-        if waits and record.kind is Kind.FORCED and record.tried_for(LET_GO_MS_MAX, self._now_ms()):
+        outcome = let_go(self._store, record)
+        if isinstance(outcome, Wait) and record.kind is Kind.FORCED and record.tried_for(LET_GO_MS_MAX, self._now_ms()):
             return Done(record, f"no mirror of {record.link} answers; what it may still send is shut out by the fence")
-        if waits:
-            return Wait(f"the mirror of {record.link} still carries {listed(waits, NAMED_MAX)}")
-        return Done(record)
+        return outcome
 
     def _commit(self, record: Record) -> Outcome:
         """Nobody wrote meanwhile: whoever cannot be held may have."""
@@ -245,7 +183,7 @@ class Work:
     def _give(self, record: Record) -> Outcome:
         """What the new home lacks a right for is told, and given by hand: writers must not wait for it."""
         refused: list[str] = []
-        for part in (self._rights.given, lambda one: settings_given.give(self._new, self._link, one)):
+        for part in (self._writers.given, lambda one: settings_given.give(self._new, self._link, one)):
             try:
                 outcome = part(record)
             except KafkaError as error:
@@ -291,7 +229,7 @@ class Work:
 
     def _take_up(self, record: Record) -> Outcome:
         self._words.tell_old(record)
-        guarded = self._rights.guard(record)
+        guarded = self._writers.guard(record)
         if not isinstance(guarded, Done):
             return guarded
         record = guarded.record
@@ -348,14 +286,10 @@ class Work:
         return Done(record, said or f"writers go on on {record.old}")
 
     def _open(self, record: Record) -> None:
-        self._rights.open(record)
+        self._writers.open(record)
 
     def _say_settled(self, record: Record) -> None:
-        self._words.say(record, "settled")
-
-    def _carry_again(self, record: Record) -> Outcome:
-        self._store.switching.ask(record.id, Asked.ANNOUNCED, wall_ms())
-        return Done(record)
+        self._words.say(record, HomeState.SETTLED)
 
 
 def _said(record: Record, deed: Deed) -> bool:

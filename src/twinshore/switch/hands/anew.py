@@ -8,29 +8,36 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 
+from twinshore.fleet import KafkaError
 from twinshore.fleet.incidents import POLICY_RESCUE, IncidentKind
 from twinshore.fleet.sentences import counted, listed
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.connection import Connection
+from twinshore.kafka.errors import Code
+from twinshore.kafka.metadata import NO_TOPIC_ID, ask_metadata
+from twinshore.mirror.follow.last_resort import Word
+from twinshore.mirror.follow.lifecycle import CONFIRMED
 from twinshore.service.clock import wall_ms
-from twinshore.store import AuditRow, Incident, Store
+from twinshore.store import AuditRow, Incident, Remembered, Store
 from twinshore.switch.decision import Done, Outcome, Wait
 from twinshore.switch.hands import old_places, rescue
-from twinshore.switch.hands.returned_logs import agree_to_anew, delete, ids_shown
 from twinshore.switch.record import Moved, Record
-from twinshore.switch.rescued import Place
+from twinshore.switch.rescued import Origin
 from twinshore.switch.returned import Tail, clamped, from_json, to_json
 
 NAMED_MAX = 5
 # A coordinator may forget a place within so long of the new topic's birth, though it was committed for that one.
 PLACES_STAND_MS = 3_000
+SAID_AGAIN_MS = 60_000  # long before such a word holds no more
+ABSENT = frozenset({Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID})
 
-HomeOf = Callable[[Record, Tail], rescue.Home]
+HomeOf = Callable[[Record, Tail], rescue.KnownHome]
 
 
-def place_of(record: Record, tail: Tail) -> Place:
+def origin_of(record: Record, tail: Tail) -> Origin:
     """The tail as its file names it."""
     old_id = next(one.old_id for one in record.topics if one.topic == tail.topic)
-    return Place(record.id, record.old, record.new, tail.topic, old_id, tail.partition, tail.first, tail.end)
+    return Origin(record.id, record.old, record.new, tail.topic, old_id, tail.partition, tail.first, tail.end)
 
 
 def save(record: Record, topics: Collection[str], old: KafkaCluster, store: Store, home_of: HomeOf) -> Outcome:
@@ -41,7 +48,7 @@ def save(record: Record, topics: Collection[str], old: KafkaCluster, store: Stor
             _account(record, tail, store)
             done.append(tail)
             continue
-        path, count = rescue.save(old, place_of(record, tail), folder, home_of(record, tail) if tail.beside else None)
+        path, count = rescue.save(old, origin_of(record, tail), folder, home_of(record, tail) if tail.beside else None)
         if tail.beside and not count.records:
             path.unlink()
             done.append(replace(tail, first=tail.end))
@@ -82,10 +89,42 @@ def is_made(record: Record, one: Moved, old: KafkaCluster, store: Store) -> bool
     if {row.target_topic_id for row in rows} == shown and shown not in ({one.old_id}, {""}):
         return True
     if not rows or rows[0].target_topic_id == one.old_id:
-        agree_to_anew(store, record.back, one, record.by, wall_ms())
+        _agree(store, record.back, one, record.by, wall_ms())
     if one.old_id in shown:
-        delete(old, one)
+        _delete(old, one)
     return False
+
+
+def ids_shown(cluster: KafkaCluster, topic: str) -> dict[int, str]:
+    """The topic's id, in hex, as each broker knows it now; empty where it knows no such topic."""
+
+    def ask(line: Connection, timeout_s: float) -> str:
+        seen = ask_metadata(line, [topic], timeout_s=timeout_s).topics.get(topic)
+        there = seen is not None and seen.error not in ABSENT and seen.topic_id != NO_TOPIC_ID
+        return seen.topic_id.hex() if there and seen is not None else ""
+
+    return {node: cluster.at(node, "topic id", ask) for node in cluster.metadata([], refresh=True).brokers}
+
+
+def _agree(store: Store, back: str, one: Moved, by: str, now_ms: int) -> None:
+    """The mirror's leave to make the twin anew once it is gone."""
+    word = Word(now_ms, one.new_id).to_json()
+    told = AuditRow(now_ms, back, "topic", one.topic, "", "begins again", f"agreed by {by}", by, one.topic)
+    known = {row.subject: row for row in store.memories.of(back, CONFIRMED)}.get(one.topic)
+    first = known is None or known.value != word
+    if known is not None and not first and 0 <= now_ms - known.since_ms < SAID_AGAIN_MS:
+        return
+    row = Remembered(back, CONFIRMED, one.topic, word, "agreed", now_ms)
+    store.memories.remember([row], [told] if first else [])
+
+
+def _delete(old: KafkaCluster, one: Moved) -> None:
+    """The topic with just this id; done twice, the second time nothing."""
+    try:
+        old.admin.delete_topic(one.topic, topic_id=bytes.fromhex(one.old_id))
+    except KafkaError as error:
+        if error.code not in ABSENT:
+            raise
 
 
 def put_back(record: Record, old: KafkaCluster, now_ms: int) -> Outcome:

@@ -23,8 +23,8 @@ from twinshore.wire.batch import CONTROL
 
 @dataclass(frozen=True, slots=True)
 class LinkLeft:
-    """`mapped`: twins with offsets of their own; `away`: topics at home elsewhere than on the link's source, which is
-    the cluster `source_id`, each with the name of its home."""
+    """What the new home says of a link whose store does not answer. `mapped`: topics whose twins have offsets of their
+    own."""
 
     link: Link
     identity: LinkIdentity

@@ -10,12 +10,15 @@ from pathlib import Path
 
 from twinshore.fleet import ConfigError, KafkaError, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
+from twinshore.mirror.follow.cleaned import cleaned_of
+from twinshore.store import Store
+from twinshore.switch.hands.returned_logs import producers
 from twinshore.switch.lacking import Beside, Written, lacking
 from twinshore.switch.rescued import (
     Count,
-    Fate,
-    Fates,
-    Place,
+    Ending,
+    Endings,
+    Origin,
     Saved,
     head_line,
     last_line,
@@ -23,6 +26,7 @@ from twinshore.switch.rescued import (
     read_lines,
     record_line,
 )
+from twinshore.switch.returned import Tail
 from twinshore.wire.batch import CONTROL, TRANSACTIONAL, BatchHeader, check_crc, split_batches
 from twinshore.wire.records import Record, iter_records
 
@@ -31,67 +35,75 @@ SUFFIX = ".jsonl"
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class KnownHome:
     """The cluster where the topic is at home, so that what it holds as well is not saved; and what is known of both."""
 
     cluster: KafkaCluster
     beside: Beside
 
 
-def records_of(cluster: KafkaCluster, place: Place, home: Home | None = None) -> Iterator[Saved]:
+def known_home(link: str, tail: Tail, home: KafkaCluster, store: Store, known_to: int) -> KnownHome:
+    """The home beside which the tail is read. `link` writes the twin."""
+    named = NamedPartition(tail.topic, tail.partition)
+    start = home.list_offsets([named], OffsetKind.EARLIEST)[named]
+    compacted = tail.topic in cleaned_of(store.memories.of(link))
+    return KnownHome(home, Beside(start, producers(store, link), known_to, compacted))
+
+
+def records_of(cluster: KafkaCluster, origin: Origin, home: KnownHome | None = None) -> Iterator[Saved]:
     """The records of the tail, in order, each with what became of it; with `home` those alone that it lacks. The tail
     is read twice: the end of a transaction lies behind its records. KafkaError where it cannot be read to its end."""
     if home is None:
-        return (one.saved for one in _written(cluster, place))
-    theirs = _held(home.cluster, replace(place, first=max(place.first, home.beside.start)))
-    return lacking(_written(cluster, place), theirs, home.beside)
+        return (one.saved for one in _written(cluster, origin))
+    theirs = _held(home.cluster, replace(origin, first=max(origin.first, home.beside.start)))
+    return lacking(_written(cluster, origin), theirs, home.beside)
 
 
-def _written(cluster: KafkaCluster, place: Place) -> Iterator[Written]:
-    fates = Fates()
-    for view, header in _batches(cluster, place):
+def _written(cluster: KafkaCluster, origin: Origin) -> Iterator[Written]:
+    endings = Endings()
+    for view, header in _batches(cluster, origin):
         if header.attributes & CONTROL:
             for one in iter_records(view, header):
-                fates.note(header.producer_id, one.offset, one.key)
-    for view, header in _batches(cluster, place):
+                endings.note(header.producer_id, one.offset, one.key)
+    for view, header in _batches(cluster, origin):
         if header.attributes & CONTROL:
             continue
         bound = header.attributes & TRANSACTIONAL
         for one in iter_records(view, header):
-            if place.first <= one.offset < place.end:
-                fate = fates.of(header.producer_id, one.offset) if bound else Fate.COMMITTED
-                yield Written(Saved(one, fate), header.producer_id)
+            if origin.first <= one.offset < origin.end:
+                ending = endings.of(header.producer_id, one.offset) if bound else Ending.COMMITTED
+                yield Written(Saved(one, ending), header.producer_id)
 
 
-def _held(cluster: KafkaCluster, place: Place) -> Iterator[Record]:
+def _held(cluster: KafkaCluster, origin: Origin) -> Iterator[Record]:
     """What the home holds there now, as far as it goes."""
-    named = NamedPartition(place.topic, place.partition)
+    named = NamedPartition(origin.topic, origin.partition)
     end = cluster.list_offsets([named], OffsetKind.HIGH_WATERMARK)[named]
-    for view, header in _batches(cluster, replace(place, end=min(end, place.end))):
+    for view, header in _batches(cluster, replace(origin, end=min(end, origin.end))):
         if not header.attributes & CONTROL:
             yield from iter_records(view, header)
 
 
-def counted_tail(cluster: KafkaCluster, place: Place, home: Home | None = None) -> Count:
+def counted_tail(cluster: KafkaCluster, origin: Origin, home: KnownHome | None = None) -> Count:
     """How many records would be saved; nothing is."""
     count = Count()
-    for one in records_of(cluster, place, home):
-        count = count.with_one(one.fate)
+    for one in records_of(cluster, origin, home):
+        count = count.with_one(one.ending)
     return count
 
 
-def save(cluster: KafkaCluster, place: Place, folder: Path, home: Home | None = None) -> tuple[Path, Count]:
+def save(cluster: KafkaCluster, origin: Origin, folder: Path, home: KnownHome | None = None) -> tuple[Path, Count]:
     """The tail's file, on the disk once this returns. Done twice it is the same file. ConfigError where it cannot be
     written."""
-    path, count = folder / place.file_name(), Count()
+    path, count = folder / origin.file_name(), Count()
     part = path.with_name(f"{path.name}.part")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with part.open("w", encoding="utf-8") as file:
-            file.write(head_line(place) + "\n")
-            for one in records_of(cluster, place, home):
+            file.write(head_line(origin) + "\n")
+            for one in records_of(cluster, origin, home):
                 file.write(record_line(one) + "\n")
-                count = count.with_one(one.fate)
+                count = count.with_one(one.ending)
             file.write(last_line(count) + "\n")
             file.flush()
             os.fsync(file.fileno())
@@ -104,7 +116,7 @@ def save(cluster: KafkaCluster, place: Place, folder: Path, home: Home | None = 
     return path, count
 
 
-def read_place(path: Path) -> Place:
+def read_origin(path: Path) -> Origin:
     """What a file of a rescued tail says of itself. ConfigError where there is none."""
     try:
         with path.open(encoding="utf-8") as file:
@@ -123,9 +135,9 @@ def read_saved(path: Path) -> Iterator[Saved]:
         raise ConfigError(f"{path} cannot be read: {error}") from error
 
 
-def _batches(cluster: KafkaCluster, place: Place) -> Iterator[tuple[memoryview, BatchHeader]]:
-    named, position = NamedPartition(place.topic, place.partition), place.first
-    while position < place.end:
+def _batches(cluster: KafkaCluster, origin: Origin) -> Iterator[tuple[memoryview, BatchHeader]]:
+    named, position = NamedPartition(origin.topic, origin.partition), origin.first
+    while position < origin.end:
         fetched = cluster.read_from(named, position, bytes_max=PAGE_BYTES, committed=False)
         found = split_batches(fetched.records)
         if not found:
@@ -133,7 +145,7 @@ def _batches(cluster: KafkaCluster, place: Place) -> Iterator[tuple[memoryview, 
             raise KafkaError(f"{cluster.name}: {named} cannot be read from offset {position} on", retriable=True)
         for view, header in found:
             check_crc(view, header)
-            if header.base_offset >= place.end:
+            if header.base_offset >= origin.end:
                 return
             yield view, header
         position = max(position, found[-1][1].last_offset + 1)

@@ -1,20 +1,15 @@
-"""The logs of an old home that has returned, by what its brokers and the link back say; and topics made anew."""
+"""The logs of an old home that has returned, by what its brokers and the link back say."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
 
-from twinshore.fleet import KafkaError, NamedPartition
+from twinshore.fleet import NamedPartition
 from twinshore.fleet.incidents import IncidentKind
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
-from twinshore.kafka.connection import Connection
-from twinshore.kafka.errors import Code
-from twinshore.kafka.metadata import NO_TOPIC_ID, ask_metadata
-from twinshore.mirror.follow.last_resort import Word
-from twinshore.mirror.follow.lifecycle import CONFIRMED
 from twinshore.mirror.lane.marking import marker_id
-from twinshore.store import AuditRow, Remembered, Store
+from twinshore.store import Store
 from twinshore.switch.record import Moved
 from twinshore.switch.returned import EXACT, PARTED, Stood, Where, parted, parts_at, unseen
 from twinshore.wire.batch import CONTROL, split_batches
@@ -22,8 +17,6 @@ from twinshore.wire.records import iter_records
 
 WALK_PAGE_BYTES = 1 << 20
 WALK_BYTES_MAX = 16 << 20  # of a partition, each time it is looked at
-SAID_AGAIN_MS = 60_000  # long before such a word holds no more
-ABSENT = frozenset({Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID})
 
 
 def stood(
@@ -138,35 +131,3 @@ def ends_of(cluster: KafkaCluster, parts: Iterable[Where]) -> dict[Where, int]:
     named = [NamedPartition(*where) for where in parts]
     found = cluster.list_offsets(named, OffsetKind.HIGH_WATERMARK) if named else {}
     return {(one.topic, one.partition): end for one, end in found.items()}
-
-
-def ids_shown(cluster: KafkaCluster, topic: str) -> dict[int, str]:
-    """The topic's id, in hex, as each broker knows it now; empty where it knows no such topic."""
-
-    def ask(line: Connection, timeout_s: float) -> str:
-        seen = ask_metadata(line, [topic], timeout_s=timeout_s).topics.get(topic)
-        there = seen is not None and seen.error not in ABSENT and seen.topic_id != NO_TOPIC_ID
-        return seen.topic_id.hex() if there and seen is not None else ""
-
-    return {node: cluster.at(node, "topic id", ask) for node in cluster.metadata([], refresh=True).brokers}
-
-
-def agree_to_anew(store: Store, back: str, one: Moved, by: str, now_ms: int) -> None:
-    """The mirror's leave to make the twin anew once it is gone."""
-    word = Word(now_ms, one.new_id).to_json()
-    told = AuditRow(now_ms, back, "topic", one.topic, "", "begins again", f"agreed by {by}", by, one.topic)
-    known = {row.subject: row for row in store.memories.of(back, CONFIRMED)}.get(one.topic)
-    first = known is None or known.value != word
-    if known is not None and not first and 0 <= now_ms - known.since_ms < SAID_AGAIN_MS:
-        return
-    row = Remembered(back, CONFIRMED, one.topic, word, "agreed", now_ms)
-    store.memories.remember([row], [told] if first else [])
-
-
-def delete(old: KafkaCluster, one: Moved) -> None:
-    """The topic with just this id; done twice, the second time nothing."""
-    try:
-        old.admin.delete_topic(one.topic, topic_id=bytes.fromhex(one.old_id))
-    except KafkaError as error:
-        if error.code not in ABSENT:
-            raise

@@ -33,9 +33,8 @@ class ClusterWords:
         self._followers = FollowerLog()
         self._hearing = {cluster.name: FollowerNotes(cluster, self._followers) for cluster in (old, new)}
 
-    def say(self, record: Record, word: str) -> Record:
-        """Says it of each topic, in the term that stands."""
-        state = HomeState(word)
+    def say(self, record: Record, state: HomeState) -> Record:
+        """Says of each topic, in the term that stands, that it is announced, held or settled."""
         told = self._told(record)
         if state is not HomeState.SETTLED:
             self.must_be_ours(record)

@@ -17,9 +17,10 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links.homes import pair_of
 from twinshore.links.kept_records import to_take_up
 from twinshore.service.clock import wall_ms
-from twinshore.store import Asked, Store, TopicInSwitch
+from twinshore.store import Store
 from twinshore.switch.deeds import DEEDS, Kind
 from twinshore.switch.hands import settings_given
+from twinshore.switch.hands.claims import claim
 from twinshore.switch.record import Record, State
 from twinshore.switch.taking_over import Home, at_home, moved_since, without
 
@@ -110,8 +111,7 @@ def its_own(record: Record, lines: Mapping[str, Home], store: Store) -> Record:
     """With the topics alone that are still where it put them, which are in no other switch from now on."""
     pair = pair_of(Link(record.old, record.new))
     # The topics are claimed first: none moves between the look and what is done.
-    rows = [TopicInSwitch(pair, one, record.id, record.link, Asked.ANNOUNCED, wall_ms()) for one in record.names()]
-    others = [row for row in store.switching.begin(rows) if row.switch_id != record.id]
+    others = claim(store, record)
     record = without(record, moved_since(record, at_home(store.homes.of(pair)), lines), wall_ms())
     if record.ended:
         store.switching.end(record.id)

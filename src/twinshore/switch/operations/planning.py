@@ -13,6 +13,7 @@ from twinshore.fleet.incidents import Effect
 from twinshore.fleet.operations import Plan
 from twinshore.fleet.sentences import counted, listed
 from twinshore.fleet.settings import Settings
+from twinshore.fleet.settings.sections.switch import HOLD_S
 from twinshore.fleet.settings.shapes import why_not_pattern
 from twinshore.fleet.terms import TERM_MAX
 from twinshore.kafka.cluster import KafkaCluster
@@ -37,7 +38,6 @@ from twinshore.switch.taking_over import halves, said, said_of_halves
 NAMED_MAX = 5
 ASK_S = 5.0
 GONE_S = 1.5  # for an old home of which an operator says that it does not answer
-HOLD_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "", kept:
         if refused:
             return SwitchPlan(shown=tuple(shown), refused=refused)
         shown += [said(one, topics) for one in others]
-        moved = tuple(_moved(topic, rows, link, store) for topic in topics)
+        moved = tuple(moved_of(topic, rows, link, store) for topic in topics)
         lag = behind(ends.source, ends.target, moved) if asked.kind is Kind.PLANNED else 0
         torn = tuple(may_be_torn(ends.target, link, topics)) if asked.kind is Kind.FORCED else ()
         unknown = tuple(_unknown(ends.target, link, topics, back)) if kept else ()
@@ -224,7 +224,7 @@ def _refused(asked: Switch, link: Link, topics: Sequence[str], store: Store, awa
             f"{link.source} does not answer ({away}): a planned switch needs both clusters",
             hint="`--force` moves the topics with what has crossed, and says what has not",
         )
-    if stopped := _stopped(link, topics, store):
+    if stopped := stopped_of(link, topics, store):
         return RefusedError(
             f"{link.name} has stopped with {listed(stopped, NAMED_MAX)}", hint="`twinshore status` says why"
         )
@@ -237,7 +237,7 @@ def _refused(asked: Switch, link: Link, topics: Sequence[str], store: Store, awa
     return None
 
 
-def _stopped(link: Link, topics: Sequence[str], store: Store) -> list[str]:
+def stopped_of(link: Link, topics: Sequence[str], store: Store) -> list[str]:
     """Partitions that rest by the last receipt, or by the ledger, which is told first."""
     rows = [row.incident for row in store.ledger.rows(link.name, open_only=True)]
     told = {
@@ -270,7 +270,8 @@ def _unfit(
         return RefusedError(f"what the switch needs to know is not told: {error.message}")
 
 
-def _moved(topic: str, rows: Sequence[TwinRow], link: Link, store: Store) -> Moved:
+def moved_of(topic: str, rows: Sequence[TwinRow], link: Link, store: Store) -> Moved:
+    """The topic as a switch begins with it, by its twin's rows."""
     ours = [row for row in rows if row.topic == topic]
     home = store.homes.of(pair_of(link)).get(topic)
     return Moved(topic, ours[0].source_topic_id, ours[0].target_topic_id, home.term if home else 0, len(ours))
@@ -303,7 +304,7 @@ def _remarks(asked: Switch, link: Link, lag: int, away: str) -> Iterator[str]:
 
 def _strange(link: Link, topics: Sequence[str], store: Store) -> Iterator[str]:
     """A twin that had stopped may hold what its home never had."""
-    if stopped := _stopped(link, topics, store):
+    if stopped := stopped_of(link, topics, store):
         yield (
             f"{link.name} had stopped with {listed(stopped, NAMED_MAX)}: whatever {link.target} holds there counts "
             "from then on, also what was not carried; `twinshore status` says why it stopped"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,21 +13,19 @@ from twinshore.fleet.settings import Settings, with_arrow
 from twinshore.fleet.settings.edge import did_you_mean
 from twinshore.links.homes import pair_of
 from twinshore.links.standing import standing
-from twinshore.service.clock import wall_ms
 from twinshore.service.ends import Ends
 from twinshore.service.identity import recognise
 from twinshore.store import Store, TwinRow
 from twinshore.switch.deeds import DEEDS, Kind
 from twinshore.switch.hands import old_places, rescue
-from twinshore.switch.hands.anew import place_of
-from twinshore.switch.hands.beside_home import home_of
+from twinshore.switch.hands.anew import origin_of
 from twinshore.switch.hands.returned_logs import stood
 from twinshore.switch.hands.standing import answers, changed, stands
 from twinshore.switch.operations.planning import DeedStep, SwitchPlan
 from twinshore.switch.operations.preview import cramped
-from twinshore.switch.operations.returning import folder_of, kept_from_deletion
-from twinshore.switch.record import Moved, Record
-from twinshore.switch.spoilt import doubtful
+from twinshore.switch.operations.returning import folder_of, kept_from_deletion, record_of, twin_of
+from twinshore.switch.record import Record
+from twinshore.switch.returned import doubtful
 
 NAMED_MAX = 5
 ASK_S = 5.0
@@ -53,9 +50,10 @@ def plan(asked: Rebuilt, settings: Settings, store: Store, *, by: str = "") -> S
         return SwitchPlan(refused=refused)
     homes = store.homes.of(pair_of(link))
     topics = tuple(
-        _moved(rows, topic, homes[topic].term if topic in homes else 0) for topic in sorted(set(asked.topics))
+        twin_of(rows, topic, homes[topic].term if topic in homes else 0) for topic in sorted(set(asked.topics))
     )
-    record = _record(link, topics, by, asked, settings)
+    folder = str(folder_of(settings, asked.folder))
+    record = replace(record_of(Kind.REBUILD, link, topics, by, folder), anyway=asked.anyway)
     with Ends(link, settings, patience_s=ASK_S, call_s=ASK_S) as ends:
         for cluster in (ends.source, ends.target):
             if away := answers(cluster):
@@ -99,19 +97,6 @@ def _unfit(link: Link, topics: Sequence[str], store: Store) -> TwinshoreError | 
     return RefusedError(f"{listed(away, NAMED_MAX)} is not at home on {link.source}") if away else None
 
 
-def _moved(rows: Sequence[TwinRow], topic: str, term: int) -> Moved:
-    ours = sorted((row for row in rows if row.topic == topic), key=lambda row: row.partition)
-    inherited = tuple(row.inherited for row in ours)
-    return Moved(topic, ours[0].target_topic_id, ours[0].source_topic_id, term, len(ours), inherited)
-
-
-def _record(link: Link, topics: tuple[Moved, ...], by: str, asked: Rebuilt, settings: Settings) -> Record:
-    first = DEEDS[Kind.REBUILD][0]
-    whose = (link.target, link.source, f"{link.target}->{link.source}", link.name)
-    made = Record(secrets.token_hex(16), Kind.REBUILD, *whose, topics, by, wall_ms(), 0.0, first)
-    return replace(made, folder=str(folder_of(settings, asked.folder)), anyway=asked.anyway)
-
-
 def _shown(record: Record, ends: Ends, store: Store) -> Iterator[str]:
     twins, homes = (stands(cluster, record.topics).ends for cluster in (ends.target, ends.source))
     for one in record.topics:
@@ -122,11 +107,11 @@ def _shown(record: Record, ends: Ends, store: Store) -> Iterator[str]:
             f"{held} now, {there} then"
         )
     for tail in doubtful(stood(ends.target, ends.source, store, record.back, record.topics, every=True)):
-        home = home_of(record.back, tail, ends.source, store, tail.first)
-        count = rescue.counted_tail(ends.target, place_of(record, tail), home)
+        home = rescue.known_home(record.back, tail, ends.source, store, tail.first)
+        count = rescue.counted_tail(ends.target, origin_of(record, tail), home)
         if count.records:
             some = f"{counted(count.records, 'record')} that {record.new} lacks, {count.committed} of them committed"
-            yield f"rescued: {some}, of {tail}, to {Path(record.folder) / place_of(record, tail).file_name()}"
+            yield f"rescued: {some}, of {tail}, to {Path(record.folder) / origin_of(record, tail).file_name()}"
 
 
 def _refused(

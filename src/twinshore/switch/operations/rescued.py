@@ -18,10 +18,10 @@ from twinshore.links.homes import pair_of
 from twinshore.service.clock import wall_ms
 from twinshore.store import AuditRow, Remembered, Store
 from twinshore.switch.alone import alone
-from twinshore.switch.hands.rescue import SUFFIX, read_place, read_saved
+from twinshore.switch.hands.rescue import SUFFIX, read_origin, read_saved
 from twinshore.switch.hands.writing import append
 from twinshore.switch.reinjected import Pass, Progress, batches, left
-from twinshore.switch.rescued import Count, Place, Saved
+from twinshore.switch.rescued import Count, Origin, Saved
 
 KIND = "reinjected"
 CHUNK = 1 << 20
@@ -34,17 +34,17 @@ class RescuedFile:
     """A file of a rescued tail."""
 
     path: Path
-    place: Place
+    origin: Origin
     count: Count
 
     def sentence(self) -> str:
-        one = self.place
+        one = self.origin
         span = f"{one.topic}-{one.partition} of {one.cluster}, offsets {one.first} to {one.end - 1}"
         count = f"{counted(self.count.records, 'record')}, {self.count.committed} of them committed"
         return f"{self.path}: {span}: {count}"
 
     def as_values(self) -> dict[str, object]:
-        return {"file": str(self.path), **asdict(self.place), **asdict(self.count)}
+        return {"file": str(self.path), **asdict(self.origin), **asdict(self.count)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class WriteStep:
     """One pass over the file."""
 
     which: Pass
-    place: Place
+    origin: Origin
     cluster: str
     records: int
     written: int
@@ -72,7 +72,7 @@ class WriteStep:
         some = counted(self.records - self.written, f"{what} record")
         word = "written" if done else "would be written"
         before = f"; {self.written} were written before" if self.written else ""
-        return f"{some} {word} to {self.which.topic}-{self.place.partition} on {self.cluster}{before}"
+        return f"{some} {word} to {self.which.topic}-{self.origin.partition} on {self.cluster}{before}"
 
 
 def files(folder: Path) -> tuple[list[RescuedFile], list[str]]:
@@ -88,10 +88,10 @@ def files(folder: Path) -> tuple[list[RescuedFile], list[str]]:
 
 def look(path: Path) -> RescuedFile:
     """The whole file is read: one that was cut off is a WireError."""
-    place, count = read_place(path), Count()
+    origin, count = read_origin(path), Count()
     for one in read_saved(path):
-        count = count.with_one(one.fate)
-    return RescuedFile(path, place, count)
+        count = count.with_one(one.ending)
+    return RescuedFile(path, origin, count)
 
 
 def records(path: Path, limit: int) -> Iterator[Saved]:
@@ -107,31 +107,31 @@ def shown(one: Saved) -> str:
     record = one.record
     at = datetime.fromtimestamp(record.timestamp / 1000, UTC).isoformat(timespec="milliseconds")
     value = None if record.value is None else record.value[:SHOWN_BYTES]
-    return f"  {record.offset}  {at}  {one.fate}  {_text(record.key)}: {_text(value)}"
+    return f"  {record.offset}  {at}  {one.ending}  {_text(record.key)}: {_text(value)}"
 
 
 def plan(asked: Reinject, settings: Settings, store: Store) -> Plan[WriteStep]:
     """ConfigError where the file is none; `refused` where the topic cannot take its records."""
     file, digest = look(asked.file), _digest(asked.file)
-    home = _home(file.place, asked.topic, store)
+    home = _home(file.origin, asked.topic, store)
     shown = (file.sentence(),)
     with closing(KafkaCluster(settings.cluster(home), patience_s=PATIENCE_S)) as cluster:
         seen = cluster.metadata([asked.topic], refresh=True).topics.get(asked.topic)
         if seen is None or seen.error:
             return Plan(shown=shown, refused=RefusedError(f"{home} has no topic {asked.topic}"))
-        if file.place.partition >= len(seen.partitions):
-            few = f"topic {asked.topic} on {home} has no partition {file.place.partition}"
+        if file.origin.partition >= len(seen.partitions):
+            few = f"topic {asked.topic} on {home} has no partition {file.origin.partition}"
             return Plan(shown=shown, refused=RefusedError(few, hint="records go to the partition where they lay"))
     passes = [Pass(digest, asked.topic, committed=True)]
     passes += [Pass(digest, asked.topic, committed=False)] if asked.uncommitted else []
     steps, done = [], []
     for which in passes:
         whole = file.count.committed if which.committed else file.count.records - file.count.committed
-        known = _progress(store, file.place, which)
+        known = _progress(store, file.origin, which)
         if known is not None and known.whole:
             done.append(f"the {'committed' if which.committed else 'uncommitted'} records were written before")
         elif whole:
-            steps.append(WriteStep(which, file.place, home, whole, known.written if known else 0))
+            steps.append(WriteStep(which, file.origin, home, whole, known.written if known else 0))
     kept_out = file.count.records - file.count.committed
     if kept_out and not asked.uncommitted:
         done.append(f"{counted(kept_out, 'record')} that no transaction committed is left out")
@@ -153,12 +153,12 @@ def act(planned: Plan[WriteStep], asked: Reinject, settings: Settings, store: St
 def _write(
     step: WriteStep, path: Path, cluster: KafkaCluster, store: Store, by: str, left_s: Callable[[], float]
 ) -> None:
-    progress = _progress(store, step.place, step.which)
+    progress = _progress(store, step.origin, step.which)
     if progress is None:
         progress = Progress(*cluster.init_producer_id())
         _remember(store, step, progress)
-    named = NamedPartition(step.which.topic, step.place.partition)
-    for sequence, some in left(batches(read_saved(path), step.place, step.which), progress.written):
+    named = NamedPartition(step.which.topic, step.origin.partition)
+    for sequence, some in left(batches(read_saved(path), step.origin, step.which), progress.written):
         if left_s() <= 0:
             raise RefusedError(f"{path.name} is being worked on by another process: type the same command again")
         append(cluster, named, progress, sequence, some)
@@ -166,18 +166,18 @@ def _write(
         _remember(store, step, progress)
     told = f"{progress.written} records of {path.name}"
     now_ms = wall_ms()
-    link = f"{step.place.cluster}->{step.place.home}"
+    link = f"{step.origin.cluster}->{step.origin.home}"
     row = AuditRow(now_ms, link, "reinject", str(named), "", step.cluster, told, by, named.topic)
     _remember(store, step, replace(progress, whole=True), [row])
 
 
 def _remember(store: Store, step: WriteStep, progress: Progress, told: list[AuditRow] | None = None) -> None:
-    row = Remembered(step.place.cluster, KIND, step.which.subject, progress.to_json(), "", wall_ms())
+    row = Remembered(step.origin.cluster, KIND, step.which.subject, progress.to_json(), "", wall_ms())
     store.memories.remember([row], told or [])
 
 
-def _progress(store: Store, place: Place, which: Pass) -> Progress | None:
-    rows = {row.subject: row.value for row in store.memories.of(place.cluster, KIND)}
+def _progress(store: Store, origin: Origin, which: Pass) -> Progress | None:
+    rows = {row.subject: row.value for row in store.memories.of(origin.cluster, KIND)}
     return Progress.from_json(rows[which.subject]) if which.subject in rows else None
 
 
@@ -190,10 +190,10 @@ def _text(data: bytes | None) -> str:
         return repr(data)
 
 
-def _home(place: Place, topic: str, store: Store) -> str:
+def _home(origin: Origin, topic: str, store: Store) -> str:
     """Where the topic is written now: by the store, else where the rescued one has gone."""
-    row = store.homes.of(pair_of(Link(place.cluster, place.home))).get(topic)
-    return row.home if row is not None and row.home else place.home
+    row = store.homes.of(pair_of(Link(origin.cluster, origin.home))).get(topic)
+    return row.home if row is not None and row.home else origin.home
 
 
 def _digest(path: Path) -> str:

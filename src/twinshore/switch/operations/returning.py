@@ -23,9 +23,8 @@ from twinshore.service.identity import recognise
 from twinshore.store import Store, TwinRow
 from twinshore.switch.deeds import DEEDS, Kind
 from twinshore.switch.hands import old_places, rescue
-from twinshore.switch.hands.anew import place_of
+from twinshore.switch.hands.anew import origin_of
 from twinshore.switch.hands.behind_tails import unfit
-from twinshore.switch.hands.beside_home import home_of
 from twinshore.switch.hands.returned_logs import stood
 from twinshore.switch.hands.standing import answers
 from twinshore.switch.operations.planning import DeedStep, SwitchPlan, must_be_expressions
@@ -73,7 +72,7 @@ def plan(asked: FailBack, settings: Settings, store: Store, *, by: str = "") -> 
         seen = stood(ends.source, ends.target, store, back.name, topics)
         found = tails(seen)
         kind = Kind.MAPPED if asked.mapped else Kind.FAILBACK
-        record = _record(kind, back, topics, by, str(folder_of(settings, asked.folder)))
+        record = record_of(kind, back, topics, by, str(folder_of(settings, asked.folder)))
         shown = tuple(_shown(record, found, ends.source, ends.target, store))
         refused = _unmappable(found, record, ends.source, store) if asked.mapped else None
         _, live = old_places.places_in(ends.source, topics_of(found)) if found and not asked.mapped else ({}, ())
@@ -111,19 +110,20 @@ def _link_of(asked: FailBack, links: Sequence[Link], store: Store) -> tuple[Link
     away = sorted({row.topic for row in rows if row.topic not in homes or homes[row.topic].home != back.source})
     if away:
         raise RefusedError(f"{listed(away, NAMED_MAX)} is not at home on {back.source}")
-    return back, tuple(_moved(topic, rows, homes[topic].term) for topic in sorted({row.topic for row in rows}))
+    return back, tuple(twin_of(rows, topic, homes[topic].term) for topic in sorted({row.topic for row in rows}))
 
 
-def _moved(topic: str, rows: Sequence[TwinRow], term: int) -> Moved:
+def twin_of(rows: Sequence[TwinRow], topic: str, term: int) -> Moved:
+    """The topic's twin by its rows; its points are where the log stops being the topic's own."""
     ours = sorted((row for row in rows if row.topic == topic), key=lambda row: row.partition)
     points = tuple(row.inherited for row in ours)
     return Moved(topic, ours[0].target_topic_id, ours[0].source_topic_id, term, len(ours), points)
 
 
-def _record(kind: Kind, back: Link, topics: tuple[Moved, ...], by: str, folder: str) -> Record:
-    first = DEEDS[kind][0]
-    whose = (back.target, back.source, f"{back.target}->{back.source}", back.name)
-    return Record(secrets.token_hex(16), kind, *whose, topics, by, wall_ms(), 0.0, first, folder=folder)
+def record_of(kind: Kind, carrier: Link, topics: tuple[Moved, ...], by: str, folder: str) -> Record:
+    """`carrier` fills the twins. Its target is the old home, or has always held twins."""
+    whose = (carrier.target, carrier.source, f"{carrier.target}->{carrier.source}", carrier.name)
+    return Record(secrets.token_hex(16), kind, *whose, topics, by, wall_ms(), 0.0, DEEDS[kind][0], folder=folder)
 
 
 def _shown(record: Record, found: Sequence[Tail], old: KafkaCluster, new: KafkaCluster, store: Store) -> Iterator[str]:
@@ -132,15 +132,15 @@ def _shown(record: Record, found: Sequence[Tail], old: KafkaCluster, new: KafkaC
         yield "nothing is rescued, nothing is deleted"
         return
     for tail in found:
-        home = home_of(record.back, tail, new, store, 0) if tail.beside else None
-        count = rescue.counted_tail(old, place_of(record, tail), home)
+        home = rescue.known_home(record.back, tail, new, store, 0) if tail.beside else None
+        count = rescue.counted_tail(old, origin_of(record, tail), home)
         some = f"{counted(count.records, 'record')}, {count.committed} of them committed"
         if tail.gone:
             offsets = f"{counted(tail.gone, 'offset')} of {tail.topic}-{tail.partition}"
             yield f"lost: {offsets} were deleted on {record.old} before anybody saw them"
         if tail.end <= tail.first:
             continue
-        yield f"rescued: {tail} of {record.old}, {some}, to {Path(record.folder) / place_of(record, tail).file_name()}"
+        yield f"rescued: {tail} of {record.old}, {some}, to {Path(record.folder) / origin_of(record, tail).file_name()}"
     for topic in topics_of(found):
         if record.kind is Kind.MAPPED:
             yield f"goes on behind that, mapped, and nothing is deleted: topic {topic} on {record.old}"

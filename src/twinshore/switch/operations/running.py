@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ from twinshore.links.operations.change import plan as plan_links
 from twinshore.links.standing import standing
 from twinshore.service.clock import steady_s, wall_ms
 from twinshore.service.ends import Ends
-from twinshore.store import Store, SwitchRow
+from twinshore.store import Store
 from twinshore.switch.alone import alone
 from twinshore.switch.decision import begin, turn_back
 from twinshore.switch.deeds import Kind
@@ -63,7 +63,7 @@ def run_switch(planned: SwitchPlan, settings: Settings, store: Store, asking: As
                 take_over(other, record.names(), new, store, asking.by)
                 asking.tell(said(other, record.names()))
     if planned.back_topics and record.kind is not Kind.DRILL:
-        _give_way_back(record, planned.back_topics, settings, store, asking)
+        have_carried(record.back, planned.back_topics, settings, store, asking)
     return _go_on(begin(record, wall_ms()), settings, store, asking)
 
 
@@ -127,7 +127,7 @@ def _go_on(
         began = lease.row()  # a lease that is lost and taken again is another one
 
         def save(now: Record) -> None:
-            if began is None or not store.switches.save(_row(now), began):
+            if began is None or not store.switches.save(now.row(wall_ms()), began):
                 raise RefusedError(
                     f"this process has lost switch {now.id[:8]}: its lease ran out, or somebody else goes on with it",
                     hint="`twinshore switch status` shows it; `switch resume` goes on",
@@ -179,10 +179,10 @@ def _hands(
     if record.kind is Kind.GROUP:
         return OneGroup(links_between(settings, store, record.old, record.new), settings, store, now_ms)
     words = ClusterWords(ends.source, ends.target, time.monotonic)
-    rights = Writers(ends.source, ends.target, link, back, store)
+    writers = Writers(ends.source, ends.target, link, back, store)
     if record.kind in (Kind.FAILBACK, Kind.MAPPED):
-        return Failback(link, back, store, ends.source, ends.target, words, rights, now_ms)
-    return Work(link, back, settings, store, ends.source, ends.target, words, rights, asking.tell, now_ms)
+        return Failback(link, back, store, ends.source, ends.target, words, writers, now_ms)
+    return Work(link, back, settings, store, ends.source, ends.target, words, writers, asking.tell, now_ms)
 
 
 def steady_clock() -> Callable[[], int]:
@@ -191,38 +191,22 @@ def steady_clock() -> Callable[[], int]:
     return lambda: begun_ms + int((steady_s() - begun_s) * 1000)
 
 
-def _give_way_back(record: Record, topics: tuple[str, ...], settings: Settings, store: Store, asking: Asking) -> None:
-    """The link back carries what it is given by name, and nothing else that is new on the new home."""
+def have_carried(name: str, topics: Sequence[str], settings: Settings, store: Store, asking: Asking) -> None:
+    """The link carries these topics too, by their names, and nothing else that is new; it is made where there is
+    none."""
     links = {one.link.name: one.link for one in standing(settings.links, store).values()}
-    there = links.get(record.back)
+    there = links.get(name)
     if there is not None and there.naming is not Naming.SAME:
-        raise RefusedError(f"{record.back} gives its twins other names: it cannot carry these topics back")
-    names = sorted({*(_literal(topic) for topic in topics), *(there.topics if there else ())})
+        raise RefusedError(f"{name} gives its twins other names: it cannot carry these topics")
+    names = sorted({*(literal(topic) for topic in topics), *(there.topics if there else ())})
     value = f"topics={json.dumps(names)}"
-    asked = Set(record.back, [value]) if there else Add(record.back, [value])
-    planned = plan_links(asked, settings, store, by=asking.by)
+    planned = plan_links(Set(name, [value]) if there else Add(name, [value]), settings, store, by=asking.by)
     if planned.refused:
         raise planned.refused
     for step in change_links(planned, settings, store, by=asking.by):
         asking.tell(step.sentence(done=True))
 
 
-def _literal(topic: str) -> str:
+def literal(topic: str) -> str:
     """The expression that means this topic alone."""
     return topic.replace(".", "\\.")
-
-
-def _row(record: Record) -> SwitchRow:
-    now_ms = wall_ms()
-    return SwitchRow(
-        record.id,
-        record.kind,
-        record.old,
-        record.new,
-        record.state,
-        record.to_json(),
-        record.by,
-        record.begun_ms,
-        now_ms,
-        now_ms if record.ended else None,
-    )

@@ -8,12 +8,12 @@ from twinshore.fleet import Link, RefusedError
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links.homes import pair_of
 from twinshore.service.clock import wall_ms
-from twinshore.store import Store, SwitchRow
+from twinshore.store import Store
 from twinshore.switch.alone import alone
-from twinshore.switch.deeds import Kind
+from twinshore.switch.deeds import MAKES_TWINS, MOVES_HOMES
 from twinshore.switch.hands.debts import remember, unsay
 from twinshore.switch.record import Record, readable
-from twinshore.switch.taking_over import MAKES_TWINS, at_home, halves, moved_since, taken, taken_over, why_not
+from twinshore.switch.taking_over import at_home, halves, moved_since, taken, taken_over, why_not
 
 
 def standing_on(link: Link, topics: Collection[str], store: Store) -> tuple[Record, ...]:
@@ -33,8 +33,7 @@ def standing_on(link: Link, topics: Collection[str], store: Store) -> tuple[Reco
             continue
         if record.owed and len(moved_since(record, homes)) == len(record.topics):
             continue  # it has nothing to give any more
-        carried = record.back if record.kind in MAKES_TWINS else record.link
-        begun = record.kind in MAKES_TWINS | {Kind.PLANNED, Kind.FORCED} and carried == link.name
+        begun = record.kind in MAKES_TWINS | MOVES_HOMES and record.carrier == link.name
         if row.id not in ids and not (begun and set(record.names()) & set(topics)):
             continue
         if why := why_not(record, link.source, link.target):
@@ -62,13 +61,7 @@ def take_over(record: Record, topics: Collection[str], new: KafkaCluster, store:
             )
         names = taken(now, topics)
         remember(store, now, names)
-        if not now.ended and not store.switches.save(_row(taken_over(now, topics, by, wall_ms())), held):
+        if not now.ended and not store.switches.save(taken_over(now, topics, by, wall_ms()).row(wall_ms()), held):
             raise RefusedError(f"somebody else goes on with switch {record.id[:8]}")
         unsay(new, now.id, names, by)
         store.switching.end(now.id, names)
-
-
-def _row(record: Record) -> SwitchRow:
-    now_ms = wall_ms()
-    parts = (record.id, record.kind, record.old, record.new, record.state, record.to_json(), record.by)
-    return SwitchRow(*parts, record.begun_ms, now_ms, now_ms if record.ended else None)

@@ -21,7 +21,6 @@ from twinshore.switch.operations.showing import Shown, one_switch, switches
 from twinshore.switch.waves import Wave, Waves, as_wave, plans_in, waves_of
 
 ALL = ".*"
-WAVE_TOPICS = 50
 NAMED_MAX = 3
 
 

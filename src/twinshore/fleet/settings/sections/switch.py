@@ -8,6 +8,11 @@ from twinshore.fleet.settings.declaring import setting
 from twinshore.fleet.settings.edge import Complaints, read_section
 from twinshore.fleet.settings.section import Section, Written
 
+COMMAND_S_MAX = 3_600
+# What a switch goes by unless whoever asks for it says otherwise.
+HOLD_S = 10.0  # so long writers may wait
+WAVE_TOPICS = 50  # so many move at once where all topics of a link do
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchSettings:
@@ -21,7 +26,9 @@ class SwitchSettings:
     after: tuple[str, ...] = setting(
         (), "the same, run once writers or the group go on, also where the switch has turned back behind `before`"
     )
-    timeout_s: float = setting(30.0, "after so long such a command is ended, and has failed", low=0.1, high=3600)
+    timeout_s: float = setting(
+        30.0, "after so long such a command is ended, and has failed", low=0.1, high=COMMAND_S_MAX
+    )
 
 
 def read_switch(written: Written, complaints: Complaints) -> SwitchSettings:

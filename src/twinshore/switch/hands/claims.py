@@ -1,0 +1,55 @@
+"""What a switch has to itself in the store.
+
+Topics are claimed so that no other switch moves them, let go by the mirror that carries them, and carried again where
+the switch turns back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from twinshore.fleet import Link
+from twinshore.fleet.sentences import listed
+from twinshore.links.homes import pair_of
+from twinshore.service.clock import wall_ms
+from twinshore.store import Asked, Store, TopicInSwitch
+from twinshore.switch.decision import Cannot, Done, Outcome, Wait
+from twinshore.switch.record import Record
+
+NAMED_MAX = 5
+ID_SHOWN = 8
+
+
+def claim(store: Store, record: Record, names: Collection[str] | None = None) -> tuple[TopicInSwitch, ...]:
+    """Claims the topics, or what else has these `names`; the claims of other switches that stand there already."""
+    pair, now_ms = pair_of(Link(record.old, record.new)), wall_ms()
+    rows = [
+        TopicInSwitch(pair, name, record.id, record.carrier, Asked.ANNOUNCED, now_ms)
+        for name in (record.names() if names is None else names)
+    ]
+    return tuple(row for row in store.switching.begin(rows) if row.switch_id != record.id)
+
+
+def busy(others: Collection[TopicInSwitch]) -> str:
+    """Which topic another switch has; empty where none."""
+    if not others:
+        return ""
+    topics = listed([row.topic for row in others], NAMED_MAX)
+    return f"topic {topics} is in another switch already ({next(iter(others)).switch_id[:ID_SHOWN]})"
+
+
+def let_go(store: Store, record: Record) -> Outcome:
+    """Done once the mirror says of each topic that it sends nothing more."""
+    store.switching.ask(record.id, Asked.LET_GO, wall_ms())
+    rows = [row for row in store.switching.of_link(record.carrier) if row.switch_id == record.id]
+    if len(rows) < len(record.topics):
+        return Cannot("the topics are not in this switch any more: somebody else has ended it")
+    if waits := [row.topic for row in rows if not row.let_go_ms]:
+        return Wait(f"the mirror of {record.carrier} still carries {listed(waits, NAMED_MAX)}")
+    return Done(record)
+
+
+def carry_again(store: Store, record: Record) -> Outcome:
+    """The mirror may go on with the topics; they stay claimed."""
+    store.switching.ask(record.id, Asked.ANNOUNCED, wall_ms())
+    return Done(record)
