@@ -113,6 +113,14 @@ def test_one_producer_alone_is_refused_with_what_to_do(settings: Settings, store
     assert writers_by_rule(rules, ["others"]) == set()
 
 
+def test_a_slip_of_the_pen_beside_topics_that_are_carried_moves_nothing(settings: Settings, store: Store) -> None:
+    """By force the old home is not asked for it."""
+    with pytest.raises(ConfigError, match=r"no link to west carries ordres.*did you mean"):
+        plan_of(asked_of(["orders", "ordres"], "west", force=True), settings, store)
+    with pytest.raises(ConfigError, match=r"no link to west carries pay\.\*"):
+        plan_of(asked_of(["orders", "pay.*"], "west", force=True), settings, store)
+
+
 def test_a_topic_without_a_link_is_told_how_it_gets_one(settings: Settings) -> None:
     links = [link for link in settings.links if link.target == "west"]
     told = uncarried(["invoices"], links, "west", ["orders"])

@@ -10,7 +10,8 @@ from twinshore.fleet.settings.sections.switch import SECTION as SWITCH
 from twinshore.store import Store
 from twinshore.switch.deeds import Kind
 from twinshore.switch.hands.commands import told, why_not
-from twinshore.switch.operations import one_group, one_producer, planning, running, waves
+from twinshore.switch.operations import carrying, one_group, one_producer, planning, running, waves
+from twinshore.switch.operations.carrying import CarriedFirst
 from twinshore.switch.operations.planning import Switch, SwitchPlan
 from twinshore.switch.operations.running import Asking
 from twinshore.switch.operations.showing import Shown
@@ -25,7 +26,7 @@ def plan_of(asked: Switch, settings: Settings, store: Store, *, by: str = "") ->
 
 def with_commands(planned: SwitchPlan, settings: Settings) -> SwitchPlan:
     """The plan with what the operator's commands add to it; refused where one could not be run on this host."""
-    if planned.record is None:
+    if planned.record is None and not isinstance(planned, CarriedFirst):
         return planned
     commands = settings.of(SWITCH)
     if why := why_not(commands):
@@ -48,11 +49,17 @@ def _planned(asked: Switch, settings: Settings, store: Store, by: str) -> Switch
         return one_group.plan(asked, settings, store, by=by)
     if not asked.topics:
         raise ConfigError("nothing is to be switched", hint="name topics, one group with --group, or --all")
-    return planning.plan(asked, settings, store, by=by)
+    # Of what another switch has moved, some may be gone by now.
+    first = None if asked.of else carrying.plan(asked, settings, store)
+    return first or planning.plan(asked, settings, store, by=by)
 
 
 def run_planned(planned: SwitchPlan, settings: Settings, store: Store, asking: Asking) -> Shown:
     """The switch as it ended; of waves the last that was begun."""
     if isinstance(planned, WavesPlan):
         return waves.run(planned, settings, store, asking)
+    if isinstance(planned, CarriedFirst) and not planned.refused:
+        planned = with_commands(carrying.carried(planned, settings, store, asking), settings)
+        for line in (*planned.shown, *planned.remarks):
+            asking.tell(line)
     return running.run_switch(planned, settings, store, asking)

@@ -1,0 +1,171 @@
+"""A topic that no link carries gets a link and a twin first, with its records; then it is switched as any other.
+
+Only a topic that is named by its whole name is carried so: an expression that fits nothing may be a slip of the pen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+from twinshore.fleet import ConfigError, Link, Mode, NamedPartition, Naming, RefusedError
+from twinshore.fleet.sentences import counted, listed
+from twinshore.fleet.settings import Settings
+from twinshore.kafka.cluster import KafkaCluster, OffsetKind
+from twinshore.links.filters import admits
+from twinshore.links.homes import pair_of
+from twinshore.links.standing import standing
+from twinshore.service.clock import steady_s
+from twinshore.service.ends import Ends
+from twinshore.store import Store
+from twinshore.switch.decision import Cannot
+from twinshore.switch.deeds import DEEDS, Kind
+from twinshore.switch.hands.mirrors import MirrorWatch
+from twinshore.switch.hands.standing import behind
+from twinshore.switch.operations import planning, running
+from twinshore.switch.operations.planning import DeedStep, Switch, SwitchPlan
+from twinshore.switch.operations.preview import uncarried
+from twinshore.switch.operations.running import Asking
+from twinshore.switch.work import BEHIND_MAX
+
+NAMED_MAX = 5
+ASK_S = 5.0
+LOOK_S = 0.5
+TELL_EACH = 20  # looks
+BEGINS_S_MAX = 60.0
+NAME = re.compile(r"(?:[a-zA-Z0-9_-]|\\?\.)+")
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedFirst(SwitchPlan):
+    """`carrier` is given the topics `fresh`, and `asked` is planned once their twins follow closely."""
+
+    asked: Switch | None = None
+    carrier: Link | None = None
+    fresh: tuple[str, ...] = ()
+
+
+def plan(asked: Switch, settings: Settings, store: Store) -> CarriedFirst | None:
+    """None where no topic has to be carried first, or none could be: then the plan of the switch says why. ConfigError
+    where an expression fits nothing, though others do."""
+    links = [one.link for one in standing(settings.links, store).values()]
+    into = [one for one in links if one.target == asked.to and (not asked.links or one.name in asked.links)]
+    known = {row.topic for one in into for row in store.twins.carried(one.name)}
+    there = {row.topic for one in into for row in store.homes.of(pair_of(one)).values() if row.home == asked.to}
+    lacking = [one for one in asked.topics if not any(re.fullmatch(one, topic) for topic in known | there)]
+    fresh = tuple(one.replace("\\", "") for one in lacking if NAME.fullmatch(one))
+    found = _holding(into, fresh, settings) if asked.kind is Kind.PLANNED and len(fresh) == len(lacking) else {}
+    if len(found) > 1:
+        names = listed(sorted(one.name for one in found), NAMED_MAX)
+        raise ConfigError(f"several links could carry {listed(fresh, NAMED_MAX)}: {names}", hint="say --link")
+    if not found:
+        if lacking and len(lacking) < len(asked.topics):
+            raise uncarried(lacking, into, asked.to, sorted(known))
+        return None
+    ((carrier, held),) = found.items()
+    with closing(KafkaCluster(settings.cluster(asked.to), patience_s=ASK_S, call_s=ASK_S)) as target:
+        own = _held(target, fresh)
+    if own:
+        topics = listed(fresh, NAMED_MAX)
+        why = f"{asked.to} holds {counted(own, 'offset')} of its own in {topics}: no link could make a twin of it"
+        return CarriedFirst(refused=RefusedError(why, hint="delete it there if nobody needs it"))
+    return CarriedFirst(
+        tuple(DeedStep(deed) for deed in DEEDS[asked.kind]),
+        tuple(_shown(asked, carrier, fresh, held)),
+        asked=asked,
+        carrier=carrier,
+        fresh=fresh,
+    )
+
+
+def carried(planned: CarriedFirst, settings: Settings, store: Store, asking: Asking) -> SwitchPlan:
+    """The plan of the switch, once the link carries the topics and their twins follow closely. Whoever stops it before
+    leaves the link as it is: the topics have twins then, and nothing was switched."""
+    assert planned.carrier is not None and planned.asked is not None
+    _must_run(planned.carrier, settings, store, asking)
+    running.have_carried(planned.carrier.name, planned.fresh, settings, store, asking)
+    _wait(planned.carrier, planned.fresh, settings, store, asking)
+    return planning.plan(planned.asked, settings, store, by=asking.by)
+
+
+def _holding(into: Sequence[Link], fresh: Sequence[str], settings: Settings) -> dict[Link, int]:
+    """The links whose source has all these topics, each with how many offsets it holds of them."""
+    found: dict[Link, int] = {}
+    for link in into if fresh else ():
+        would = replace(link, topics=(*link.topics, *map(running.literal, fresh)))
+        if link.naming is not Naming.SAME or link.mode is Mode.MAPPED or not all(admits(would, one) for one in fresh):
+            continue
+        with closing(KafkaCluster(settings.cluster(link.source), patience_s=ASK_S, call_s=ASK_S)) as source:
+            held = _held(source, fresh)
+        if held is not None:
+            found[link] = held
+    return found
+
+
+def _held(cluster: KafkaCluster, topics: Sequence[str]) -> int | None:
+    """How many offsets the cluster holds of these topics; None where it lacks one of them."""
+    seen = cluster.metadata(sorted(topics), refresh=True).topics
+    if any(topic not in seen or seen[topic].error for topic in topics):
+        return None
+    parts = [NamedPartition(topic, part.partition) for topic in topics for part in seen[topic].partitions]
+    ends, starts = (cluster.list_offsets(parts, kind) for kind in (OffsetKind.LOG_END, OffsetKind.EARLIEST))
+    return sum(ends[one] - starts[one] for one in parts)
+
+
+def _shown(asked: Switch, carrier: Link, fresh: Sequence[str], held: int) -> Iterator[str]:
+    one = len(fresh) == 1
+    yield (
+        f"{listed(fresh, NAMED_MAX)} is carried by no link: {carrier.name} takes {'it' if one else 'them'} first, with "
+        f"the {counted(held, 'offset')} that {carrier.source} holds"
+    )
+    yield (
+        f"the switch of {listed(list(asked.topics), NAMED_MAX)} to {asked.to} is planned once the twins are less than "
+        f"{BEHIND_MAX:,} offsets behind; until then nobody is held, and Ctrl-C leaves the topics where they are"
+    )
+
+
+def _must_run(carrier: Link, settings: Settings, store: Store, asking: Asking) -> None:
+    """RefusedError where no mirror carries the link, before anything of it is changed."""
+    mirror = MirrorWatch(store, carrier.name, settings.mirror.lease_s)
+    while outcome := mirror.why_not():
+        if isinstance(outcome, Cannot) or asking.stop.wait(LOOK_S):
+            raise RefusedError(outcome.sentence, hint="start it, then switch again")
+
+
+def _wait(carrier: Link, fresh: Sequence[str], settings: Settings, store: Store, asking: Asking) -> None:
+    """Until the twins follow closely; RefusedError where the mirror stops with them, does not come back from the change
+    of the link, or is not waited for any more."""
+    began_s, looks, told = steady_s(), 0, ""
+    mirror = MirrorWatch(store, carrier.name, settings.mirror.lease_s)
+    with Ends(carrier, settings, client_id="twinshore-switch", patience_s=ASK_S, call_s=ASK_S) as ends:
+        while not asking.stop.wait(LOOK_S):
+            waits = _lacks(carrier, fresh, ends, store)
+            if not waits:
+                return
+            # Whoever carries the link begins it anew for the change: until then nobody does.
+            outcome = mirror.why_not() if steady_s() - began_s > BEGINS_S_MAX else None
+            if isinstance(outcome, Cannot):
+                raise RefusedError(outcome.sentence, hint="start it, then switch again")
+            if looks % TELL_EACH == 0 and waits != told:
+                told = waits
+                asking.tell(f"waits: {waits}")
+            looks += 1
+    raise RefusedError(
+        f"stopped: {carrier.name} carries {listed(fresh, NAMED_MAX)} from now on, and nothing was switched"
+    )
+
+
+def _lacks(carrier: Link, fresh: Sequence[str], ends: Ends, store: Store) -> str:
+    """What the twins lack still; RefusedError where one has stopped."""
+    rows = [row for row in store.twins.carried(carrier.name) if row.topic in fresh]
+    if stopped := planning.stopped_of(carrier, fresh, store):
+        raise RefusedError(
+            f"{carrier.name} has stopped with {listed(stopped, NAMED_MAX)}", hint="`twinshore status` says why"
+        )
+    if without := sorted(set(fresh) - {row.topic for row in rows}):
+        return f"{listed(without, NAMED_MAX)} has no twin on {carrier.target} yet"
+    moved = [planning.moved_of(topic, rows, carrier, store) for topic in fresh]
+    away = behind(ends.source, ends.target, moved)
+    return f"the twins are {counted(away, 'offset')} behind" if away > BEHIND_MAX else ""

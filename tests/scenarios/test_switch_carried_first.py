@@ -1,0 +1,58 @@
+"""A topic that no link carries is switched all the same: a link and a twin come first, with all its records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
+from tests.scenarios.test_mirror_basic import fill
+from tests.scenarios.test_switch import PATIENT, switch
+from tests.scenarios.test_switched_home import read
+from twinshore.fleet import ConfigError, RefusedError
+from twinshore.lab import LabCluster
+
+CARRIED, FRESH = "first-orders", "first.invoices"
+
+
+@pytest.fixture
+def rig(east: LabCluster, west: LabCluster, tmp_path: Path) -> Iterator[Rig]:
+    for topic in (CARRIED, FRESH):
+        east.create_topic(topic)
+        fill(east, topic, 50)
+    made = Rig(tmp_path, settings_text(tmp_path, [east.cluster, west.cluster], {"east->west": CARRIED}))
+    made.process.start()
+    until(lambda: spans(west.cluster, CARRIED, 1) == [(0, 50)], 120, "carried", made)
+    yield made
+    made.process.end()
+
+
+def test_a_topic_that_no_link_carries_gets_a_twin_first(rig: Rig, east: LabCluster, west: LabCluster) -> None:
+    code, said = switch(rig, "plan", FRESH, "--to", "west")
+    assert code == 0, said
+    assert f"{FRESH} is carried by no link: east->west takes it first, with the 50 offsets that east holds" in said
+    assert CARRIED in rig.verb("link", "list")
+    assert "invoices" not in rig.verb("link", "list"), "a plan changes nothing"
+
+    code, said = switch(rig, "run", CARRIED, "first-odrers", "--to", "west", "--yes", expected=ConfigError)
+    assert "no link to west carries first-odrers" in said, "a slip of the pen moves nothing"
+    assert "did you mean" in said
+
+    code, said = switch(rig, "run", FRESH, "--to", "west", "--yes", *PATIENT)
+    assert code == 0, said
+    assert said.splitlines()[-1].startswith(f"done: {FRESH} is at home on west"), said
+    fill(west, FRESH, 7)
+    for lab in (east, west):
+        until(lambda lab=lab: spans(lab.cluster, FRESH, 1) == [(0, 58)], 60, "equal on both", rig)  # type: ignore[misc]
+    assert read(east, FRESH, 0, "read_committed") == read(west, FRESH, 0, "read_committed")
+
+    code, said = switch(rig, "run", FRESH, "--to", "west", "--yes", expected=RefusedError)
+    assert "at home on west already" in said
+
+    for lab in (east, west):
+        lab.create_topic("first.own")
+    fill(west, "first.own", 3)
+    _, said = switch(rig, "run", "first.own", "--to", "west", "--yes", expected=RefusedError)
+    assert "west holds 3 offsets of its own in first.own" in said
