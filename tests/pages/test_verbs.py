@@ -49,6 +49,7 @@ REFUSED = {
     "twinshore mirror extents": "no map of orders-3",
     "twinshore mirror resume": "no incident stops orders-3",
     "twinshore switch failback": "no switch has moved",
+    "twinshore switch free": "no cluster has anything of a switch",
     "twinshore switch rescue reinject": "cannot be read",
     "twinshore switch rescue show": "cannot be read",
     "twinshore switch resume": "no switch is open",

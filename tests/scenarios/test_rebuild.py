@@ -162,7 +162,7 @@ def test_a_spoilt_twin_is_rebuilt_while_its_home_is_under_load(stage: Stage) -> 
         code, said = stage.rebuild("--dry-run")
         assert code == 0, said
         assert f"deleted on west and filled again from east: topic {TOPIC}, 2 partitions" in said
-        assert f"rescued: {FOREIGN} records that east lacks, {FOREIGN} of them committed, of {TOPIC}-0" in said
+        assert f"to be rescued: {FOREIGN} records that east lacks, {FOREIGN} of them committed, of {TOPIC}-0" in said
         assert f"put back on west where they stand: {LOCAL}, {GROUP}" in said
         assert [row.target_topic_id for row in stage.store.twins.of(LINK)] == before
         code, said = stage.rebuild("--yes")

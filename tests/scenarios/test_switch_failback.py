@@ -110,9 +110,9 @@ def test_what_never_crossed_is_saved_and_the_old_home_is_a_twin_again(stage: Sta
 
     code, said = switch(stage.rig, "failback", "back-.*", "--old", "east", "--dry-run")
     assert code == 0
-    assert f"rescued: {DIVERGED}-0 offsets 10 to 37 of east, 26 records, 23 of them committed" in said
-    assert f"rescued: {DIVERGED}-1 offsets 16 to 18 of east, 3 records, 3 of them committed" in said
-    assert f"deleted and filled again from west: topic {DIVERGED} on east" in said
+    assert f"to be rescued: {DIVERGED}-0 offsets 10 to 37 of east, 26 records, 23 of them committed" in said
+    assert f"to be rescued: {DIVERGED}-1 offsets 16 to 18 of east, 3 records, 3 of them committed" in said
+    assert f"to be deleted, and filled again from west: topic {DIVERGED} on east" in said
     assert QUIET not in said
     assert read(east, DIVERGED, 0, "read_uncommitted") == before, "it only looked"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -132,3 +133,11 @@ def _with(one: Record, **values: object) -> Record:
 
 def _at(one: Record, deed: Deed) -> Record:
     return _with(one, deed=deed, deed_ms=NOW_MS)
+
+
+def test_the_operators_command_is_ended_though_the_switch_began_anew() -> None:
+    """`before` had run for a process without the store; the one that goes on with it turns back at its first deed."""
+    anew = replace(record(Kind.FORCED), command="before, ended well")
+    back = turn_back(anew, "another has claimed the topics", NOW_MS)
+    assert (back.state, back.deed) == (State.TURNING_BACK, Deed.BEFORE)
+    assert turn_back(replace(anew, command=""), "the same", NOW_MS).deed is Deed.CLAIM

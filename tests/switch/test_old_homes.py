@@ -7,7 +7,7 @@ from dataclasses import replace
 from twinshore.fleet import Link
 from twinshore.homes.home_lines import HomeLine
 from twinshore.store import HomeRow, TwinRow
-from twinshore.switch.old_homes import left_to, open_still, untold
+from twinshore.switch.old_homes import guarded_at_home, left_to, open_still, untold
 
 BACK = Link("west", "east")
 PAIR = "east<>west"
@@ -27,6 +27,14 @@ def test_only_what_a_switch_left_to_the_link_and_no_switch_has_now() -> None:
     assert left_to(BACK, rows, [], ()) == (), "the link does not carry it"
     assert left_to(BACK, {}, [TWIN], ()) == ()
     assert left_to(Link("east", "west"), rows, [TWIN], ()) == ()
+
+
+def test_nobody_is_kept_out_of_a_topics_own_home() -> None:
+    """A switch without the store made east its home again, and nobody took the guard of the twin away."""
+    link, rows = Link("west", "east"), {"orders": replace(ORDERS, home="east", term=3), "bills": ORDERS}
+    assert guarded_at_home(link, rows, ["orders", "bills", "others"], ()) == ("orders",)
+    assert guarded_at_home(link, rows, ["bills"], ()) == ()
+    assert guarded_at_home(link, rows, ["orders"], ["orders"]) == (), "a switch has it, and does that itself"
 
 
 def test_the_old_home_hears_what_it_lacks_and_what_the_store_says_too() -> None:

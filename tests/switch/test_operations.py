@@ -15,17 +15,19 @@ from twinshore.fleet.settings import Settings, load_settings
 from twinshore.fleet.terms import TERM_MAX
 from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
 from twinshore.lab.ports import free_port
-from twinshore.store import Asked, Flip, Store, SwitchRow, TopicInSwitch, TwinRow, open_store
+from twinshore.mirror.metrics.lag_word import LagWord, TopicLag
+from twinshore.store import Asked, ControlRow, Flip, Store, SwitchRow, TopicInSwitch, TwinRow, open_store
+from twinshore.switch.alone import alone
 from twinshore.switch.deeds import Deed, Kind
 from twinshore.switch.operations.kept import its_own
 from twinshore.switch.operations.one_group import plan as plan_group
 from twinshore.switch.operations.one_producer import plan as plan_producer
 from twinshore.switch.operations.one_producer import writers_by_rule
-from twinshore.switch.operations.planning import asked_of, plan
+from twinshore.switch.operations.planning import _last_lag, asked_of, paused_of, plan
 from twinshore.switch.operations.plans import plan_of
 from twinshore.switch.operations.preview import uncarried
 from twinshore.switch.operations.running import Asking, resume, roll_back, run_switch
-from twinshore.switch.operations.showing import one_switch, switches
+from twinshore.switch.operations.showing import one_switch, switches, with_signs_of_life
 from twinshore.switch.operations.taking_over import standing_on
 from twinshore.switch.record import Record, State
 
@@ -113,6 +115,34 @@ def test_one_producer_alone_is_refused_with_what_to_do(settings: Settings, store
     assert writers_by_rule(rules, ["others"]) == set()
 
 
+def test_what_operators_paused_is_not_held_for_nothing(store: Store) -> None:
+    """Its twin would never be level; by force it moves with what has crossed, and the preview says how much has not."""
+    link = Link("east", "west", ("orders",))
+    assert paused_of(link, ["orders"], store) == []
+    row = ControlRow("east->west", "paused_topics", '["ord.*"]', NOW_MS, "anna")
+    assert store.controls.change(
+        "east->west", {"paused_topics": row}, seen=store.controls.version("east->west"), told=[]
+    )
+    assert paused_of(link, ["orders"], store) == ["orders"]
+    word = LagWord(NOW_MS, 2_581, 1, 0, {"orders": TopicLag(1, 10, 2_591, 2_581)})
+    assert _last_lag(["orders"], {}, word) == (2_581, NOW_MS), "receipts know only what came with what was carried"
+    assert _last_lag(["orders", "bills"], {}, word) == (0, 0)
+
+
+def test_a_switch_whose_process_is_no_more_is_called_so(store: Store) -> None:
+    """Whoever is on call reads that writers wait, and what he can do."""
+    held = saved(store, replace(record(), deed=Deed.DRAIN, held_ms=NOW_MS))
+    done = saved(store, replace(record(), id="e" * 32, deed=Deed.RELEASE, state=State.DONE))
+    one, other = with_signs_of_life(store, [one_switch(store, held.id), one_switch(store, done.id)])
+    assert "no sign of life; WRITERS WAIT: `twinshore switch resume ffffffff` goes on, `twinshore switch rollback" in (
+        one.sentence()
+    )
+    assert "sign of life" not in other.sentence()
+    with alone(f"switch {held.id}", store, "anna"):
+        (alive,) = with_signs_of_life(store, [one_switch(store, held.id)])
+    assert not alive.lifeless
+
+
 def test_a_slip_of_the_pen_beside_topics_that_are_carried_moves_nothing(settings: Settings, store: Store) -> None:
     """By force the old home is not asked for it."""
     with pytest.raises(ConfigError, match=r"no link to west carries ordres.*did you mean"):
@@ -125,7 +155,7 @@ def test_a_topic_without_a_link_is_told_how_it_gets_one(settings: Settings) -> N
     links = [link for link in settings.links if link.target == "west"]
     told = uncarried(["invoices"], links, "west", ["orders"])
     assert "no link to west carries invoices" in told.message
-    assert "`twinshore link set east->west 'topics=[..., \"invoices\"]'`" in told.hint
+    assert "a topic of east carried first that is named by its whole name" in told.hint
 
 
 def test_what_stands_in_the_way_is_refused_before_anything_is_done(settings: Settings, store: Store) -> None:

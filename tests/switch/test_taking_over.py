@@ -17,6 +17,7 @@ from twinshore.switch.taking_over import (
     Debt,
     both,
     fills_anew,
+    freed,
     halves,
     may_pay,
     moved_since,
@@ -42,11 +43,14 @@ def test_in_each_state_it_is_taken_over_or_refused(kind: Kind, deed: Deed, state
     # Who makes twins on east has the topics' home on west: a forced switch goes the other way.
     ways = ("west", "east") if kind in MAKES_TWINS else ("east", "west")
     why = why_not(one, *ways)
-    past = one.committed and not fills_anew(one)
-    assert bool(why) is (past or kind in (Kind.DRILL, Kind.GROUP))
+    past = one.committed and not one.ended and not fills_anew(one)
+    assert bool(why) is (state is not State.DONE and (past or kind in (Kind.DRILL, Kind.GROUP)))
     if past:
         assert "switch resume" in why
     if why:
+        return
+    if state is State.DONE:
+        assert taken_over(one, ["orders"], "bob", NOW_MS) == one
         return
     words = "makes twins of them on east" if kind in MAKES_TWINS else "moves them from east to west"
     assert words in why_not(one, ways[0], "north")
@@ -64,7 +68,7 @@ def test_in_each_state_it_is_taken_over_or_refused(kind: Kind, deed: Deed, state
         assert f"taken over at {deed}" in over.told[-1].sentence
 
 
-@pytest.mark.parametrize("deed", DEEDS[Kind.PLANNED])
+@pytest.mark.parametrize("deed", DEEDS[Kind.PLANNED][: DEEDS[Kind.PLANNED].index(Deed.AFTER)])
 def test_what_a_planned_one_may_have_left_on_the_old_home_is_kept(deed: Deed) -> None:
     debt = owed(standing(Kind.PLANNED, deed, State.GOING))
     assert debt == Debt("f" * 32, "east", ("orders",), '{"deny": []}')
@@ -140,3 +144,37 @@ def test_topics_that_have_moved_on_are_left_alone(deed: Deed) -> None:
     two = replace(one, topics=(topic, replace(topic, topic="bills")))
     assert without(two, ("orders",), NOW_MS).names() == ("bills",)
     assert not without(two, ("orders",), NOW_MS).ended
+
+
+FLIPPED = [Deed.AFTER, Deed.TAKE_UP, Deed.RELEASE]
+
+
+@pytest.mark.parametrize("deed", FLIPPED)
+def test_what_has_moved_the_topics_to_a_home_that_is_gone_is_ended_by_a_switch_back(deed: Deed) -> None:
+    done = standing(Kind.PLANNED, deed, State.GOING)
+    assert why_not(done, "west", "east") == "", "resume would wait for west for ever"
+    assert "is past its point of no return" in why_not(done, "east", "west")
+    ended = taken_over(done, ["orders"], "bob", NOW_MS)
+    assert (ended.state, ended.told[-1].sentence.startswith(f"ended at {deed}, as west is gone")) == (State.DONE, True)
+    debt = owed(done)
+    assert debt is not None
+    assert (debt.old, debt.rights) == ("west", ""), "what was denied on east ends with the switch back"
+    assert why_not(ended, "west", "east") == "", "whoever was killed there begins again"
+    assert said(ended, ["orders"]).startswith("frees what is claimed still")
+
+
+def test_before_the_flip_it_stays_where_it_is() -> None:
+    assert "is past its point" in why_not(standing(Kind.PLANNED, Deed.FLIP, State.GOING), "west", "east")
+
+
+def test_a_switch_that_may_go_on_without_the_store_is_not_taken_over() -> None:
+    """Its process writes to the new home alone: no lease in the store says that it is gone."""
+    kept = replace(standing(Kind.FORCED, Deed.LEVEL, State.GOING), kept="west")
+    assert "may go on without the store" in why_not(kept, "east", "west")
+    assert why_not(replace(kept, deed=Deed.AFTER), "west", "east") == "", "west is gone"
+
+
+def test_what_was_taken_out_of_it_before_is_freed_once_more() -> None:
+    anew = replace(standing(Kind.FAILBACK, Deed.REFILL, State.GOING), tails=to_json([Tail("orders", 0, 3, 9)]))
+    assert freed(anew, ["bills"]) == ("bills",), "its record does not name bills any more, its claims may"
+    assert freed(replace(anew, state=State.DONE), ["bills"]) == anew.names()

@@ -58,6 +58,7 @@ EXAMPLES = {
     "status": "status --watch --topics",
     "switch drill": "switch drill 'orders.*' --to west",
     "switch failback": "switch failback 'orders.*' --old east --dry-run",
+    "switch free": "switch free --dry-run",
     "switch history": "switch history --json",
     "switch plan": "switch plan 'orders.*' --to west --force",
     "switch rescue list": "switch rescue list",

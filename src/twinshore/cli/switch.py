@@ -32,6 +32,7 @@ FORCE = typer.Option(False, "--force", help="The old home does not answer: move 
 HOLD_S = typer.Option(section.HOLD_S, "--hold-s", help="How long writers may wait before the switch turns back.")
 YES = typer.Option(False, "--yes", help="Do not ask.")
 WHICH = typer.Argument("", help="The switch, by the first letters of its id; the one that is open where none is given.")
+UNKNOWN = typer.Argument("", help="The switch, by the first letters of its id; not needed where only one is unknown.")
 OLD = typer.Option(..., "--old", help="The old home of a forced switch, which is back.")
 FOLDER = typer.Option(
     None, "--folder", help="Where rescued records are kept; without it `rescued` beside the settings."
@@ -47,7 +48,7 @@ DRY_RUN = typer.Option(False, "--dry-run", help="Only say what would be done.")
 def register(app: typer.Typer) -> None:
     """Adds the verb to the command."""
     switch = typer.Typer(help="Move topics to another home, and back; or one consumer group.", no_args_is_help=True)
-    for verb in (plan, run, status, resume, rollback, failback, drill, history):
+    for verb in (plan, run, status, resume, rollback, failback, drill, history, free):
         switch.command(verb.__name__)(verb)
     rescue = typer.Typer(help="What fail-backs have saved.", no_args_is_help=True)
     rescue.command("list")(rescue_list)
@@ -188,11 +189,12 @@ def drill(
 def status(which: str = WHICH, settings: Path = SETTINGS, json_output: bool = JSON) -> None:
     """Shows the switches that are open, or one of them with its history."""
     from twinshore.store.opening import open_known
-    from twinshore.switch.operations.showing import one_switch, switches
+    from twinshore.switch.operations.showing import one_switch, switches, with_signs_of_life
     from twinshore.switch.operations.waves import waves_now
 
     with open_known(load(settings)) as store:
         found = [one_switch(store, which)] if which else switches(store, open_only=True)
+        found = with_signs_of_life(store, found)
         waves = [] if which else waves_now(store)
     if json_output:
         typer.echo(json.dumps([one.as_values() for one in found]))
@@ -309,6 +311,32 @@ def rescue_reinject(
         if not yes:
             typer.confirm("Go on?", abort=True)
         for step in act(planned, asked, loaded, store, by=who()):
+            typer.echo(one_line(step.sentence(done=True)))
+
+
+def free(which: str = UNKNOWN, settings: Path = SETTINGS, yes: bool = YES, dry_run: bool = DRY_RUN) -> None:
+    """Ends on the clusters what a switch has left there that the store does not know, as after a store was lost.
+
+    Topics are free for another switch then, and those who follow homes go on where the topics are at home.
+    """
+    from twinshore.store.opening import open_known
+    from twinshore.switch.operations.freeing import Free, act
+    from twinshore.switch.operations.freeing import plan as plan_free
+
+    loaded = load(settings)
+    with open_known(loaded) as store:
+        planned = plan_free(Free(which), loaded, store)
+        for line in planned.shown:
+            typer.echo(one_line(line))
+        for step in planned.steps:
+            typer.echo(one_line(f"  {step.sentence(done=False)}"))
+        for line in planned.remarks:
+            typer.echo(one_line(line))
+        if dry_run:
+            return
+        if not yes:
+            typer.confirm("Go on?", abort=True)
+        for step in act(planned, loaded, by=who()):
             typer.echo(one_line(step.sentence(done=True)))
 
 

@@ -189,6 +189,10 @@ class HomeLog:
         """The topics that the switch has, or would have if others did not have them first."""
         return sorted(topic for topic, claims in self._claims.items() if switch in claims)
 
+    def switches(self) -> set[str]:
+        """Those that have topics, or would have."""
+        return {switch for claims in self._claims.values() for switch in claims}
+
     def _take_claim(self, topic: str, switch: str, value: bytes | None) -> None:
         claim, there = _claim(switch, value), self._claims.get(topic, {})
         if claim is None:

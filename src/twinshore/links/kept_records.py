@@ -34,7 +34,7 @@ def spent(records: Records, known: Iterable[SwitchRow]) -> list[str]:
     def is_spent(row: SwitchRow | None, record: Mapping[str, Any] | None) -> bool:
         if row is None or record is None:
             return False
-        return not _kept(row) or (_over(record) and row.record == _text(record))
+        return not is_kept(row) or (_over(record) and row.record == _text(record))
 
     return [switch for switch, record in records.items() if is_spent(rows.get(switch), record)]
 
@@ -63,10 +63,10 @@ def _row(switch: str, record: Mapping[str, Any], now_ms: int) -> SwitchRow | Non
 
 
 def _is_news(row: SwitchRow, before: SwitchRow | None) -> bool:
-    return before is None or (_kept(before) and before.record != row.record)
+    return before is None or (is_kept(before) and before.record != row.record)
 
 
-def _kept(row: SwitchRow) -> bool:
+def is_kept(row: SwitchRow) -> bool:
     """Whether a cluster keeps the record."""
     try:
         found = json.loads(row.record)

@@ -26,7 +26,7 @@ from twinshore.service.scheduler import tasks
 from twinshore.store import IncidentKind, Remembered
 from twinshore.switch.hands.debts import pay
 from twinshore.switch.hands.guarding import Guarding, RulesOf
-from twinshore.switch.old_homes import left_to, open_still, untold
+from twinshore.switch.old_homes import guarded_at_home, left_to, open_still, untold
 from twinshore.switch.taking_over import DEBT, Debt, may_pay
 
 EVERY_S = 5.0
@@ -75,9 +75,10 @@ class OldHomeCompanion:
             # A link whose target is gone cannot begin, and so is nobody's: it is told all the same.
             if open_yet := frozenset(topics) - self._guards.known(self._link.target).topics:
                 self._tell(self._silent(open_yet))
-        elif topics or debts:
+        elif topics or debts or self._guarded_at_home():
+            self._let_in()
             self._tell(self._shut(topics) if topics else "")
-            self._pay(debts, topics)
+            self._pay(debts)
         else:
             self._let_go()
             if self._may_be_told:
@@ -142,14 +143,37 @@ class OldHomeCompanion:
         else:
             self._log(f"nobody but this link writes to its twins on {old.name}, as far as rules can keep them")
 
-    def _pay(self, debts: Iterable[Remembered], topics: Collection[str]) -> None:
+    def _guarded_at_home(self) -> tuple[str, ...]:
+        pair = pair_of(self._link)
+        guarded = self._guards.known(self._link.target).topics
+        if not guarded:
+            return ()
+        in_switch = {row.topic for row in self._store.switching.of(pair)}
+        return guarded_at_home(self._link, self._store.homes.of(pair), guarded, in_switch)
+
+    def _let_in(self) -> None:
+        """Nobody is kept out of a topic's own home."""
+        topics = self._guarded_at_home()
+        if not topics:
+            return
+        ends = self._dialled()
+        try:
+            if hold_to(self._link, self._store, ends.source, ends.target):
+                self._guards.drop(RulesOf(ends.target), topics)
+                self._log(f"{len(topics)} topics are at home on {ends.target.name} again: nobody is kept out any more")
+        except KafkaError as error:
+            if not error.retriable:
+                self._unpaid.say(f"the guard of topics that are at home on {ends.target.name} still stands: {error}")
+
+    def _pay(self, debts: Iterable[Remembered]) -> None:
         """Undoes what switches left that ended without the old home. A guard stands before a denial goes."""
         pair = pair_of(self._link)
         in_switch, homes = {row.topic for row in self._store.switching.of(pair)}, self._store.homes.of(pair)
         moved = {topic for topic, row in homes.items() if row.home != self._link.source}
+        open_yet = {*self._left()} - self._was_shut  # asked behind the other: a switch may have ended in between
         for row in debts:
             debt = Debt.from_json(row.value)
-            if in_switch.intersection(debt.topics) or not may_pay(debt, self._link, moved, {*topics} - self._was_shut):
+            if in_switch.intersection(debt.topics) or not may_pay(debt, self._link, moved, open_yet):
                 continue
             ends = self._dialled()
             try:

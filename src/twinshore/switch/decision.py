@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from twinshore.fleet.sentences import counted
-from twinshore.switch.deeds import DEEDS, DUTIES, UNHELD, Deed, Kind, following, next_undo, to_undo
+from twinshore.switch.deeds import DEEDS, DUTIES, UNHELD, Deed, Kind, following, is_past, next_undo, to_undo
 from twinshore.switch.record import Record, State
 
 
@@ -79,7 +79,9 @@ def turn_back(record: Record, why: str, now_ms: int) -> Record:
     if record.committed or record.ended or record.state is State.TURNING_BACK:
         return record
     back = replace(record, why=why, waits="").tell(now_ms, f"turns back: {why}")
-    undo = to_undo(record.kind, record.deed)
+    # One that began anew may have run the operator's command before, whose end is owed all the same.
+    deed = Deed.BEFORE if record.command and is_past(record.kind, Deed.BEFORE, record.deed) else record.deed
+    undo = to_undo(record.kind, deed)
     if undo is None:
         return _turned_back(back, now_ms)
     return replace(back, state=State.TURNING_BACK, deed=undo, deed_ms=now_ms)
@@ -134,7 +136,7 @@ def _turned_back(record: Record, now_ms: int) -> Record:
 
 
 def _noun(record: Record) -> str:
-    return str(record.kind) if record.kind is Kind.REBUILD else "switch"
+    return str(record.kind) if record.kind in (Kind.REBUILD, Kind.DRILL) else "switch"
 
 
 def _late(record: Record, now_ms: int) -> str:

@@ -29,6 +29,15 @@ def left_to(
     return tuple(sorted(ours.difference(in_switch)))
 
 
+def guarded_at_home(
+    link: Link, homes: Mapping[str, HomeRow], guarded: Collection[str], in_switch: Collection[str]
+) -> tuple[str, ...]:
+    """Topics of the guard on the link's target that are at home there by now: a switch without the store could not take
+    the guard away, and one that runs does it itself."""
+    ours = {topic for topic, row in homes.items() if row.home == link.target and row.term > FIRST_TERM}
+    return tuple(sorted((ours & set(guarded)).difference(in_switch)))
+
+
 def untold(
     topics: Iterable[str],
     homes: Mapping[str, HomeRow],

@@ -65,7 +65,8 @@ class Record:
     went when it was decided; `anyway`: also while somebody reads or writes there. Of a `group` that moves alone
     `places` are where it would stand, and `topics` what it reads. As the `wave`-th of a `plan`: the waves that are
     `left` after it. `kept`: the cluster that keeps the record, where the store does not answer; `owed`: nothing is
-    left to be done without the store. `command`: which of the settings' was begun last, or ended well; `unfinished`:
+    left to be done without the store; `late`: that is done now, when others may have set what the new home lacked.
+    `command`: which of the settings' was begun last, or ended well; `unfinished`:
     how `after` failed. `waits`: what the deed waits for; `told` is the history."""
 
     id: str
@@ -96,6 +97,7 @@ class Record:
     left: tuple[tuple[str, ...], ...] = ()
     kept: str = ""
     owed: bool = False
+    late: bool = False
     command: str = ""
     unfinished: str = ""
     why: str = ""

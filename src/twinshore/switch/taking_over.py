@@ -55,6 +55,10 @@ class Debt:
 
 def why_not(record: Record, old: str, new: str) -> str:
     """Why a forced switch from `old` to `new` may not take this one over; empty where it may."""
+    if record.state is State.DONE or is_behind(record, old, new):
+        return ""  # of one that is done nothing but its claims can be left
+    if record.kept and not record.owed:
+        return "may go on without the store: `twinshore switch resume` or `rollback` takes it into the store's hands"
     if record.committed and not fills_anew(record):
         return f"is past its point of no return ({record.deed}): `twinshore switch resume` ends it"
     if record.kind in MAKES_TWINS and (record.new, record.old) != (old, new):
@@ -64,6 +68,13 @@ def why_not(record: Record, old: str, new: str) -> str:
     if record.kind not in MAKES_TWINS and (record.old, record.new) != (old, new):
         return f"moves them from {record.old} to {record.new}: `twinshore switch rollback` ends it"
     return ""
+
+
+def is_behind(record: Record, old: str, new: str) -> bool:
+    """Whether it has moved the topics to `old` already, and what it has not done yet is left to be undone there: a
+    forced switch moves them back to `new`, its own old home."""
+    flipped = record.kind in MOVES_HOMES and record.committed and is_past(record.kind, record.deed, Deed.FLIP)
+    return flipped and not record.ended and (record.new, record.old) == (old, new)
 
 
 def fills_anew(record: Record) -> bool:
@@ -104,7 +115,8 @@ def without(record: Record, topics: Collection[str], now_ms: int, why: str = "ha
     told = record.tell(now_ms, f"{listed(sorted(topics), NAMED_MAX)} {why}: nothing more is done to it")
     if left:
         return replace(told, topics=left)
-    return replace(told, state=State.DONE, kept="", owed=False, waits="")
+    which = f"{listed(record.names(), NAMED_MAX)} {why}"
+    return replace(told, state=State.DONE, kept="", owed=False, waits="", why=which)
 
 
 def taken_over(record: Record, topics: Collection[str], by: str, now_ms: int) -> Record:
@@ -114,6 +126,9 @@ def taken_over(record: Record, topics: Collection[str], by: str, now_ms: int) ->
         return record
     if fills_anew(record):
         return without(record, taken(record, topics), now_ms, f"is moved by force, by {by}")
+    if is_behind(record, record.new, record.old):
+        told = record.tell(now_ms, f"ended at {record.deed}, as {record.new} is gone: {by} moves the topics by force")
+        return replace(told, state=State.DONE, kept="", owed=False, waits="")
     why = f"{by} moves the topics by force"
     told = record.tell(now_ms, f"taken over at {record.deed}: {why}")
     return replace(told, state=State.TURNED_BACK, why=why, waits="")
@@ -124,11 +139,17 @@ def taken(record: Record, topics: Collection[str]) -> tuple[str, ...]:
     return tuple(one for one in record.names() if one in topics) if fills_anew(record) else record.names()
 
 
+def freed(record: Record, topics: Collection[str]) -> tuple[str, ...]:
+    """What is claimed for it no more. Topics that were taken out of it before, by whoever was killed then, are in its
+    record no more, and may be claimed still."""
+    return tuple(topics) if fills_anew(record) else record.names()
+
+
 def owed(record: Record, topics: Collection[str] | None = None) -> Debt | None:
     """What of it, or of these topics of it, stands perhaps on the home that is gone: a forced switch never spoke to
     it."""
     names = tuple(one for one in record.names() if topics is None or one in topics)
-    if record.kind in MAKES_TWINS:
+    if record.kind in MAKES_TWINS or is_behind(record, record.new, record.old):
         return Debt(record.id, record.new, names)
     if record.kind is Kind.PLANNED:
         return Debt(record.id, record.old, names, record.rights)
@@ -154,6 +175,10 @@ def said(record: Record, topics: Collection[str]) -> str:
     """What the preview of a forced switch of these topics says."""
     debt = owed(record)
     away = debt.old if debt else ""
+    if record.ended:
+        return f"frees what is claimed still for the {_called(record)}, which has ended"
+    if is_behind(record, record.new, record.old):
+        return f"ends the {_called(record)}, by {record.by}, which stands at {record.deed}: it has moved them already"
     which = f"{_called(record)}, by {record.by}, which stands at {record.deed}"
     if fills_anew(record):
         return f"takes {listed(list(taken(record, topics)), NAMED_MAX)} out of the {which}: nothing was deleted of it"

@@ -20,7 +20,7 @@ from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.deeds import Deed, Kind
 from twinshore.switch.hands import fence, places, settings_given, standing, tails
 from twinshore.switch.hands.claims import busy, carry_again, claim, let_go
-from twinshore.switch.hands.debts import SILENT_MS_MAX, remember, unsay
+from twinshore.switch.hands.debts import SILENT_MS_MAX, remember, settled, unsaid
 from twinshore.switch.hands.mirrors import MirrorWatch
 from twinshore.switch.hands.words import ClusterWords
 from twinshore.switch.hands.writers import Writers
@@ -158,10 +158,14 @@ class Work:
         return outcome
 
     def _commit(self, record: Record) -> Outcome:
-        """Nobody wrote meanwhile: whoever cannot be held may have."""
-        if record.kind is Kind.PLANNED and (why := self._changed(record) or standing.moved_since(self._old, record)):
+        """The topics are this switch's still, and nobody wrote meanwhile: whoever cannot be held may have."""
+        self._words.must_be_ours(record)
+        if record.kind is Kind.PLANNED and (why := self._changed(record) or self._moved(record)):
             return Cannot(why)
         return Done(record, "from here on the switch goes on")
+
+    def _moved(self, record: Record) -> str:
+        return standing.moved_since(self._old, record) or standing.moved_since(self._new, record)
 
     # -- past it
 
@@ -248,20 +252,11 @@ class Work:
 
     def _release(self, record: Record) -> Outcome:
         self._store.switching.end(record.id)  # first: a home that is silent must not keep the next switch waiting
-        return Done(record, self._owed(record, lambda: self._words.release(record)))
+        return Done(record, unsaid(record, self._heard(record), self._store, self._now_ms()))
 
-    def _owed(self, record: Record, pay: Callable[[], None]) -> str:
-        """What is owed to a home that does not answer, after it was asked for some seconds; empty once it is paid."""
-        try:
-            pay()
-        except KafkaError as error:
-            if not error.retriable or not record.tried_for(SILENT_MS_MAX, self._now_ms()):
-                raise
-            later = "; the mirror does it when it answers" if remember(self._store, record) else ""
-            # Whoever reads the new home alone must not wait for a word that the old one keeps back.
-            unsay(self._new, record.id, record.names(), record.by)
-            return f"not done, as it does not answer{later}: {error.message}"
-        return ""
+    def _heard(self, record: Record) -> tuple[KafkaCluster, ...]:
+        """The clusters that hear of this switch: the old home does not where it is gone."""
+        return (self._new,) if record.kind is Kind.FORCED else (self._old, self._new)
 
     def _changed(self, record: Record) -> str:
         return standing.changed(self._old, record.topics, new=False) or standing.changed(
@@ -278,18 +273,23 @@ class Work:
     # -- the way back
 
     def _settle(self, record: Record) -> Outcome:
-        return Done(record, self._owed(record, lambda: self._say_settled(record)))
+        return Done(record, settled(record, self._heard(record), self._store, self._now_ms()))
 
     def _unhold(self, record: Record) -> Outcome:
-        debts = [self._owed(record, lambda: self._open(record)), self._owed(record, lambda: self._say_settled(record))]
-        said = "; ".join(filter(None, debts))
-        return Done(record, said or f"writers go on on {record.old}")
+        """Rights first: whoever is told to go on must be let in. A new home that is gone keeps no writer waiting."""
+        debts = [self._opened(record), settled(record, self._heard(record), self._store, self._now_ms())]
+        return Done(record, "; ".join(filter(None, debts)) or f"writers go on on {record.old}")
 
-    def _open(self, record: Record) -> None:
-        self._writers.open(record)
-
-    def _say_settled(self, record: Record) -> None:
-        self._words.say(record, HomeState.SETTLED)
+    def _opened(self, record: Record) -> str:
+        """What is owed to an old home that does not answer, after it was asked for some seconds."""
+        try:
+            self._writers.open(record)
+        except KafkaError as error:
+            if not error.retriable or not record.tried_for(SILENT_MS_MAX, self._now_ms()):
+                raise
+            later = "; the mirror does it when it answers" if remember(self._store, record) else ""
+            return f"writers may not write on {record.old} yet, as it does not answer{later}: {error.message}"
+        return ""
 
 
 def _said(record: Record, deed: Deed) -> bool:

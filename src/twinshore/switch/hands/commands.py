@@ -79,7 +79,7 @@ class Commands:
             return Cannot(said)
         if ran.why:
             return Done(replace(record, unfinished=said), said)
-        return Done(replace(record, command=f"{moment}{ENDED}"), said)
+        return Done(replace(record, command=f"{moment}{ENDED}", unfinished=""), said)
 
 
 def variables(record: Record, moment: str, *, back: bool) -> dict[str, str]:

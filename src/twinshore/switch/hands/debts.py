@@ -4,7 +4,7 @@ done twice as done once. To a cluster that is silent it is owed, and the mirror 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from twinshore.fleet import KafkaError, Link
@@ -33,19 +33,38 @@ def remember(store: Store, record: Record, topics: Collection[str] | None = None
 
 
 def _keep(store: Store, record: Record, debt: Debt) -> None:
+    """One for each cluster that the switch owes something to."""
     pair = pair_of(Link(record.old, record.new))
-    before = next((row for row in store.memories.of(pair, DEBT) if row.subject == debt.switch), None)
+    subject = f"{debt.switch} {debt.old}"
+    before = next((row for row in store.memories.of(pair, DEBT) if row.subject == subject), None)
     whole = both(debt, Debt.from_json(before.value) if before else None)
-    store.memories.remember([Remembered(pair, DEBT, debt.switch, whole.to_json(), "owed", wall_ms())])
+    store.memories.remember([Remembered(pair, DEBT, subject, whole.to_json(), "owed", wall_ms())])
+
+
+def settled(record: Record, clusters: Sequence[KafkaCluster], store: Store, now_ms: int) -> str:
+    """Each cluster hears that nobody is held any more; the topics stay this switch's. As `unsaid`."""
+    return _said_on_each(settle, "that nobody is held", record, clusters, store, now_ms)
 
 
 def unsaid(record: Record, clusters: Sequence[KafkaCluster], store: Store, now_ms: int) -> str:
-    """Both clusters hear that the topics are in this switch no more. One that does not answer is waited for for some
+    """Each cluster hears that the topics are in this switch no more. One that does not answer is waited for for some
     seconds, and then owed it: a sentence says so. KafkaError meanwhile, and while none answers."""
+    return _said_on_each(unsay, "that the topics are free", record, clusters, store, now_ms)
+
+
+def _said_on_each(
+    say: Callable[[KafkaCluster, str, Collection[str], str], object],
+    what: str,
+    record: Record,
+    clusters: Sequence[KafkaCluster],
+    store: Store,
+    now_ms: int,
+) -> str:
+    """One that is silent keeps nobody on the others waiting."""
     silent: list[tuple[KafkaCluster, KafkaError]] = []
     for cluster in clusters:
         try:
-            unsay(cluster, record.id, record.names(), record.by)
+            say(cluster, record.id, record.names(), record.by)
         except KafkaError as error:
             if not error.retriable:
                 raise
@@ -57,17 +76,23 @@ def unsaid(record: Record, clusters: Sequence[KafkaCluster], store: Store, now_m
     for cluster, _ in silent:
         _keep(store, record, Debt(record.id, cluster.name, record.names()))
     away = silent[0][0].name
-    return f"{away} does not answer: the mirror tells it when it does that the topics are free"
+    return f"{away} does not answer: the mirror tells it when it does {what}"
 
 
-def unsay(cluster: KafkaCluster, switch: str, topics: Collection[str], by: str) -> None:
-    """Nobody is held by its words any more, and it has no topic."""
+def settle(cluster: KafkaCluster, switch: str, topics: Collection[str], by: str) -> HomeNotes:
+    """Nobody is held by this switch's words any more."""
     notes = HomeNotes(cluster)
     ours = [line for topic, line in notes.read().items() if topic in topics and line.switch == switch]
     held = [line for line in ours if line.state is not HomeState.SETTLED]
     over = [replace(one, step=one.step + 1, state=HomeState.SETTLED, switch="", set_by=by) for one in held]
     if over:
         notes.say(over, wall_ms())
+    return notes
+
+
+def unsay(cluster: KafkaCluster, switch: str, topics: Collection[str], by: str) -> None:
+    """The same, and it has none of these topics."""
+    notes = settle(cluster, switch, topics, by)
     if notes.log.claimed(switch):
         notes.release(topics, switch, wall_ms())
 

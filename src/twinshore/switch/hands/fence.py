@@ -1,13 +1,15 @@
 """The fence: the first append on the new home is a marker of the old link's producer with its next epoch, one for each
 partition. From then on brokers refuse whatever of the old link's requests is still on its way.
 
-The marker takes one offset, the point itself, which no consumer sees; it crosses back as any other.
+The marker takes one offset, the point itself, which no consumer sees; it crosses back as any other. Where somebody
+writes there before the topics have moved, it lies behind his records.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import partial
 
 from twinshore.fleet import NamedPartition
@@ -16,15 +18,18 @@ from twinshore.fleet.terms import fence_epoch
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.errors import Code, describe
+from twinshore.mirror.lane.marking import marker_id
 from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.deeds import Kind
 from twinshore.switch.hands.standing import changed, stands
 from twinshore.switch.record import Record
-from twinshore.wire.batch import CONTROL
+from twinshore.wire.batch import CONTROL, BatchHeader, split_batches
 from twinshore.wire.markers import MARKERS_KEY, MARKERS_VERSION, Marker, encode_markers, parse_markers
 
 ASK_S = 10.0
 NAMED_MAX = 5
+PAGE_BYTES = 1 << 20
+STRAYS_MAX = 1_000_000  # offsets; nobody was told yet that the topics move there
 
 
 def points_of(record: Record) -> dict[NamedPartition, int]:
@@ -32,6 +37,14 @@ def points_of(record: Record) -> dict[NamedPartition, int]:
     return {
         NamedPartition(one.topic, number): point for one in record.topics for number, point in enumerate(one.points)
     }
+
+
+class Behind(StrEnum):
+    """What lies from the point on: the fence, perhaps behind records of others; these alone; or what the link wrote."""
+
+    FENCED = "fenced"
+    STRAYS = "strays"
+    THE_LINKS = "the link's"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +106,12 @@ def put_up(new: KafkaCluster, record: Record, shut: Shut) -> Outcome:
         grown = {named: ends[named] for named in others if str(named) in foreign}
         return Wait("the twins have grown at last: their points are theirs now", _with_points(record, grown))
     if foreign:
-        return Wait(f"{listed(foreign, NAMED_MAX)} on {new.name} ends neither at its point nor behind the fence")
+        # Whoever writes there already, though the topics have not moved yet, must not keep all others waiting.
+        behind = {named: _behind(new, named, points[named], ends[named], shut) for named in others}
+        lost = [str(named) for named, what in behind.items() if what is Behind.THE_LINKS]
+        if lost:
+            return Wait(f"{listed(lost, NAMED_MAX)} on {new.name} ends neither at its point nor behind the fence")
+        lacking += [named for named, what in behind.items() if what is Behind.STRAYS]
     if lacking:
         refused = _write(new, lacking, shut)
         if refused:
@@ -119,15 +137,32 @@ def _with_points(record: Record, ends: Mapping[NamedPartition, int]) -> Record:
     )
 
 
+def _behind(cluster: KafkaCluster, named: NamedPartition, point: int, end: int, shut: Shut) -> Behind:
+    """A log that ends before the point, or that cannot be read up to its end, is the link's to mend."""
+    at, theirs = point, (shut.producer_id, marker_id(shut.producer_id))
+    while at < end:
+        fetched = cluster.read_from(named, at, bytes_max=PAGE_BYTES, committed=False)
+        batches = [header for _, header in split_batches(fetched.records) if header.last_offset >= at]
+        if not batches or at - point > STRAYS_MAX:
+            return Behind.THE_LINKS
+        for header in batches:
+            if _is_fence(header, named, shut):
+                return Behind.FENCED
+            if header.producer_id in theirs or header.base_offset < point:
+                return Behind.THE_LINKS
+            at = header.last_offset + 1
+    return Behind.STRAYS if end > point else Behind.THE_LINKS
+
+
 def is_fence(cluster: KafkaCluster, named: NamedPartition, point: int, shut: Shut) -> bool:
     """Whether the batch at the point is the fence."""
     header = cluster.read_tail_batch(named, point)
-    return (
-        header is not None
-        and header.base_offset == point
-        and bool(header.attributes & CONTROL)
-        and (header.producer_id, header.producer_epoch) == (shut.producer_id, shut.epoch(named))
-    )
+    return header is not None and header.base_offset == point and _is_fence(header, named, shut)
+
+
+def _is_fence(header: BatchHeader, named: NamedPartition, shut: Shut) -> bool:
+    writer = header.producer_id, header.producer_epoch
+    return bool(header.attributes & CONTROL) and writer == (shut.producer_id, shut.epoch(named))
 
 
 def _write(new: KafkaCluster, parts: Iterable[NamedPartition], shut: Shut) -> dict[NamedPartition, int]:

@@ -7,14 +7,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from twinshore.fleet import Link
+from twinshore.fleet.sentences import listed
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.mirror.driver.plan import TWINS_OWN
+from twinshore.mirror.driver.plan import COMPACTED, TWINS_OWN
 from twinshore.mirror.follow import topic_settings
 from twinshore.mirror.follow.reading import copies
 from twinshore.mirror.follow.topic_settings import SettingsOf, at_promotion, remembered
 from twinshore.store import Store
 from twinshore.switch.decision import Done, Outcome
 from twinshore.switch.record import Record
+
+NAMED_MAX = 5
 
 
 def look_up(old: KafkaCluster, record: Record) -> Record:
@@ -40,9 +43,11 @@ def last_known(store: Store, record: Record) -> Record:
 
 
 def give(new: KafkaCluster, link: Link, record: Record) -> Outcome:
-    """What the topic had on the old home; of what a twin alone needs nothing is left."""
+    """What the topic had on the old home; of what a twin alone needs nothing is left. Where it is done late, what
+    somebody has set on the new home since stays as it is."""
     known: Mapping[str, str] = json.loads(record.given or "{}")
     held = copies(new, list(record.names()))
+    stays: list[str] = []
     for one in record.topics:
         if one.topic not in known:
             continue
@@ -51,7 +56,18 @@ def give(new: KafkaCluster, link: Link, record: Record) -> Outcome:
         now = new.admin.topic_settings([one.topic])[one.topic]
         own = {name: setting.value for name, setting in now.items() if setting.own}
         changes = {name: value for name, value in wanted.items() if own.get(name) != value}
-        new.admin.alter_topic_settings(one.topic, changes, topic_id=bytes.fromhex(one.new_id))
+        if record.late:
+            since = sorted(name for name in changes if not _is_twins(name, own.get(name)))
+            changes = {name: value for name, value in changes.items() if name not in since}
+            stays += [f"{name} of {one.topic}" for name in since]
+        if changes:
+            new.admin.alter_topic_settings(one.topic, changes, topic_id=bytes.fromhex(one.new_id))
     unknown = sorted(set(record.names()) - known.keys())
-    rest = f"; nothing is known of those of {', '.join(unknown)}" if unknown else ""
-    return Done(record, f"the topics have their settings on {new.name}{rest}")
+    rest = f"; nothing is known of those of {listed(unknown, NAMED_MAX)}" if unknown else ""
+    left = f"; not the twin's any more, and left as it is: {listed(stays, NAMED_MAX)}" if stays else ""
+    return Done(record, f"the topics have their settings on {new.name}{rest}{left}")
+
+
+def _is_twins(name: str, value: str | None) -> bool:
+    """Whether the mirror gave the twin this value."""
+    return value == TWINS_OWN.get(name) or (name, value) == ("cleanup.policy", COMPACTED)

@@ -34,10 +34,9 @@ class ClusterWords:
         self._hearing = {cluster.name: FollowerNotes(cluster, self._followers) for cluster in (old, new)}
 
     def say(self, record: Record, state: HomeState) -> Record:
-        """Says of each topic, in the term that stands, that it is announced, held or settled."""
+        """Says of each topic, in the term that stands, that it is announced or held."""
         told = self._told(record)
-        if state is not HomeState.SETTLED:
-            self.must_be_ours(record)
+        self.must_be_ours(record)
         lines = [self._next(record, one, told[one.topic], state) for one in record.topics]
         for cluster in self._heard(record):
             self._write(cluster, lines)
@@ -99,11 +98,6 @@ class ClusterWords:
             self._write(cluster, lines)
         return ""
 
-    def release(self, record: Record) -> None:
-        """No topic is in this switch any more."""
-        for cluster in self._heard(record):
-            self._notes[cluster.name].release(record.names(), record.id, wall_ms())
-
     def must_be_ours(self, record: Record) -> None:
         """Whoever was paused while another turned the switch back must not hold writers for nobody: claims are given
         back then, and of two words of one step the log's first stands."""
@@ -132,16 +126,15 @@ class ClusterWords:
                 f"topic {one.topic} is at home on {there.home} in term {there.term}, as the clusters say",
                 hint="the store is behind: start the mirror, which takes up what the clusters say",
             )
-        ours = record.id if state is not HomeState.SETTLED else ""
-        if there is not None and there.term == term and (there.state, there.switch) == (state, ours):
+        if there is not None and there.term == term and (there.state, there.switch) == (state, record.id):
             return there
         step = there.step + 1 if there is not None and there.term == term else 0
         home_id = there.cluster_id if there is not None and there.home == record.old else self._old.cluster_id()
         if there is not None and (there.term, there.home) == (term, record.old):
             # With all that a store needs which was away when the topic came to this home.
-            return replace(there, step=step, state=state, switch=ours, set_by=record.by)
+            return replace(there, step=step, state=state, switch=record.id, set_by=record.by)
         return HomeLine(
-            one.topic, record.old, home_id, term, step, state, switch=ours, since_ms=wall_ms(), set_by=record.by
+            one.topic, record.old, home_id, term, step, state, switch=record.id, since_ms=wall_ms(), set_by=record.by
         )
 
     def _write(self, cluster: KafkaCluster, lines: Sequence[HomeLine]) -> None:

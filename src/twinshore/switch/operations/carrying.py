@@ -16,6 +16,7 @@ from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.links.filters import admits
 from twinshore.links.homes import pair_of
+from twinshore.links.known import known
 from twinshore.links.standing import standing
 from twinshore.service.clock import steady_s
 from twinshore.service.ends import Ends
@@ -52,9 +53,9 @@ def plan(asked: Switch, settings: Settings, store: Store) -> CarriedFirst | None
     where an expression fits nothing, though others do."""
     links = [one.link for one in standing(settings.links, store).values()]
     into = [one for one in links if one.target == asked.to and (not asked.links or one.name in asked.links)]
-    known = {row.topic for one in into for row in store.twins.carried(one.name)}
+    have_twins = {row.topic for one in into for row in store.twins.carried(one.name) if admits(one, row.topic)}
     there = {row.topic for one in into for row in store.homes.of(pair_of(one)).values() if row.home == asked.to}
-    lacking = [one for one in asked.topics if not any(re.fullmatch(one, topic) for topic in known | there)]
+    lacking = [one for one in asked.topics if not any(re.fullmatch(one, topic) for topic in have_twins | there)]
     fresh = tuple(one.replace("\\", "") for one in lacking if NAME.fullmatch(one))
     found = _holding(into, fresh, settings) if asked.kind is Kind.PLANNED and len(fresh) == len(lacking) else {}
     if len(found) > 1:
@@ -62,11 +63,14 @@ def plan(asked: Switch, settings: Settings, store: Store) -> CarriedFirst | None
         raise ConfigError(f"several links could carry {listed(fresh, NAMED_MAX)}: {names}", hint="say --link")
     if not found:
         if lacking and len(lacking) < len(asked.topics):
-            raise uncarried(lacking, into, asked.to, sorted(known))
+            raise uncarried(lacking, into, asked.to, sorted(have_twins))
         return None
     ((carrier, held),) = found.items()
     with closing(KafkaCluster(settings.cluster(asked.to), patience_s=ASK_S, call_s=ASK_S)) as target:
-        own = _held(target, fresh)
+        seen = target.metadata(sorted(fresh), refresh=True).topics
+        twins = {row.topic for row in store.twins.of(carrier.name)}  # the link carried these before
+        mine = [topic for topic in fresh if topic in seen and not seen[topic].error and topic not in twins]
+        own = _held(target, mine)
     if own:
         topics = listed(fresh, NAMED_MAX)
         why = f"{asked.to} holds {counted(own, 'offset')} of its own in {topics}: no link could make a twin of it"
@@ -87,7 +91,8 @@ def carried(planned: CarriedFirst, settings: Settings, store: Store, asking: Ask
     _must_run(planned.carrier, settings, store, asking)
     running.have_carried(planned.carrier.name, planned.fresh, settings, store, asking)
     _wait(planned.carrier, planned.fresh, settings, store, asking)
-    return planning.plan(planned.asked, settings, store, by=asking.by)
+    as_they_are = settings.with_links(known(settings, store).links)
+    return planning.plan(planned.asked, as_they_are, store, by=asking.by)
 
 
 def _holding(into: Sequence[Link], fresh: Sequence[str], settings: Settings) -> dict[Link, int]:

@@ -91,20 +91,25 @@ def take_up(settings: Settings, store: Store, tell: Callable[[str], None]) -> No
 
 def brought(record: Record, notes: HomeNotes, store: Store, save: Callable[[Record], None]) -> Record:
     """The record as the cluster has it now, kept by the store from here on: whoever went on with it there is told. What
-    was not decided yet begins anew, and what was done without the store is done once more with it, but for topics that
-    have moved on since. RefusedError while another switch has one of the others."""
+    was done without the store is done once more with it, but for topics that have moved on since. RefusedError while
+    another switch has one of the others."""
     lines = notes.read()
     there = records_of(notes.log).get(record.id)
     if there is not None:
         record = there.record.tell(wall_ms(), "the store keeps the switch again")
         Keeping(notes, there.digest).save(record)
-    if not record.committed and record.state is State.GOING:
-        record = replace(record, deed=DEEDS[Kind.FORCED][0])
-    record = replace(settings_given.last_known(store, record), kept="", owed=False, waits="")
+    record = replace(settings_given.last_known(store, record), kept="", owed=False, late=record.owed, waits="")
     record = its_own(record, {topic: (line.home, line.term) for topic, line in lines.items()}, store)
     save(record)
     notes.forget(record.id, wall_ms())
     return record
+
+
+def begun_anew(record: Record) -> Record:
+    """What was not decided without the store begins anew with it, where it goes on."""
+    if record.committed or record.state is not State.GOING:
+        return record
+    return replace(record, deed=DEEDS[record.kind][0])
 
 
 def its_own(record: Record, lines: Mapping[str, Home], store: Store) -> Record:

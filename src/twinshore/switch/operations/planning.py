@@ -21,7 +21,9 @@ from twinshore.kafka.rights import Acl, Operation, Permission, Resource
 from twinshore.kafka.rights_requests import read_acls
 from twinshore.links.filters import admits
 from twinshore.links.homes import counterpart, pair_of
+from twinshore.links.in_force import in_force
 from twinshore.links.standing import standing
+from twinshore.mirror.metrics.lag_word import LAG_KIND, LagWord, from_rows
 from twinshore.mirror.pump.probing import may_write_markers
 from twinshore.service.clock import wall_ms
 from twinshore.service.ends import Ends
@@ -113,7 +115,7 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "", kept:
         return SwitchPlan(refused=RefusedError(left[0].removeprefix("left out: "), hint=hint))
     back = counterpart(link, links)
     positions = {(at.topic, at.partition): at for at in store.receipts.positions(link.name) if at.topic in topics}
-    shown = [*_shown(asked, link, topics, None if kept else positions), *left]
+    shown = [*_shown(asked, link, topics, None if kept else positions, store), *left]
     with Ends(link, settings, patience_s=ASK_S, call_s=ASK_S) as ends:
         away = _away(asked, link, settings, ends)
         refused = _refused(asked, link, topics, store, away) or _unfit(asked, link, topics, store, ends, away)
@@ -186,6 +188,8 @@ def _link_of(asked: Switch, links: Sequence[Link], store: Store) -> tuple[Link, 
         rows = [row for row in store.twins.carried(one.name) if not is_heartbeats(row.topic)]
         known |= {row.topic for row in rows}
         ours = [row for row in rows if any(pattern.fullmatch(row.topic) for pattern in wanted)]
+        # By force also what the link carries no more: what has crossed is all there is.
+        ours = [row for row in ours if asked.kind is Kind.FORCED or admits(one, row.topic)]
         if ours:
             found[one.name] = ours
     if not found:
@@ -224,6 +228,11 @@ def _refused(asked: Switch, link: Link, topics: Sequence[str], store: Store, awa
             f"{link.source} does not answer ({away}): a planned switch needs both clusters",
             hint="`--force` moves the topics with what has crossed, and says what has not",
         )
+    if paused := paused_of(link, topics, store):
+        return RefusedError(
+            f"{link.name} is paused for {listed(paused, NAMED_MAX)} by operators: the twins would never be level",
+            hint="`twinshore link resume` lets it go on",
+        )
     if stopped := stopped_of(link, topics, store):
         return RefusedError(
             f"{link.name} has stopped with {listed(stopped, NAMED_MAX)}", hint="`twinshore status` says why"
@@ -235,6 +244,12 @@ def _refused(asked: Switch, link: Link, topics: Sequence[str], store: Store, awa
             hint="`twinshore switch status` shows it",
         )
     return None
+
+
+def paused_of(link: Link, topics: Sequence[str], store: Store) -> list[str]:
+    """Topics of these that operators have paused, alone or with their link."""
+    control = in_force(link, store.controls.of(link.name)).link.control
+    return [topic for topic in topics if control.pauses(topic)]
 
 
 def stopped_of(link: Link, topics: Sequence[str], store: Store) -> list[str]:
@@ -278,7 +293,11 @@ def moved_of(topic: str, rows: Sequence[TwinRow], link: Link, store: Store) -> M
 
 
 def _shown(
-    asked: Switch, link: Link, topics: Sequence[str], positions: Mapping[tuple[str, int], Position] | None
+    asked: Switch,
+    link: Link,
+    topics: Sequence[str],
+    positions: Mapping[tuple[str, int], Position] | None,
+    store: Store,
 ) -> Iterator[str]:
     """`positions`: None where nobody knows them."""
     count = counted(len(topics), "topic")
@@ -286,11 +305,21 @@ def _shown(
     if positions is None:
         yield f"how much of {link.source} had not crossed is not known: the store alone knows how far it was seen"
     elif asked.kind is Kind.FORCED:
-        missing = sum(max(0, at.source_end - at.to_offset) for at in positions.values())
-        seen_ms = max((at.last_ms for at in positions.values()), default=0)
+        missing, seen_ms = _last_lag(topics, positions, from_rows(store.memories.of(link.name, LAG_KIND)))
         age_s = max(0.0, (wall_ms() - seen_ms) / 1000)
         known = f"as of {age_s:.0f} s ago, when {link.source} was last seen"
         yield f"{counted(missing, 'offset')} of {link.source} had not crossed, {known}; what it took later is not known"
+
+
+def _last_lag(
+    topics: Sequence[str], positions: Mapping[tuple[str, int], Position], word: LagWord | None
+) -> tuple[int, int]:
+    """How many offsets had not crossed when the home's ends were seen last, and when that was. The mirror looks at them
+    also where it carries nothing, as of topics that are paused; receipts know only what came with what was carried."""
+    if word is not None and all(topic in word.topics and not word.topics[topic].unseen for topic in topics):
+        return sum(word.topics[topic].lag for topic in topics), word.seen_ms
+    missing = sum(max(0, at.source_end - at.to_offset) for at in positions.values())
+    return missing, max((at.last_ms for at in positions.values()), default=0)
 
 
 def _remarks(asked: Switch, link: Link, lag: int, away: str) -> Iterator[str]:
@@ -304,6 +333,10 @@ def _remarks(asked: Switch, link: Link, lag: int, away: str) -> Iterator[str]:
 
 def _strange(link: Link, topics: Sequence[str], store: Store) -> Iterator[str]:
     """A twin that had stopped may hold what its home never had."""
+    if paused := paused_of(link, topics, store):
+        yield f"{link.name} was paused for {listed(paused, NAMED_MAX)} by operators: what came since has not crossed"
+    if left := [topic for topic in topics if not admits(link, topic)]:
+        yield f"{link.name} carries {listed(left, NAMED_MAX)} no more: what came since has not crossed"
     if stopped := stopped_of(link, topics, store):
         yield (
             f"{link.name} had stopped with {listed(stopped, NAMED_MAX)}: whatever {link.target} holds there counts "
@@ -323,12 +356,13 @@ def _unknown(new: KafkaCluster, link: Link, topics: Sequence[str], back: Link | 
             f"no link of the settings carries them from {link.target} back to {link.source}: add one once the store "
             "answers"
         )
-    denied = sorted({acl.name for acl in read_acls(new) or () if _shuts_out(acl, topics)})
+    denied = sorted({acl.name for acl in read_acls(new) or () if shuts_out(acl, topics)})
     if denied:
         yield f"{new.name} denies Write on {listed(denied, NAMED_MAX)}: take such rules away by hand, or nobody writes"
 
 
-def _shuts_out(acl: Acl, topics: Sequence[str]) -> bool:
+def shuts_out(acl: Acl, topics: Sequence[str]) -> bool:
+    """Whether the rule keeps somebody from writing to one of these topics."""
     writes = acl.operation in (Operation.WRITE, Operation.ALL)
     return (
         acl.resource == Resource.TOPIC

@@ -96,11 +96,9 @@ def uncarried(topics: Sequence[str], links: Sequence[Link], to: str, known: Sequ
     """Why a topic that no link carries is not moved, and how it gets a link and a twin first."""
     said = listed(list(topics), NAMED_MAX)
     near = did_you_mean(topics[0], sorted(known))
-    names = sorted(link.name for link in links)
-    value = ", ".join(f'"{topic}"' for topic in topics)
-    how = f"`twinshore link set {names[0]} 'topics=[..., {value}]'`" if names else f"`twinshore link add FROM->{to}`"
+    sources = listed(sorted({link.source for link in links}), NAMED_MAX)
     return ConfigError(
         f"no link to {to} carries {said}{near}",
-        hint=f"it gets a twin first, with its records: {how}, with what the link has; wait until `twinshore status`"
-        " calls it level, then switch. Without its data it is not moved",
+        hint=f"a planned switch has a topic of {sources} carried first that is named by its whole name; by force only "
+        "what has crossed can move",
     )

@@ -111,7 +111,7 @@ def _shown(record: Record, ends: Ends, store: Store) -> Iterator[str]:
         count = rescue.counted_tail(ends.target, origin_of(record, tail), home)
         if count.records:
             some = f"{counted(count.records, 'record')} that {record.new} lacks, {count.committed} of them committed"
-            yield f"rescued: {some}, of {tail}, to {Path(record.folder) / origin_of(record, tail).file_name()}"
+            yield f"to be rescued: {some}, of {tail}, to {Path(record.folder) / origin_of(record, tail).file_name()}"
 
 
 def _refused(

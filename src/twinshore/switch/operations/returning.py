@@ -140,12 +140,13 @@ def _shown(record: Record, found: Sequence[Tail], old: KafkaCluster, new: KafkaC
             yield f"lost: {offsets} were deleted on {record.old} before anybody saw them"
         if tail.end <= tail.first:
             continue
-        yield f"rescued: {tail} of {record.old}, {some}, to {Path(record.folder) / origin_of(record, tail).file_name()}"
+        path = Path(record.folder) / origin_of(record, tail).file_name()
+        yield f"to be rescued: {tail} of {record.old}, {some}, to {path}"
     for topic in topics_of(found):
         if record.kind is Kind.MAPPED:
             yield f"goes on behind that, mapped, and nothing is deleted: topic {topic} on {record.old}"
             continue
-        yield f"deleted and filled again from {record.new}: topic {topic} on {record.old}"
+        yield f"to be deleted, and filled again from {record.new}: topic {topic} on {record.old}"
 
 
 def _refused(

@@ -14,6 +14,7 @@ from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings.sections.switch import SECTION as SWITCH
 from twinshore.homes.home_notes import HomeNotes
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.links.kept_records import is_kept
 from twinshore.links.operations.change import Add, Set
 from twinshore.links.operations.change import act as change_links
 from twinshore.links.operations.change import plan as plan_links
@@ -30,7 +31,7 @@ from twinshore.switch.hands.group_alone import links_between
 from twinshore.switch.hands.words import ClusterWords
 from twinshore.switch.hands.writers import Writers
 from twinshore.switch.one_group import OneGroup
-from twinshore.switch.operations.kept import brought, take_up
+from twinshore.switch.operations.kept import begun_anew, brought, take_up
 from twinshore.switch.operations.planning import SwitchPlan
 from twinshore.switch.operations.showing import Shown, one_switch
 from twinshore.switch.operations.taking_over import take_over
@@ -119,7 +120,8 @@ def _go_on(
         Ends(link, settings, client_id="twinshore-switch", patience_s=CALL_S, call_s=CALL_S) as ends,
     ):
         kept = store.switches.of(record.id)
-        if kept is not None and not record.kept and (over is None or kept.record != over[0]):
+        stale = kept is not None and (over is None or kept.record != over[0])
+        if kept is not None and stale and not (record.kept and is_kept(kept)):
             raise RefusedError(
                 f"switch {record.id[:8]} has gone on meanwhile: it is {kept.state}",
                 hint="look at it with `twinshore switch status`, and try again",
@@ -133,9 +135,11 @@ def _go_on(
                     hint="`twinshore switch status` shows it; `switch resume` goes on",
                 )
 
-        if record.kept:
+        was_kept = bool(record.kept)
+        if was_kept:
             record = brought(record, HomeNotes(ends.target), store, save)
         record = over[1](record) if over else record
+        record = begun_anew(record) if was_kept else record
         now_ms = steady_clock()
         work = hands(record, link, back, settings, store, ends, asking, now_ms)
         ended = run(record, work.once, save, now_ms=now_ms, tell=asking.tell, stop=asking.stop)

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from twinshore.fleet import ConfigError, WireError
 from twinshore.fleet.sentences import counted
+from twinshore.service.clock import steady_s
 from twinshore.store import Store, SwitchRow
+from twinshore.switch.alone import LEASE_S
 from twinshore.switch.deeds import Kind
 from twinshore.switch.record import Record, State
 from twinshore.switch.returned import from_json, gone_in_words
 
 ID_SHOWN = 8
+LOOK_S = LEASE_S / 2  # a living process renews its lease more often
+AGAIN_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A switch for people, and for programs."""
+    """A switch for people, and for programs. `lifeless`: nobody goes on with it, by its lease in the store."""
 
     id: str
     record: Record
+    lifeless: bool = False
 
     def sentence(self) -> str:
         one = self.record
@@ -30,8 +37,18 @@ class Shown:
         now = one.state if one.ended else "done without the store" if one.owed else f"{one.state}, {one.deed}"
         waits = f": {one.waits}" if one.waits and not one.ended else ""
         why = f": {one.why}" if one.why else ""
-        held = f", writers waited {one.held_s:.1f} s" if one.held_s else ""
-        return f"{self.id[:ID_SHOWN]}  {begun}  {one.called()}, by {one.by}: {now}{why}{waits}{held}"
+        took = "took" if one.kind is Kind.DRILL else "writers waited"
+        held = f", {took} {one.held_s:.1f} s" if one.held_s else ""
+        return f"{self.id[:ID_SHOWN]}  {begun}  {one.called()}, by {one.by}: {now}{why}{waits}{held}{self._dead()}"
+
+    def _dead(self) -> str:
+        """What whoever is on call must know of a switch that nobody goes on with, and what he can do."""
+        if not self.lifeless or self.record.ended:
+            return ""
+        held = "; WRITERS WAIT" if self.record.held_ms and not self.record.let_write_ms else ""
+        back = "" if self.record.committed else f", `twinshore switch rollback {self.id[:ID_SHOWN]}` turns it back"
+        onward = f"`twinshore switch resume {self.id[:ID_SHOWN]}` goes on"
+        return f"; its process gives no sign of life{held}: {onward}{back}"
 
     @property
     def done(self) -> bool:
@@ -45,6 +62,8 @@ class Shown:
 
     def _ended(self) -> str:
         one, topics = self.record, self.record.moves()
+        if self.done and one.why:
+            return f"done: nothing is left to be done, as {one.why}"
         if one.kind in (Kind.FAILBACK, Kind.MAPPED):
             return self._came_back(topics)
         if one.kind is Kind.REBUILD:
@@ -99,6 +118,25 @@ def switches(store: Store, *, open_only: bool = False) -> list[Shown]:
         with suppress(WireError):  # what was taken up from a cluster may be a stranger's
             found.append(_shown(row))
     return found
+
+
+def with_signs_of_life(store: Store, found: Sequence[Shown]) -> list[Shown]:
+    """Those that are open, and whose process renews no lease before our eyes, are lifeless. One that works without the
+    store has none."""
+    first = {one.id: store.leases.read(f"switch {one.id}") for one in found if _leased(one)}
+    until_s = steady_s() + LOOK_S
+    alive: set[str] = set()
+    while first.keys() - alive and steady_s() < until_s:
+        time.sleep(AGAIN_S)
+        for switch in first.keys() - alive:
+            row = store.leases.read(f"switch {switch}")
+            if row is not None and not row.released and row != first[switch]:
+                alive.add(switch)
+    return [replace(one, lifeless=one.id in first and one.id not in alive) for one in found]
+
+
+def _leased(one: Shown) -> bool:
+    return not one.record.ended and not one.record.kept
 
 
 def one_switch(store: Store, asked: str, *, open_only: bool = False) -> Shown:

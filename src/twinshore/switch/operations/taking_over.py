@@ -11,9 +11,9 @@ from twinshore.service.clock import wall_ms
 from twinshore.store import Store
 from twinshore.switch.alone import alone
 from twinshore.switch.deeds import MAKES_TWINS, MOVES_HOMES
-from twinshore.switch.hands.debts import remember, unsay
+from twinshore.switch.hands.debts import pay, remember
 from twinshore.switch.record import Record, readable
-from twinshore.switch.taking_over import at_home, halves, moved_since, taken, taken_over, why_not
+from twinshore.switch.taking_over import Debt, at_home, freed, halves, moved_since, taken_over, why_not
 
 
 def standing_on(link: Link, topics: Collection[str], store: Store) -> tuple[Record, ...]:
@@ -31,8 +31,9 @@ def standing_on(link: Link, topics: Collection[str], store: Store) -> tuple[Reco
                     hint="end it with the version that began it",
                 )
             continue
-        if record.owed and len(moved_since(record, homes)) == len(record.topics):
-            continue  # it has nothing to give any more
+        ours = set(record.names()) & set(topics)
+        if record.owed and ours <= set(moved_since(record, homes)):
+            continue  # it has nothing to give to these any more
         begun = record.kind in MAKES_TWINS | MOVES_HOMES and record.carrier == link.name
         if row.id not in ids and not (begun and set(record.names()) & set(topics)):
             continue
@@ -59,9 +60,12 @@ def take_over(record: Record, topics: Collection[str], new: KafkaCluster, store:
             raise RefusedError(
                 f"switch {record.id[:8]} has gone on meanwhile", hint="look at it with `twinshore switch status`"
             )
-        names = taken(now, topics)
-        remember(store, now, names)
+        names = freed(now, topics)
+        if not now.ended:
+            remember(store, now, names)
         if not now.ended and not store.switches.save(taken_over(now, topics, by, wall_ms()).row(wall_ms()), held):
             raise RefusedError(f"somebody else goes on with switch {record.id[:8]}")
-        unsay(new, now.id, names, by)
+        # What it denied on its old home was to end with it, and writers go there now.
+        rights = now.rights if now.old == new.name else ""
+        pay(new, Debt(now.id, new.name, tuple(names), rights), by)
         store.switching.end(now.id, names)

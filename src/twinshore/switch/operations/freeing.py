@@ -1,0 +1,112 @@
+"""What a switch has left on clusters of which no store knows any more: its claims, and words that hold writers.
+
+A store that was lost with its disk takes the record of an open switch along. The clusters still say that the topics are
+in it, so no other switch may have them, and those who follow homes wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+
+from twinshore.fleet import ConfigError, Naming, RefusedError
+from twinshore.fleet.operations import Plan
+from twinshore.fleet.sentences import listed
+from twinshore.fleet.settings import Settings
+from twinshore.homes.home_lines import HomeLine, HomeState
+from twinshore.homes.home_notes import HomeNotes
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.rights_requests import read_acls
+from twinshore.links.standing import standing
+from twinshore.store import Store
+from twinshore.switch.hands.debts import unsay
+from twinshore.switch.operations.kept import records_of
+from twinshore.switch.operations.planning import shuts_out
+
+ASK_S = 5.0
+NAMED_MAX = 5
+ID_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """The switch whose id begins so; it need not be said where only one is unknown."""
+
+    switch: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FreeStep:
+    """On one cluster."""
+
+    cluster: str
+    switch: str
+    topics: tuple[str, ...]
+    held: tuple[str, ...]
+
+    def sentence(self, *, done: bool) -> str:
+        word = "are" if done else "would be"
+        held = f"; writers to {listed(self.held, NAMED_MAX)} go on" if self.held else ""
+        return (
+            f"{self.cluster}: {listed(self.topics, NAMED_MAX)} {word} in switch {self.switch[:ID_SHOWN]} no more{held}"
+        )
+
+
+def plan(asked: Free, settings: Settings, store: Store) -> Plan[FreeStep]:
+    """RefusedError for a switch that is known: it is ended by its own verbs. ConfigError where none is meant."""
+    links = [one.link for one in standing(settings.links, store).values() if one.link.naming is Naming.SAME]
+    known = {row.id for row in store.switches.all()}
+    steps: list[FreeStep] = []
+    remarks: list[str] = []
+    for name in sorted({link.source for link in links} | {link.target for link in links}):
+        with closing(KafkaCluster(settings.cluster(name), patience_s=ASK_S, call_s=ASK_S)) as cluster:
+            notes = HomeNotes(cluster)
+            lines = notes.read()
+            known |= records_of(notes.log).keys()
+            steps += _left_on(name, notes, lines)
+            topics = [topic for step in steps for topic in step.topics]
+            denied = sorted({acl.name for acl in read_acls(cluster) or () if topics and shuts_out(acl, topics)})
+        if denied:
+            remarks.append(
+                f"{name} denies Write on {listed(denied, NAMED_MAX)}, perhaps for that switch: take such rules away by "
+                "hand, or nobody writes"
+            )
+    return _meant(asked, steps, known, tuple(remarks))
+
+
+def _left_on(cluster: str, notes: HomeNotes, lines: Mapping[str, HomeLine]) -> Iterator[FreeStep]:
+    held: dict[str, set[str]] = {}
+    for topic, line in lines.items():
+        if line.switch and line.state is not HomeState.SETTLED:
+            held.setdefault(line.switch, set()).add(topic)
+    for switch in sorted({*notes.log.switches(), *held}):
+        waits = held.get(switch, set())
+        yield FreeStep(cluster, switch, tuple(sorted({*notes.log.claimed(switch), *waits})), tuple(sorted(waits)))
+
+
+def _meant(asked: Free, found: list[FreeStep], known: Collection[str], remarks: tuple[str, ...]) -> Plan[FreeStep]:
+    meant = [step for step in found if step.switch.startswith(asked.switch)]
+    steps = [step for step in meant if step.switch not in known]
+    if asked.switch and meant and not steps:
+        hint = "`twinshore switch resume` or `switch rollback` ends it"
+        raise RefusedError(f"switch {meant[0].switch[:ID_SHOWN]} is known", hint=hint)
+    switches = sorted({step.switch for step in steps})
+    if not switches:
+        raise ConfigError("no cluster has anything of a switch that the store does not know")
+    if len(switches) > 1:
+        which = ", ".join(one[:ID_SHOWN] for one in switches)
+        raise ConfigError(f"{len(switches)} switches may be meant", hint=f"say which: {which}")
+    shown = (
+        f"the store knows no switch {switches[0][:ID_SHOWN]}: see that no process of it runs any more, with another "
+        "store or without one",
+    )
+    return Plan(tuple(steps), shown, remarks)
+
+
+def act(planned: Plan[FreeStep], settings: Settings, *, by: str) -> Iterator[FreeStep]:
+    """Done twice as done once."""
+    for step in planned.steps:
+        with closing(KafkaCluster(settings.cluster(step.cluster), patience_s=ASK_S, call_s=ASK_S)) as cluster:
+            unsay(cluster, step.switch, step.topics, by)
+        yield step

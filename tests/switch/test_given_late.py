@@ -1,0 +1,102 @@
+"""What a switch owes to the new home is given late, or once more: what others did there meanwhile stays."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.switch.test_decision import NOW_MS, record
+from twinshore.fleet import Cluster, KafkaError, Link, RefusedError
+from twinshore.fleet.settings import Settings, load_settings
+from twinshore.homes.home_notes import HomeNotes
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.lab import LabCluster
+from twinshore.lab.ports import free_port
+from twinshore.mirror.driver.plan import TWINS_OWN
+from twinshore.service.clock import wall_ms
+from twinshore.store import Store, open_store
+from twinshore.switch.deeds import Deed, Kind
+from twinshore.switch.hands import settings_given
+from twinshore.switch.hands.claims import claim
+from twinshore.switch.operations import running
+from twinshore.switch.operations.running import Asking
+from twinshore.switch.operations.taking_over import standing_on, take_over
+from twinshore.switch.record import Moved, Record, State
+from twinshore.switch.returned import Tail, to_json
+
+BACK = Link("west", "east")
+WEEK, YEAR = str(7 * 86_400_000), str(365 * 86_400_000)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    path = tmp_path / "twinshore.toml"
+    clusters = "".join(f'[clusters.{name}]\nbootstrap = ["127.0.0.1:{free_port()}"]\n' for name in ("east", "west"))
+    path.write_text(f'[store]\nurl = "sqlite:///{tmp_path / "store.db"}"\n{clusters}[links."east->west"]\n')
+    return load_settings(path, {})
+
+
+@pytest.fixture
+def store(settings: Settings) -> Iterator[Store]:
+    with open_store(settings.store.url) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_what_somebody_has_set_since_stays(west: LabCluster, unique_topic: str, late: bool) -> None:
+    """By a switch that was made without the store, and resumed weeks later."""
+    west.create_topic(unique_topic, settings=dict(TWINS_OWN))
+    with closing(KafkaCluster(west.cluster)) as kafka:
+        topic_id = kafka.metadata([unique_topic]).topics[unique_topic].topic_id
+        kafka.admin.alter_topic_settings(unique_topic, {"retention.ms": YEAR}, topic_id=topic_id)
+        moved = Moved(unique_topic, "a" * 32, topic_id.hex(), 1, 1)
+        given = json.dumps({unique_topic: json.dumps({"retention.ms": WEEK, "retention.bytes": "1000000"})})
+        one = replace(record(Kind.FORCED), topics=(moved,), given=given, late=late)
+        said = settings_given.give(kafka, Link("east", "west"), one)
+        now = {name: value.value for name, value in kafka.admin.topic_settings([unique_topic])[unique_topic].items()}
+    assert (now["retention.ms"], now["retention.bytes"]) == (YEAR if late else WEEK, "1000000")
+    assert (f"left as it is: retention.ms of {unique_topic}" in said.sentence) is late
+
+
+def test_what_was_taken_out_of_a_fail_back_is_freed_at_the_second_try(store: Store, east: LabCluster) -> None:
+    """East has just come back, and does not answer the first time."""
+    moved = tuple(Moved(topic, "a" * 32, "b" * 32, 2, 1, (5,)) for topic in ("late-bills", "late-orders"))
+    one = replace(record(Kind.FAILBACK), topics=moved, deed=Deed.REFILL, tails=to_json([Tail("late-bills", 0, 3, 9)]))
+    store.switches.save(one.row(NOW_MS))
+    assert claim(store, one) == ()
+    with closing(KafkaCluster(east.cluster)) as kafka:
+        notes = HomeNotes(kafka)
+        notes.make()
+        notes.read()
+        notes.claim(one.names(), one.id, "anna", wall_ms())
+        silent = Cluster("east", (f"127.0.0.1:{free_port()}",))
+        with closing(KafkaCluster(silent, patience_s=0.5, call_s=0.5)) as dead, pytest.raises(KafkaError):
+            (found,) = standing_on(BACK, ["late-orders"], store)
+            take_over(found, ["late-orders"], dead, store, "bob")
+        (found,) = standing_on(BACK, ["late-orders"], store)
+        assert found.names() == ("late-bills",), "it goes on without the other one"
+        take_over(found, ["late-orders"], kafka, store, "bob")
+        notes.read()
+        assert (notes.log.holder("late-orders"), notes.log.claimed(one.id)) == (None, ["late-bills"])
+        assert [row.topic for row in store.switching.of("east<>west")] == ["late-bills"]
+        notes.release(one.names(), one.id, wall_ms())
+
+
+def test_whoever_waited_for_the_lease_of_a_switch_that_is_done_does_nothing(settings: Settings, store: Store) -> None:
+    """Two resume a switch that was made without the store; the second had read its row before the first was done."""
+    kept = replace(record(Kind.FORCED), deed=Deed.GIVE, owed=True, kept="west")
+    stale = kept.row(NOW_MS)
+    store.switches.save(replace(kept, kept="", owed=False, state=State.DONE).row(NOW_MS))
+
+    def onward(one: Record) -> Record:
+        raise AssertionError(f"nobody goes on with {one.id}")
+
+    asking = Asking("bob", lambda _: None, threading.Event())
+    with pytest.raises(RefusedError, match="has gone on meanwhile: it is done"):
+        running._go_on(kept, settings, store, asking, (stale.record, onward))
