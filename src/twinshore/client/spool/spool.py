@@ -1,0 +1,285 @@
+"""A bounded log on the disk for calls that are kept back: written before the call returns, read back in portions.
+
+Several threads that keep calls at once share a sync. What is done is marked every so often, so a process that is killed
+leaves the rest, and little that was done, to the next one. A segment is deleted once all of it is done.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from twinshore.client.spool.books import Place, TopicBook
+from twinshore.client.spool.files import SYNC, SpoolFiles, Sync
+from twinshore.client.spool.frames import (
+    HEADER_BYTES,
+    PREFIX_BYTES,
+    SegmentHeader,
+    SpoolRecord,
+    body_bytes,
+    frame_bytes,
+)
+from twinshore.client.spool.loading import Segment, load
+from twinshore.client.spool.marks import Marks
+from twinshore.client.spool.portions import Portions
+from twinshore.client.spool.scanning import GapKind
+from twinshore.fleet import ConfigError, RefusedError
+from twinshore.kafka.clock import steady_s
+
+SPOOL_BYTES_MAX = 1 << 30
+SPOOL_BYTES_MIN = 64 << 10
+SEGMENT_BYTES = 16 << 20
+READ_BYTES = 256 << 10
+MARK_S = 0.1
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Calls that share a write and a sync."""
+
+    records: list[tuple[SpoolRecord, bytes]] = field(default_factory=list)
+    bytes: int = 0
+    ended: bool = False
+    error: BaseException | None = None
+
+
+class Spool:
+    """`bytes_max`: how much lies on the disk at most. `past_damage`: what cannot be read is stepped over, else the
+    folder is refused. `warn` is told what an operator should know. Any thread may append; one thread reads back."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        bytes_max: int = SPOOL_BYTES_MAX,
+        segment_bytes: int = SEGMENT_BYTES,
+        past_damage: bool = False,
+        warn: Callable[[str], None] = lambda _: None,
+        sync: Sync = SYNC,
+    ) -> None:
+        if bytes_max < SPOOL_BYTES_MIN:
+            raise ConfigError(f"spool_bytes_max is {bytes_max}, and {SPOOL_BYTES_MIN} is the least")
+        self.folder, self.bytes_max, self._warn = folder, bytes_max, warn
+        self._segment_bytes = min(segment_bytes, bytes_max // 8)
+        self._files = SpoolFiles(folder, sync=sync)
+        try:
+            self._files.lock()
+            self._open(past_damage)
+        except OSError as error:
+            self._files.close()
+            raise ConfigError(f"the spool {folder} cannot be opened: {error.strerror}") from error
+        except BaseException:
+            self._files.close()
+            raise
+        self._guard = threading.Lock()
+        self._turned = threading.Condition(self._guard)
+        self._batch: Batch | None = None
+        self._writing = self._closed = False
+        self._pending_bytes = 0
+        self._portions = Portions(self._files, self._guard, self._segments, self._books)
+        self._is_marked = True
+        self._marked_s = steady_s()
+
+    def _open(self, past_damage: bool) -> None:
+        loaded = load(self._files)
+        if loaded.damage and not past_damage:
+            more = f"; and so {len(loaded.damage) - 1} times more" if len(loaded.damage) > 1 else ""
+            raise RefusedError(
+                f"{self.folder / loaded.damage[0].sentence()}{more}",
+                hint=f"twinshore spool show {self.folder}; twinshore spool send {self.folder} --past-damage",
+            )
+        for trouble in loaded.troubles:
+            self._warn(f"{self.folder / trouble.sentence()}")
+        if not loaded.marks_are_readable:
+            self._warn(f"{self.folder}: what was done cannot be read: all that is there is sent again")
+        self._segments, self._books = loaded.segments, loaded.books
+        self.next_number = loaded.next_number
+        last = self._segments.get(max(self._segments, default=0))
+        for gap in list(last.gaps.values()) if last else ():
+            if last and gap.kind is GapKind.TORN:
+                self._files.cut(last.sequence, gap.at)
+                last.end = gap.at
+        self._bytes = sum(segment.end for segment in self._segments.values())
+        self._end = max((last.sequence, last.end) if last else (0, 0), loaded.marks.end)
+
+    # -- any thread
+
+    def keep(self, records: Sequence[SpoolRecord], *, beyond: bool = False) -> Batch | None:
+        """They are written with the next batch, in this order; `commit` does it. None where there is no room; with
+        `beyond` there always is."""
+        bodies = [(record, body_bytes(record)) for record in records]
+        size = sum(PREFIX_BYTES + len(body) for _, body in bodies)
+        with self._guard:
+            if not beyond and self._bytes + self._pending_bytes + size + HEADER_BYTES > self.bytes_max:
+                return None
+            batch = self._batch = self._batch or Batch()
+            batch.records += bodies
+            batch.bytes += size
+            self._pending_bytes += size
+            for record in records:
+                self._books.setdefault(record.topic, TopicBook()).pending += 1
+                self.next_number = max(self.next_number, record.number + 1)
+            return batch
+
+    def commit(self, batch: Batch) -> None:
+        """Returns once it is on the disk; BufferError with the reason where it is not, and then nothing of it is."""
+        with self._turned:
+            while not batch.ended and not self._closed and (self._writing or self._batch is not batch):
+                self._turned.wait()
+            if self._closed and not batch.ended:
+                raise BufferError(f"not written to the spool {self.folder}: it is closed")
+            if not batch.ended:
+                self._writing, self._batch = True, None
+        if not batch.ended:
+            self._lead(batch)
+        if batch.error is not None:
+            why = getattr(batch.error, "strerror", None) or str(batch.error) or type(batch.error).__name__
+            raise BufferError(f"not written to the spool {self.folder}: {why}") from batch.error
+
+    def _lead(self, batch: Batch) -> None:
+        places: list[Place] = []
+        try:
+            places = self._write(batch)
+        except BaseException as error:
+            batch.error = error
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            with self._turned:
+                self._settle(batch, places)
+                self._writing = False
+                self._turned.notify_all()
+
+    def _write(self, batch: Batch) -> list[Place]:
+        files = self._files
+        files.mend()
+        if not files.writable() or files.end + batch.bytes > self._segment_bytes:
+            sequence = self._end[0] + 1
+            first = min(record.number for record, _ in batch.records)
+            files.begin(SegmentHeader(sequence, first, secrets.randbits(32)))
+            with self._guard:
+                self._segments[sequence] = Segment(sequence, files.salts[sequence], HEADER_BYTES)
+                self._bytes += HEADER_BYTES
+                self._end = (sequence, HEADER_BYTES)
+        at, salt, begin = files.end, files.salts[files.sequence], files.end
+        frames, places = [], []
+        for _, body in batch.records:
+            frames.append(frame_bytes(body, begin, salt))
+            places.append(Place(files.sequence, at, len(frames[-1])))
+            at += len(frames[-1])
+        files.append(b"".join(frames))
+        return places
+
+    def _settle(self, batch: Batch, places: Sequence[Place]) -> None:
+        batch.ended = True
+        self._pending_bytes -= batch.bytes
+        for record, _ in batch.records:
+            self._books[record.topic].pending -= 1
+        if not places:
+            return
+        segment = self._segments[places[0].segment]
+        for (record, _), place in zip(batch.records, places, strict=True):
+            self._books[record.topic].added(record.number, place)
+            segment.topics.add(record.topic)
+        segment.left += len(places)
+        segment.end = places[-1].at + places[-1].size
+        self._bytes += batch.bytes
+        self._end = (segment.sequence, segment.end)
+
+    def topics(self) -> Mapping[str, int]:
+        """How many records of each are not done."""
+        with self._guard:
+            return {topic: left for topic, book in self._books.items() if (left := book.left + book.pending)}
+
+    def unsent(self, topic: str = "") -> int:
+        """How many are to be handed out, of this topic or of all."""
+        with self._guard:
+            books = self._books.values() if not topic else [self._books[topic]] if topic in self._books else []
+            return sum(book.unsent for book in books)
+
+    def bytes(self) -> int:
+        with self._guard:
+            return self._bytes
+
+    # -- the thread that reads back
+
+    def prepare(self, topic: str) -> None:
+        """Reads a portion of what is ahead of the topic, if none of it waits."""
+        self._portions.prepare(topic)
+
+    def head(self, topic: str) -> SpoolRecord | None:
+        """The next one to be sent; None where all is sent, or where the next portion must be prepared first."""
+        return self._portions.head(topic)
+
+    def handed_out(self, topic: str, number: int) -> None:
+        """The head was sent."""
+        self._portions.handed_out(topic, number)
+
+    def given_back(self, topic: str, number: int) -> None:
+        """It goes again before whatever has a higher number."""
+        with self._guard:
+            self._books[topic].given_back(number)
+
+    def done(self, topic: str, number: int) -> None:
+        """A broker has it, or whoever called was told why not."""
+        with self._guard:
+            place = self._books[topic].done(number)
+            if place is not None:
+                self._segments[place.segment].left -= 1
+                self._is_marked = False
+
+    def refused(self, topic: str, number: int) -> None:
+        """No broker takes it, and nobody is there to hear of it: it stays, and is tried at the next start."""
+        with self._guard:
+            self._books[topic].refuse(number)
+
+    def tend(self, *, at_once: bool = False) -> None:
+        """Marks what is done, if that is due, and deletes what is done wholly. OSError where the disk refuses."""
+        now_s = steady_s()
+        with self._guard:
+            if not at_once and (self._is_marked or now_s < self._marked_s + MARK_S):
+                return
+            marks = Marks(
+                self.next_number,
+                self._end,
+                {topic: book.mark() for topic, book in self._books.items() if book.below},
+            )
+            self._is_marked, self._marked_s = True, now_s
+        try:
+            self._files.save_marks(marks.text())
+        except OSError:
+            self._is_marked = False
+            raise
+        self._delete()
+
+    def _delete(self) -> None:
+        with self._guard:
+            resting = not self._writing and self._batch is None
+            if resting and all(not segment.left for segment in self._segments.values()):
+                self._files.seal()
+            active = self._files.sequence if self._files.writable() or not resting else 0
+            gone = [one for one in self._segments.values() if not one.left and one.sequence != active]
+            for segment in gone:
+                self._files.delete(segment.sequence)
+                del self._segments[segment.sequence]
+                self._bytes -= segment.end
+            named = {topic for segment in self._segments.values() for topic in segment.topics}
+            for topic in [one for one, book in self._books.items() if not book.pending and one not in named]:
+                del self._books[topic]
+                self._portions.forget(topic)
+
+    def close(self, *, mark: bool = True) -> None:
+        """Without `mark` it ends as a process that dies."""
+        with self._turned:
+            self._closed = True
+            self._turned.notify_all()
+            while self._writing:
+                self._turned.wait()
+        try:
+            if mark:
+                self.tend(at_once=True)
+        finally:
+            self._files.close()
