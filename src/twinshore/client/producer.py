@@ -3,62 +3,47 @@
 It has one librdkafka producer for each cluster that it writes to, idempotent and with acks of all copies. While a
 topic's route stands, a call goes straight there. When a switch holds the topic, calls are kept back, what is on its way
 is waited for, and that is said; at the new home what was kept back goes first. What a home that died never acknowledged
-is sent again, before anything newer of its topic.
+is sent again, before anything newer of its topic. With a spool, what is kept back is on the disk.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from itertools import count
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, Literal
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message
 
+from twinshore.client.answers import Answers
 from twinshore.client.centres.homes import HomesCentre
+from twinshore.client.clients import Client
+from twinshore.client.kept import PURGED, SHUT_OUT, Delivered, Kept, KeptCalls, KeptInMemory
+from twinshore.client.kept_on_disk import KeptOnDisk
 from twinshore.client.sites import sites_of
+from twinshore.client.spool import SPOOL_BYTES_MAX, Spool
 from twinshore.fleet import Cluster, ConfigError, NotYetError
 from twinshore.homes.follower_lines import covers
 from twinshore.homes.following import LEASE_S, Park, Write
 from twinshore.kafka.clock import steady_s
 
-Delivered = Callable[[KafkaError | None, Message | None], None]
 MAX_BLOCK_S = 60.0
 KEPT_MAX = 100_000
 TURN_S = 0.01
+SEND_AT_ONCE = 2_000  # calls that were kept back; other topics' calls wait meanwhile
 SETTLE_S = 1.0  # writers to topics that stay wait no longer for what is on its way to one that moves
 AGAIN_S = 1.0
-PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
-# A switch keeps all writers from the old home by rules: what was on its way then is not refused for good.
-SHUT_OUT = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
-OURS: Mapping[str, Any] = {
-    "acks": "all",
-    "enable.idempotence": True,
-    "message.timeout.ms": 0,  # an answer that nobody can give is no reason to lose a record
-    "partitioner": "murmur2_random",  # as Java's clients do it
-}
-
-
-class Kept(NamedTuple):
-    """A call that waits for its topic's home. `number`: the how-manieth it was."""
-
-    number: int
-    topic: str
-    value: bytes | str | None
-    key: bytes | str | None
-    partition: int
-    told: Delivered | None
-    timestamp: int
-    headers: Any
+END_S = 10.0
 
 
 class HotProducer:
     """`clusters`: each by its name, with the settings by which a client of confluent-kafka reaches it; `config` holds
     for all. The first is where topics are written of which no cluster says where they are at home. `topics`: what it
-    writes to, names or beginnings of names with a `*` behind. `max_block_s`: how long a call waits for room. `warn` is
-    told what an operator should know."""
+    writes to, names or beginnings of names with a `*` behind. `max_block_s`: how long a call waits for room. `spool`: a
+    folder of its own, where what is kept back is on the disk, `spool_bytes_max` of it at most; what an earlier producer
+    left there is sent first. `when_full`: whether a call that would be kept back waits for room, or is told at once
+    that there is none. `warn` is told what an operator should know."""
 
     def __init__(
         self,
@@ -70,32 +55,40 @@ class HotProducer:
         max_block_s: float = MAX_BLOCK_S,
         kept_max: int = KEPT_MAX,
         lease_s: float = LEASE_S,
+        spool: str | Path | Spool | None = None,
+        spool_bytes_max: int = SPOOL_BYTES_MAX,
+        when_full: Literal["wait", "tell"] = "wait",
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
         if "transactional.id" in config:
             raise NotYetError("a producer of transactions cannot follow its topics yet", hint="stop it for the switch")
-        self._sites = sites_of(clusters, config)
-        self._topics = tuple(topics)
+        if when_full not in ("wait", "tell"):
+            raise ConfigError(f"when_full is wait or tell, not {when_full}")
+        self._tells_at_once = when_full == "tell"
+        self._sites, self._topics = sites_of(clusters, config), tuple(topics)
         self._max_block_s, self._kept_max = max_block_s, kept_max
         self._name = name or str(config.get("client.id", "producer"))
         self._gate = threading.Lock()  # between a call and whoever parks its topic
         self._room = threading.Condition(self._gate)
-        self._routes: dict[str, Producer] = {}
-        self._until_s = 0.0
-        self._numbers = count()
-        self._kept: dict[str, deque[Kept]] = {}
-        self._again: dict[str, list[Kept]] = {}
-        self._kept_calls = self._sent = self._heard_of = 0
+        self._routes: dict[str, Client] = {}
+        self._sent = self._heard_of = 0
         self._at: dict[str, str] = {}
-        self._producers: dict[str, Producer] = {}
-        self._answers: deque[tuple[Delivered, KafkaError | None, Message | None]] = deque()
-        self._not_before_s = 0.0
+        self._clients: dict[str, Client] = {}
+        self._lease_s = lease_s
+        self._answers = Answers()
+        self._until_s = self._not_before_s = 0.0
         self._warn, self._trouble = warn, ""
-        self._stopping = threading.Event()
-        self._wake = threading.Event()
+        self._stopping, self._wake = threading.Event(), threading.Event()
         self._killed = False
         begin = next(iter(self._sites))
-        self._producer(begin)  # a setting that is wrong is told to whoever gave it
+        self._client(begin)  # a setting that is wrong is told to whoever gave it
+        self._waiting: KeptCalls = KeptInMemory(kept_max)
+        first_number = 0
+        if spool is not None:
+            opened = spool if isinstance(spool, Spool) else Spool(Path(spool), bytes_max=spool_bytes_max, warn=warn)
+            self._waiting = KeptOnDisk(opened, kept_max, self._follows, self._warned)
+            first_number = opened.next_number
+        self._numbers = count(first_number)
         self._centre = HomesCentre(
             self._name, self._topics, self._sites, begin, lease_s=lease_s, news=self._wake.set, warn=warn
         )
@@ -123,46 +116,49 @@ class HotProducer:
         *,
         callback: Delivered | None = None,
     ) -> None:
-        """As a Producer's. BufferError where there is no room for as long as `max_block_s`; ConfigError for a topic
-        that is none of `topics`."""
+        """As a Producer's. BufferError where there is no room for as long as `max_block_s`, or the spool cannot be
+        written; ConfigError for a topic that is none of `topics`."""
         told = on_delivery or callback
         waits_until_s = 0.0
         while True:
+            safe, tells = None, False
             with self._gate:
                 if self._stopping.is_set():
                     raise RuntimeError(f"{self._name} is closed")
-                producer = self._routes.get(topic)
+                client = self._routes.get(topic)
                 if len(self._answers) > self._kept_max:
                     pass  # nobody polls
-                elif producer is not None and steady_s() < self._until_s:
+                elif client is not None and steady_s() < self._until_s:
                     kept = Kept(next(self._numbers), topic, value, key, partition, told, timestamp, headers)
                     try:
-                        self._send(producer, kept)
-                        return
+                        self._send(client, kept)
+                        return None
                     except BufferError:
                         pass
-                elif self._kept_calls < self._kept_max:
-                    self._keep(topic, value, key, partition, told, timestamp, headers)
-                    return
-                now_s = steady_s()
-                waits_until_s = waits_until_s or now_s + self._max_block_s
-                if now_s >= waits_until_s:
-                    raise BufferError(self._why(topic))
-                self._room.wait(TURN_S)
+                else:
+                    safe = self._keep(topic, value, key, partition, told, timestamp, headers)
+                    tells = self._tells_at_once
+                if safe is None:
+                    waits_until_s = waits_until_s or steady_s() + self._max_block_s
+                    if tells or steady_s() >= waits_until_s:
+                        raise BufferError(self._why(topic, at_once=tells))
+                    self._room.wait(TURN_S)
+            if safe is not None:
+                return safe()  # outside of the gate: several calls share a write to the disk
 
     def poll(self, timeout: float = 0.0) -> int:
         """Calls the `on_delivery` of what has been answered, for so long at most; how many."""
-        called, until_s = self._answer(), steady_s() + timeout
+        called, until_s = self._answers.tell(), steady_s() + timeout
         while not called and (left_s := until_s - steady_s()) > 0:
             self._stopping.wait(min(left_s, TURN_S))
-            called = self._answer()
+            called = self._answers.tell()
         return called
 
     def flush(self, timeout: float = -1) -> int:
         """Until each call has its answer, or so long at most; how many have none yet."""
         until_s = steady_s() + timeout if timeout >= 0 else float("inf")
         while True:
-            self._answer()
+            self._answers.tell()
             left = len(self)
             if not left or steady_s() >= until_s:
                 return left
@@ -172,7 +168,7 @@ class HotProducer:
         """Calls that have no answer yet, or whose `on_delivery` has not been called."""
         with self._gate:
             on_their_way = self._sent - self._heard_of  # a client's own length counts its troubles too
-            return self._kept_calls + on_their_way + len(self._answers) + sum(map(len, self._again.values()))
+            return len(self._waiting) + on_their_way + len(self._answers)
 
     def where(self, topic: str) -> str:
         """The cluster that the topic is written to now, or why it waits."""
@@ -180,10 +176,12 @@ class HotProducer:
         return order.cluster if isinstance(order, Write) else order.why
 
     def close(self, timeout: float = 30.0) -> int:
-        """Sends what is left, for so long at most, and says goodbye; how many calls were never answered."""
-        left = self.flush(0 if self._stopping.is_set() else timeout)
+        """Sends what is left, for so long at most, and says goodbye; how many calls were never answered. With a spool:
+        how many are left there for the next producer."""
+        unanswered = self.flush(0 if self._stopping.is_set() else timeout)
         self._end(goodbye=True)
-        return left
+        left = self._waiting.left()
+        return unanswered if left is None else left
 
     def kill(self) -> None:
         """Ends it as a process dies: nobody hears of it, and what is on its way is on its own."""
@@ -192,61 +190,51 @@ class HotProducer:
 
     # -- within the gate
 
-    def _send(self, producer: Producer, kept: Kept) -> None:
-        producer.produce(
-            kept.topic,
-            kept.value,
-            kept.key,
-            kept.partition,
-            on_delivery=partial(self._delivered, kept),
-            timestamp=kept.timestamp,
-            headers=kept.headers,
-        )
+    def _send(self, client: Client, kept: Kept) -> None:
+        client.send(kept)
         self._sent += 1
 
-    def _keep(self, topic: str, value: Any, key: Any, partition: int, *what: Any) -> None:
-        for one in (value, key):
-            if not isinstance(one, bytes | str | None):
-                raise TypeError(f"a value or key is bytes, str or None, not {type(one).__name__}")
-        if topic not in self._kept:
-            if not any(covers(one, topic) for one in self._topics):
+    def _keep(self, topic: str, value: Any, key: Any, partition: int, *what: Any) -> Callable[[], None] | None:
+        kept = Kept(next(self._numbers), topic, value, key, int(partition), *what).checked()
+        if topic not in self._waiting.topics():
+            if not self._follows(topic):
                 raise ConfigError(
                     f"topic {topic} is none of those that {self._name} follows: {', '.join(self._topics)}"
                 )
-            self._kept[topic] = deque()
+            self._waiting.begin(topic)
             self._wake.set()
-        self._kept[topic].append(Kept(next(self._numbers), topic, value, key, int(partition), *what))
-        self._kept_calls += 1
+        self._routes.pop(topic, None)  # no later call may overtake this one
+        return self._waiting.keep(kept)
 
-    def _why(self, topic: str) -> str:
+    def _follows(self, topic: str) -> bool:
+        return any(covers(one, topic) for one in self._topics)
+
+    def _why(self, topic: str, *, at_once: bool) -> str:
         order = self._centre.order(topic)
         why = order.why if isinstance(order, Park) else f"{order.cluster} takes less than is written"
         if len(self._answers) > self._kept_max:
             why = "answers wait for somebody who calls poll or flush"
-        return f"no room for as long as {self._max_block_s:g} s: {why}"
+        elif self._routes.get(topic) is None:
+            why = f"{why}; {self._waiting.full()}"
+        return f"no room: {why}" if at_once else f"no room for as long as {self._max_block_s:g} s: {why}"
 
     # -- answers
 
     def _delivered(self, kept: Kept, error: KafkaError | None, message: Message) -> None:
         """In the thread that moves. What was thrown away for another home is sent there."""
-        if error is not None and not self._stopping.is_set() and self._is_sent_again(kept.topic, error.code()):
-            self._again.setdefault(kept.topic, []).append(kept)
-        elif kept.told is not None:
-            self._answers.append((kept.told, error, message))
+        if error is not None and self._is_sent_again(kept.topic, error.code()):
+            self._waiting.again(kept)
+        else:
+            if kept.is_spooled:
+                self._waiting.answered(kept, error)
+            if kept.told is not None:
+                self._answers.add(kept.told, error, message)
         self._heard_of += 1
 
     def _is_sent_again(self, topic: str, code: int) -> bool:
+        if self._stopping.is_set() and not self._waiting.outlives:
+            return False
         return code in PURGED or (code in SHUT_OUT and isinstance(self._centre.order(topic), Park))
-
-    def _answer(self) -> int:
-        called = 0
-        while True:
-            try:
-                told, error, message = self._answers.popleft()
-            except IndexError:  # another thread may have taken the last one
-                return called
-            called += 1
-            told(error, message)
 
     # -- the thread that moves
 
@@ -260,11 +248,12 @@ class HotProducer:
             self._wake.clear()
 
     def _turn(self) -> None:
-        for producer in list(self._producers.values()):
-            producer.poll(0)
+        for client in list(self._clients.values()):
+            client.poll()
+        self._waiting.settle()
         until_s = self._centre.until_s()
         with self._gate:
-            topics = {*self._routes, *self._kept, *self._at}
+            topics = {*self._routes, *self._waiting.topics(), *self._at}
         orders = {topic: self._centre.order(topic) for topic in topics}
         for topic, order in orders.items():
             if isinstance(order, Park):
@@ -278,6 +267,7 @@ class HotProducer:
                 self._go(topic, order.cluster)
         if self._centre.moving():
             self._warm_up()
+        self._waiting.tend()
         with self._room:
             self._room.notify_all()
 
@@ -293,16 +283,11 @@ class HotProducer:
             self._centre.parked(topic)
 
     def _quieten(self, cluster: str, held: set[str]) -> None:
-        producer = self._producers[cluster]
-        if len(producer) and steady_s() < self._not_before_s:
+        client = self._clients[cluster]
+        if len(client) and steady_s() < self._not_before_s:
             return
-        with self._gate:
-            stays = {topic: one for topic, one in self._routes.items() if one is producer}
-            for topic in stays:
-                del self._routes[topic]
-                self._kept.setdefault(topic, deque())
-        left = producer.flush(SETTLE_S)
-        if left:
+        self._close_routes(client)
+        if client.flush(SETTLE_S):
             self._not_before_s = steady_s() + AGAIN_S
         else:
             for topic in held:
@@ -314,51 +299,65 @@ class HotProducer:
         before = self._at.get(topic)
         if before is not None and before != cluster:
             self._leave(before)
-        producer = self._producer(cluster)
+        client = self._client(cluster)
         self._at[topic] = cluster
+        if self._waiting.outlives and client.is_silent():
+            return self._close_routes(client)  # what is called now is safer on the disk
+        self._waiting.prepare(topic)
         with self._gate:
-            if self._routes.get(topic) is producer and topic not in self._again:
-                return
-            waiting = deque(sorted(self._again.pop(topic, []), key=lambda kept: kept.number))
-            waiting.extend(self._kept.pop(topic, deque()))
-            while waiting:
-                kept = waiting.popleft()
-                try:
-                    self._send(producer, kept)
-                except BufferError:
-                    waiting.appendleft(kept)
-                    break
-                except KafkaException as error:  # too large, for one: its call has returned long ago
-                    if kept.told is not None:
-                        self._answers.append((kept.told, error.args[0], None))
-            if waiting:
-                self._kept[topic] = waiting
-            else:
-                self._routes[topic] = producer
-            self._kept_calls = sum(map(len, self._kept.values()))
+            if self._routes.get(topic) is client and self._waiting.is_empty(topic):
+                return None
+            self._routes.pop(topic, None)
+            has_room = self._send_kept(client, topic)
+            if self._waiting.is_empty(topic):
+                self._waiting.end(topic)
+                self._routes[topic] = client
+            elif has_room:
+                self._wake.set()  # the next turn goes on with it at once
+        return None
+
+    def _send_kept(self, client: Client, topic: str) -> bool:
+        """A portion of it; whether the client would have taken more."""
+        for _ in range(SEND_AT_ONCE):
+            kept = self._waiting.head(topic)
+            if kept is None:
+                return True
+            try:
+                self._send(client, kept)
+                self._waiting.sent(topic)
+            except BufferError:
+                return False
+            except KafkaException as error:  # too large, for one: its call has returned long ago
+                self._waiting.sent(topic)
+                self._waiting.answered(kept, error.args[0])
+                self._answers.add(kept.told, error.args[0], None)
+        return True
 
     def _leave(self, cluster: str) -> None:
         """Nothing goes there any more. What it has not acknowledged, of a home that died, is sent elsewhere."""
-        producer = self._producers[cluster]
-        if not len(producer):
+        client = self._clients[cluster]
+        if not len(client):
             return
+        self._close_routes(client)
         with self._gate:
-            for one in [one for one, route in self._routes.items() if route is producer]:
-                del self._routes[one]
-                self._kept.setdefault(one, deque())
-            del self._producers[cluster]  # its numbers have a gap now
-        # In this order, since what was sent was called before what still waits to be.
-        producer.purge(in_queue=False, in_flight=True, blocking=True)
-        producer.flush(SETTLE_S)
-        producer.purge(in_queue=True, in_flight=True, blocking=True)
-        producer.flush(SETTLE_S)
+            del self._clients[cluster]  # its numbers have a gap now
+        client.give_up()
+        self._waiting.settle()
 
-    def _producer(self, cluster: str) -> Producer:
-        if cluster not in self._producers:
-            made = Producer({**OURS, "client.id": self._name, **self._sites[cluster].settings()})
+    def _close_routes(self, client: Client) -> None:
+        """Calls to topics that went there are kept back from now on."""
+        with self._gate:
+            for topic in [one for one, route in self._routes.items() if route is client]:
+                del self._routes[topic]
+                self._waiting.begin(topic)
+
+    def _client(self, cluster: str) -> Client:
+        if cluster not in self._clients:
+            settings = {"client.id": self._name, **self._sites[cluster].settings()}
+            made = Client(settings, self._delivered, self._lease_s)
             with self._gate:
-                self._producers[cluster] = made
-        return self._producers[cluster]
+                self._clients[cluster] = made
+        return self._clients[cluster]
 
     def _warned(self, sentence: str) -> None:
         if sentence != self._trouble:
@@ -366,23 +365,18 @@ class HotProducer:
             self._warn(sentence)
 
     def _warm_up(self) -> None:
-        """Where topics may soon be written: the first record must not wait for connections."""
-        for cluster in self._sites.keys() - self._producers.keys():
-            producer = self._producer(cluster)
-            for topic in list(self._at)[:10]:
-                try:
-                    producer.list_topics(topic, timeout=AGAIN_S)
-                except Exception:
-                    break
+        """Where topics may soon be written."""
+        for cluster in self._sites.keys() - self._clients.keys():
+            self._client(cluster).warm_up(list(self._at)[:10])
 
     def _end(self, *, goodbye: bool) -> None:
         if self._stopping.is_set():
             return
         self._stopping.set()
         self._wake.set()
-        self._thread.join(2 * SETTLE_S + AGAIN_S)
-        for producer in self._producers.values():
-            if self._killed or len(producer):
-                producer.purge()
-                producer.flush(AGAIN_S)
+        self._thread.join(END_S)
+        for client in self._clients.values():
+            if self._killed or len(client):
+                client.give_up()
         self._centre.stop(goodbye=goodbye)
+        self._waiting.close(goodbye=goodbye)

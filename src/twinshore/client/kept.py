@@ -1,0 +1,184 @@
+"""Calls that wait for their topic's home: in memory here, and on the disk in `kept_on_disk`.
+
+They are given out in the order in which they were made. What a client of librdkafka threw away unsent or unanswered
+comes back with the number it had, and so goes before whatever was called later.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from confluent_kafka import KafkaError, Message
+
+from twinshore.fleet.sentences import counted
+
+Delivered = Callable[[KafkaError | None, Message | None], None]
+PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
+# A switch keeps all writers from the old home by rules: what was on its way then is not refused for good.
+SHUT_OUT = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+
+
+class Kept(NamedTuple):
+    """A call. `number`: the how-manieth it was. `is_spooled`: it is on the disk too."""
+
+    number: int
+    topic: str
+    value: bytes | str | None
+    key: bytes | str | None
+    partition: int
+    told: Delivered | None
+    timestamp: int
+    headers: Any
+    is_spooled: bool = False
+
+    def checked(self) -> Kept:
+        """TypeError where a client would refuse it."""
+        for one in (self.value, self.key):
+            if not isinstance(one, bytes | str | None):
+                raise TypeError(f"a value or key is bytes, str or None, not {type(one).__name__}")
+        return self
+
+
+class KeptCalls(Protocol):
+    """`settle`, `prepare` and `tend` are called in the thread that moves, the rest within the producer's gate.
+    `outlives`: what is kept is there after the process."""
+
+    outlives: bool
+
+    def topics(self) -> set[str]:
+        """Of which calls wait, or are to wait from now on."""
+        ...
+
+    def begin(self, topic: str) -> None:
+        """From now on its calls wait."""
+        ...
+
+    def keep(self, kept: Kept) -> Callable[[], None] | None:
+        """What whoever called must call then, outside of the gate: it returns once the call is safe, and raises
+        BufferError where it cannot be. None where there is no room."""
+        ...
+
+    def again(self, kept: Kept) -> None:
+        """It was sent, and nobody has it."""
+        ...
+
+    def settle(self) -> None:
+        """What came back is as safe as what was kept."""
+        ...
+
+    def prepare(self, topic: str) -> None: ...
+
+    def head(self, topic: str) -> Kept | None:
+        """The next one to send; None where none is there now."""
+        ...
+
+    def sent(self, topic: str) -> None:
+        """The head was."""
+        ...
+
+    def answered(self, kept: Kept, error: KafkaError | None) -> None:
+        """A broker has it, or will not have it."""
+        ...
+
+    def is_empty(self, topic: str) -> bool:
+        """All of it was sent: calls may go straight."""
+        ...
+
+    def end(self, topic: str) -> None:
+        """Its calls wait no more."""
+        ...
+
+    def full(self) -> str:
+        """Why there is no room."""
+        ...
+
+    def tend(self) -> None: ...
+
+    def __len__(self) -> int: ...
+
+    def left(self) -> int | None:
+        """How many calls a producer that is closed leaves to the next one; None where there is none to come."""
+        ...
+
+    def close(self, *, goodbye: bool) -> None: ...
+
+
+class KeptInMemory:
+    """No more than `calls_max`."""
+
+    outlives = False
+
+    def __init__(self, calls_max: int) -> None:
+        self._calls_max = calls_max
+        self._calls: dict[str, deque[Kept]] = {}
+        self._came_back: dict[str, list[Kept]] = {}
+        self._count = 0
+
+    def topics(self) -> set[str]:
+        return {*self._calls, *self._came_back}
+
+    def begin(self, topic: str) -> None:
+        self._calls.setdefault(topic, deque())
+
+    def keep(self, kept: Kept) -> Callable[[], None] | None:
+        if self._count >= self._calls_max:
+            return None
+        self._calls[kept.topic].append(kept)
+        self._count += 1
+        return _at_once
+
+    def again(self, kept: Kept) -> None:
+        self._came_back.setdefault(kept.topic, []).append(kept)
+
+    def settle(self) -> None:
+        pass
+
+    def prepare(self, topic: str) -> None:
+        pass
+
+    def head(self, topic: str) -> Kept | None:
+        if back := self._came_back.pop(topic, []):
+            merged = heapq.merge(sorted(back, key=by_number), self._calls.get(topic, ()), key=by_number)
+            self._calls[topic] = deque(merged)
+            self._count += len(back)
+        calls = self._calls.get(topic)
+        return calls[0] if calls else None
+
+    def sent(self, topic: str) -> None:
+        self._calls[topic].popleft()
+        self._count -= 1
+
+    def answered(self, kept: Kept, error: KafkaError | None) -> None:
+        pass
+
+    def is_empty(self, topic: str) -> bool:
+        return not self._calls.get(topic) and topic not in self._came_back
+
+    def end(self, topic: str) -> None:
+        self._calls.pop(topic, None)
+
+    def full(self) -> str:
+        return f"{counted(self._calls_max, 'call')} are kept back"
+
+    def tend(self) -> None:
+        pass
+
+    def __len__(self) -> int:
+        return self._count + sum(map(len, self._came_back.values()))
+
+    def left(self) -> None:
+        return None
+
+    def close(self, *, goodbye: bool) -> None:
+        pass
+
+
+def _at_once() -> None:
+    pass
+
+
+def by_number(kept: Kept) -> int:
+    return kept.number
