@@ -42,6 +42,7 @@ REFUSED = {
     'twinshore link resume "east->west" --topic': "is not paused",
     'twinshore link set "east->west" --unset': "'naming' is not set",
     "twinshore link turn": "has twins on west",
+    "twinshore spool": "holds no spool",
     "twinshore switch run --of": "no switch",
     "twinshore migrate mm2": "mm2.properties cannot be read",
     "twinshore mirror begin-again": "is not stopped for being made again",

@@ -26,6 +26,7 @@ VERBS = (
     "migrate",
     "delay",
     "advise",
+    "spool",
     "completion",
 )
 

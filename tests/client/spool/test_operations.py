@@ -1,0 +1,117 @@
+"""What an operator does with a spool whose producer does not come back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.client.spool.spooling import numbers, put, record, segments, taken
+from twinshore.client.operations.spool import DropTopic, SendSpool, drop, look, plan_drop, plan_send, send
+from twinshore.client.spool import Spool
+from twinshore.fleet import Cluster, ConfigError, RefusedError
+from twinshore.lab import LabCluster
+
+NOWHERE = {"away": Cluster("away", ("127.0.0.1:1",))}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """With three records of orders and two of bills, the first of orders done."""
+    spool = Spool(tmp_path)
+    for number in range(3):
+        put(spool, record(number))
+    put(spool, record(10, "bills"), record(11, "bills"))
+    spool.done("orders", taken(spool, most=1)[0].number)
+    spool.close()
+    return tmp_path
+
+
+def damaged(folder: Path) -> Path:
+    """The second of orders is."""
+    (path,) = segments(folder)
+    text = path.read_bytes()
+    at = text.index(b"value 1")
+    path.write_bytes(text[:at] + b"V" + text[at + 1 :])
+    return path
+
+
+def test_a_look_changes_nothing_and_names_all(folder: Path) -> None:
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    seen = look(folder)
+    assert [(one.topic, one.records, one.oldest_ms) for one in seen.topics] == [
+        ("bills", 2, 5_010),
+        ("orders", 2, 5_001),
+    ]
+    head, bills, _ = seen.sentences()
+    assert head.startswith(f"{folder}: 4 records of 2 topics to send, ")
+    assert head.endswith("; no producer has it")
+    assert bills.startswith("bills: 2 records, ")
+    assert bills.endswith(" bytes, kept since 1970-01-01 00:00:05 UTC")
+    assert seen.as_values()["records"] == 4
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_while_its_producer_runs_it_may_be_looked_at_and_no_more(folder: Path) -> None:
+    spool = Spool(folder)
+    assert "; the producer in process " in look(folder).sentences()[0]
+    with pytest.raises(RefusedError, match="of a producer that runs"):
+        plan_send(SendSpool(folder), NOWHERE)
+    with pytest.raises(RefusedError, match="of a producer that runs"):
+        plan_drop(DropTopic(folder, "orders"))
+    spool.close()
+
+
+def test_where_there_is_none_it_says_so(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="holds no spool"):
+        look(tmp_path / "elsewhere")
+    with pytest.raises(ConfigError, match="holds nothing of topic clicks"):
+        plan_drop(DropTopic(folder, "clicks"))
+    with pytest.raises(ConfigError, match="no cluster is called west"):
+        plan_send(SendSpool(folder, first="west"), NOWHERE)
+
+
+def test_one_topic_is_dropped_and_the_other_stays(folder: Path) -> None:
+    asked = DropTopic(folder, "orders")
+    planned = plan_drop(asked)
+    assert [step.sentence(done=False)[-16:] for step in planned.steps] == ["would be dropped"]
+    assert look(folder).records == 4, "a plan changes nothing"
+    assert [step.topic.records for step in drop(planned, asked)] == [2]
+    assert [(one.topic, one.records) for one in look(folder).topics] == [("bills", 2)]
+    asked = DropTopic(folder, "bills")
+    list(drop(plan_drop(asked), asked))
+    assert (look(folder).records, segments(folder)) == (0, [])
+
+
+def test_damage_is_told_and_given_up_only_on_request(folder: Path) -> None:
+    damaged(folder)
+    seen = look(folder)
+    assert seen.records == 3
+    assert ["are lost" in one for one in seen.damage] == [True]
+    with pytest.raises(RefusedError, match="cannot be read now"):
+        plan_send(SendSpool(folder), NOWHERE)
+    with pytest.raises(RefusedError, match="cannot be read now"):
+        plan_drop(DropTopic(folder, "orders"))
+    assert plan_send(SendSpool(folder, past_damage=True), NOWHERE).shown[0].startswith("given up: ")
+
+
+def test_what_is_there_is_sent_in_order_and_what_cannot_be_stays(
+    east: LabCluster, folder: Path, unique_topic: str
+) -> None:
+    asked = SendSpool(folder, ["bills"])
+    planned = plan_send(asked, NOWHERE)
+    with pytest.raises(RefusedError, match=r"not sent within 0.2 s, and still there: bills: 2 records \(no cluster"):
+        list(send(planned, asked, NOWHERE, within_s=0.2, warn=lambda _: None))
+    assert look(folder).records == 4
+    spool = Spool(folder)
+    put(spool, *(record(100 + number, unique_topic) for number in range(50)))
+    spool.close()
+    east.create_topic(unique_topic)
+    asked = SendSpool(folder, [unique_topic], first="east")
+    clusters = {**NOWHERE, "east": east.cluster}
+    planned = plan_send(asked, clusters)
+    assert [step.topic.topic for step in send(planned, asked, clusters, within_s=60, warn=print)] == [unique_topic]
+    spool = Spool(folder)
+    assert spool.topics() == {"orders": 2, "bills": 2}
+    assert numbers(taken(spool)) == [1, 2]
+    spool.close()
