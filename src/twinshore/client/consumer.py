@@ -16,8 +16,9 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from twinshore.client.centres.homes import HomesCentre
-from twinshore.client.sites import sites_of
-from twinshore.fleet import Cluster, ConfigError
+from twinshore.client.reach import Clusters, Reach
+from twinshore.client.sites import Site
+from twinshore.fleet import ConfigError
 from twinshore.fleet.terms import FIRST_TERM
 from twinshore.homes.following import LEASE_S, Park, Write
 from twinshore.kafka.clock import steady_s
@@ -31,14 +32,14 @@ NO_OFFSET = KafkaError._NO_OFFSET
 
 class HotConsumer:
     """`clusters` and `config` as a HotProducer's, with `group.id`. `before_move(topic, old, "")` is called before the
-    member leaves a topic that a switch holds, `after_move(topic, old, new)` once it has joined at the new home; from
-    within poll or consume, as all callbacks. One thread at a time may call it."""
+    member leaves a topic that a switch holds, or for settings that were pushed, `after_move(topic, old, new)` once it
+    has joined at the new home; from within poll or consume, as all callbacks. One thread at a time may call it."""
 
     def __init__(
         self,
         config: Mapping[str, Any],
         *,
-        clusters: Mapping[str, Mapping[str, Any] | Cluster],
+        clusters: Clusters,
         name: str = "",
         lease_s: float = LEASE_S,
         before_move: Moving | None = None,
@@ -47,7 +48,8 @@ class HotConsumer:
     ) -> None:
         if not config.get("group.id"):
             raise ConfigError("group.id is not set")
-        self._sites = sites_of(clusters, config)
+        self._news = threading.Event()
+        self._reach = Reach(clusters, config, ("*",), warn=warn, check=_must_make, news=self._news.set)
         self._name = name or str(config.get("client.id") or config["group.id"])
         self._commits = str(config.get("enable.auto.commit", True)).lower() not in ("false", "0")
         self._lease_s, self._warn = lease_s, warn
@@ -58,13 +60,13 @@ class HotConsumer:
         self._consumers: dict[str, Consumer] = {}
         self._at: dict[str, str] = {}
         self._left: dict[str, str] = {}
+        self._left_ids: dict[str, str] = {}
         self._behind: dict[str, dict[int, int]] = {}  # of topics that were left: how far each partition was handed out
         self._carry: dict[tuple[str, int], int] = {}  # the same at the new home, until partitions are dealt out there
         self._next: dict[tuple[str, int], int] = {}
         self._terms: dict[str, int] = {}
         strategy = str(config.get("partition.assignment.strategy", ""))
         self._incremental = "cooperative" in strategy or config.get("group.protocol") == "consumer"
-        self._news = threading.Event()
         self._looked_s = 0.0
         self._turn = 0
 
@@ -89,11 +91,7 @@ class HotConsumer:
         self._close()
         self._topics = tuple(topics)
         self._told = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost}
-        begin = next(iter(self._sites))
-        self._centre = HomesCentre(
-            self._name, topics, self._sites, begin, lease_s=self._lease_s, news=self._news.set, warn=self._warn
-        )
-        self._centre.start()
+        self._centre = self._reach.ask(self._name, self._topics, self._lease_s)
 
     def poll(self, timeout: float | None = None) -> Message | None:
         """The next record, or None where there is none within the time."""
@@ -169,10 +167,18 @@ class HotConsumer:
 
     def close(self) -> None:
         """Leaves the group, commits where that is its habit, and says goodbye."""
+        self._reach.stop()
         self._close()
         self._topics = ()
 
     # -- following
+
+    def _take_up(self) -> None:
+        """Leaves all topics, to read on with what was pushed."""
+        self._leave(set(self._at))
+        if self._centre is not None:
+            self._centre.stop()
+        self._centre = self._reach.ask(self._name, self._topics, self._lease_s)
 
     def _follow(self) -> None:
         """Leaves what a switch holds, and joins where topics are at home. Looked at when there is news, and before the
@@ -185,6 +191,10 @@ class HotConsumer:
             return
         self._news.clear()
         self._looked_s = now_s
+        if self._reach.has_changed():
+            self._take_up()
+            centre = self._centre
+            assert centre is not None
         orders = {topic: centre.heard(topic) for topic in self._topics}
         elsewhere = {
             topic for topic, order in orders.items() if topic in self._at and order_cluster(order) != self._at[topic]
@@ -204,6 +214,7 @@ class HotConsumer:
                 self._before(topic, self._at[topic], "")
         for topic in topics:
             self._left[topic] = self._at.pop(topic)
+            self._left_ids[topic] = self._centre.cluster_id(self._left[topic]) if self._centre else ""
             self._behind[topic] = {}
         for cluster in {self._left[topic] for topic in topics}:
             consumer = self._consumers[cluster]
@@ -229,11 +240,15 @@ class HotConsumer:
     def _join(self, wanted: Mapping[str, Write]) -> None:
         for topic, order in wanted.items():
             term = max(order.term, FIRST_TERM)  # before its first switch no line tells of it
-            self._carry |= self._carried_over(topic, term)
+            left_id = self._left_ids.pop(topic, "")
+            if order.term or (left_id and self._centre and self._centre.cluster_id(order.cluster) == left_id):
+                self._carry |= self._carried_over(topic, term)
+            else:  # nobody says that the two hold the same: the group's place there counts
+                self._behind.pop(topic, None)
             self._terms[topic] = term
         for cluster in sorted({order.cluster for order in wanted.values()}):
             if cluster not in self._consumers:
-                self._consumers[cluster] = Consumer(self._sites[cluster].settings())
+                self._consumers[cluster] = Consumer(self._reach.sites[cluster].settings())
             self._at |= {topic: cluster for topic, order in wanted.items() if order.cluster == cluster}
             self._subscribe(cluster, [topic for topic, at in self._at.items() if at == cluster])
         for topic, order in wanted.items():
@@ -331,6 +346,11 @@ class HotConsumer:
         if self._centre is not None:
             self._centre.stop()
             self._centre = None
+
+
+def _must_make(site: Site) -> None:
+    """Raises where a client cannot be made of these settings."""
+    Consumer(site.settings()).close()
 
 
 def order_cluster(order: object) -> str:

@@ -17,13 +17,13 @@ from typing import Any, Literal
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from twinshore.client.answers import Answers
-from twinshore.client.centres.homes import HomesCentre
 from twinshore.client.clients import Client
 from twinshore.client.kept import PURGED, SHUT_OUT, Delivered, Kept, KeptCalls, KeptInMemory
 from twinshore.client.kept_on_disk import KeptOnDisk
-from twinshore.client.sites import sites_of
+from twinshore.client.reach import Clusters, Reach
+from twinshore.client.sites import Site
 from twinshore.client.spool import SPOOL_BYTES_MAX, Spool
-from twinshore.fleet import Cluster, ConfigError, NotYetError
+from twinshore.fleet import ConfigError, NotYetError
 from twinshore.homes.follower_lines import covers
 from twinshore.homes.following import LEASE_S, Park, Write
 from twinshore.kafka.clock import steady_s
@@ -32,14 +32,16 @@ MAX_BLOCK_S = 60.0
 KEPT_MAX = 100_000
 TURN_S = 0.01
 SEND_AT_ONCE = 2_000  # calls that were kept back; other topics' calls wait meanwhile
+PUSHED_S = 5.0  # so long what is on its way may be answered before it is sent with other settings, or elsewhere
 SETTLE_S = 1.0  # writers to topics that stay wait no longer for what is on its way to one that moves
 AGAIN_S = 1.0
 END_S = 10.0
 
 
 class HotProducer:
-    """`clusters`: each by its name, with the settings by which a client of confluent-kafka reaches it; `config` holds
-    for all. The first is where topics are written of which no cluster says where they are at home. `topics`: what it
+    """`clusters`: each by its name, with the settings by which a client of confluent-kafka reaches it, or the pushes of
+    a configuration centre; `config` holds for all. The first is where topics are written of which no cluster says where
+    they are at home. `topics`: what it
     writes to, names or beginnings of names with a `*` behind. `max_block_s`: how long a call waits for room. `spool`: a
     folder of its own, where what is kept back is on the disk, `spool_bytes_max` of it at most; what an earlier producer
     left there is sent first. `when_full`: whether a call that would be kept back waits for room, or is told at once
@@ -49,7 +51,7 @@ class HotProducer:
         self,
         config: Mapping[str, Any],
         *,
-        clusters: Mapping[str, Mapping[str, Any] | Cluster],
+        clusters: Clusters,
         topics: Iterable[str] = ("*",),
         name: str = "",
         max_block_s: float = MAX_BLOCK_S,
@@ -65,7 +67,7 @@ class HotProducer:
         if when_full not in ("wait", "tell"):
             raise ConfigError(f"when_full is wait or tell, not {when_full}")
         self._tells_at_once = when_full == "tell"
-        self._sites, self._topics = sites_of(clusters, config), tuple(topics)
+        self._topics = tuple(topics)
         self._max_block_s, self._kept_max = max_block_s, kept_max
         self._name = name or str(config.get("client.id", "producer"))
         self._gate = threading.Lock()  # between a call and whoever parks its topic
@@ -80,8 +82,8 @@ class HotProducer:
         self._warn, self._trouble = warn, ""
         self._stopping, self._wake = threading.Event(), threading.Event()
         self._killed = False
-        begin = next(iter(self._sites))
-        self._client(begin)  # a setting that is wrong is told to whoever gave it
+        self._reach = Reach(clusters, config, self._topics, warn=warn, check=self._must_make, news=self._wake.set)
+        self._client(self._reach.begin)  # a setting that is wrong is told to whoever gave it
         self._waiting: KeptCalls = KeptInMemory(kept_max)
         first_number = 0
         if spool is not None:
@@ -89,11 +91,8 @@ class HotProducer:
             self._waiting = KeptOnDisk(opened, kept_max, self._follows, self._warned)
             first_number = opened.next_number
         self._numbers = count(first_number)
-        self._centre = HomesCentre(
-            self._name, self._topics, self._sites, begin, lease_s=lease_s, news=self._wake.set, warn=warn
-        )
+        self._centre = self._reach.ask(self._name, self._topics, lease_s)
         self._thread = threading.Thread(target=self._run, name=f"{self._name} moves", daemon=True)
-        self._centre.start()
         self._thread.start()
 
     def __enter__(self) -> HotProducer:
@@ -248,6 +247,8 @@ class HotProducer:
             self._wake.clear()
 
     def _turn(self) -> None:
+        if self._reach.has_changed():
+            self._take_up()
         for client in list(self._clients.values()):
             client.poll()
         self._waiting.settle()
@@ -353,11 +354,27 @@ class HotProducer:
 
     def _client(self, cluster: str) -> Client:
         if cluster not in self._clients:
-            settings = {"client.id": self._name, **self._sites[cluster].settings()}
+            settings = {"client.id": self._name, **self._reach.sites[cluster].settings()}
             made = Client(settings, self._delivered, self._lease_s)
             with self._gate:
                 self._clients[cluster] = made
         return self._clients[cluster]
+
+    def _must_make(self, site: Site) -> None:
+        Client({"client.id": self._name, **site.settings()}, self._delivered, self._lease_s)  # or it is told why not
+
+    def _take_up(self) -> None:
+        """What is on its way is waited for; calls are kept back until the clusters that count now were asked."""
+        for cluster, client in list(self._clients.items()):
+            self._close_routes(client)
+            client.flush(PUSHED_S)
+            self._leave(cluster)
+        self._centre.stop()
+        with self._gate:
+            self._clients.clear()
+            self._until_s = 0.0
+        self._at.clear()
+        self._centre = self._reach.ask(self._name, self._topics, self._lease_s)
 
     def _warned(self, sentence: str) -> None:
         if sentence != self._trouble:
@@ -366,12 +383,13 @@ class HotProducer:
 
     def _warm_up(self) -> None:
         """Where topics may soon be written."""
-        for cluster in self._sites.keys() - self._clients.keys():
+        for cluster in self._reach.sites.keys() - self._clients.keys():
             self._client(cluster).warm_up(list(self._at)[:10])
 
     def _end(self, *, goodbye: bool) -> None:
         if self._stopping.is_set():
             return
+        self._reach.stop()
         self._stopping.set()
         self._wake.set()
         self._thread.join(END_S)

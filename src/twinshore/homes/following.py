@@ -83,6 +83,10 @@ class Following:
         """The cluster that the client calls so has this id."""
         self._clusters[cluster_id] = cluster
 
+    def cluster_id(self, cluster: str) -> str:
+        """Of the cluster that the client calls so; empty before it was met."""
+        return next((known for known, name in self._clusters.items() if name == cluster), "")
+
     def read(self, lines: Mapping[str, HomeLine], asked_s: float) -> None:
         """These lines stand on one of the clusters, which was asked then."""
         for topic, line in lines.items():

@@ -85,6 +85,11 @@ class HomesCentre:
         with self._guard:
             return self._following.line(topic)
 
+    def cluster_id(self, cluster: str) -> str:
+        """The id by which the cluster was met; empty before."""
+        with self._guard:
+            return self._following.cluster_id(cluster)
+
     def until_s(self) -> float:
         """How long what it was ordered holds at most, on the steady clock."""
         with self._guard:

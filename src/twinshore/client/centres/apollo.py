@@ -1,0 +1,90 @@
+"""Apollo, by its HTTP long poll: a request that is answered when a namespace has changed, or after a minute.
+
+The push is the value of one key of a namespace, `twinshore.clients` where nothing else is said. Requests are signed
+where the application has an access key.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import threading
+import urllib.error
+import urllib.request
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from twinshore.fleet import ConfigError
+from twinshore.kafka.clock import wall_ms
+
+POLL_S_MAX = 90.0  # Apollo answers after 60 s
+ASK_S_MAX = 10.0
+ANSWER_BYTES_MAX = 4 << 20
+NOT_CHANGED = 304
+FIRST = -1
+
+
+class Apollo:
+    """`server`: the address of its configuration service."""
+
+    def __init__(
+        self,
+        server: str,
+        app_id: str,
+        *,
+        namespace: str = "application",
+        cluster: str = "default",
+        key: str = "twinshore.clients",
+        access_key: str = "",
+    ) -> None:
+        if urlsplit(server).scheme not in ("http", "https"):
+            raise ConfigError(f"Apollo's address {server!r} is no http:// or https:// address")
+        self._server, self._app, self._namespace = server.rstrip("/"), app_id, namespace
+        self._cluster, self._key, self._secret = cluster, key, access_key
+        self.name = f"Apollo {self._server}, {app_id}/{cluster}/{namespace}"
+        self._number = FIRST
+        self._read = FIRST - 1  # of which notification the text was read
+
+    def news(self, stop: threading.Event) -> str | None:
+        if self._read == self._number and not (self._notified() and not stop.is_set()):
+            return None
+        number = self._number
+        found = self._get(f"/configs/{quote(self._app)}/{quote(self._cluster)}/{quote(self._namespace)}", ASK_S_MAX)
+        if found is None:
+            return None
+        text = found.get("configurations", {}).get(self._key)
+        if not isinstance(text, str):
+            raise ConfigError(f"{self.name} has no key {self._key}")
+        self._read = number
+        return text
+
+    def _notified(self) -> bool:
+        asked = json.dumps([{"namespaceName": self._namespace, "notificationId": self._number}])
+        words = urlencode({"appId": self._app, "cluster": self._cluster, "notifications": asked})
+        found = self._get(f"/notifications/v2?{words}", POLL_S_MAX)
+        for one in found or ():
+            if one.get("namespaceName", "").removesuffix(".properties") == self._namespace.removesuffix(".properties"):
+                self._number = int(one["notificationId"])
+                return True
+        return False
+
+    def _get(self, path: str, timeout_s: float) -> Any:
+        """What it answers, as JSON; None where nothing has changed."""
+        request = urllib.request.Request(f"{self._server}{path}", headers=self._signed(path))
+        try:
+            with urllib.request.urlopen(request, timeout=timeout_s) as answer:
+                return json.loads(answer.read(ANSWER_BYTES_MAX))
+        except urllib.error.HTTPError as error:
+            error.close()
+            if error.code == NOT_CHANGED:
+                return None
+            raise ConfigError(f"{self.name} answers {error.code}: {error.reason}") from error
+
+    def _signed(self, path: str) -> dict[str, str]:
+        if not self._secret:
+            return {}
+        at = str(wall_ms())
+        digest = hmac.new(self._secret.encode(), f"{at}\n{path}".encode(), hashlib.sha1).digest()
+        return {"Authorization": f"Apollo {self._app}:{base64.b64encode(digest).decode()}", "Timestamp": at}

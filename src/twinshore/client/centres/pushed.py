@@ -1,0 +1,79 @@
+"""Settings that a configuration centre pushes to an application's clients: understood as a whole, or refused. Pure.
+
+A push is one JSON object: the `clusters` by name, the `home` among them of topics of which no cluster says where they
+are at home, `settings` for all clients, and the `topics` that it is meant for. One that is cut off, misspelt, or meant
+for topics that the application does not have, changes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from twinshore.client.sites import Site, sites_of
+from twinshore.fleet import ConfigError
+from twinshore.fleet.sentences import listed
+from twinshore.homes.follower_lines import covers
+
+CHARS_MAX = 1 << 20
+CLUSTERS_MAX = 64
+NAMED_MAX = 5
+KNOWN = ("clusters", "home", "settings", "topics")
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """`sites` by name, `begin` the home of topics of which no cluster tells; `digest` differs where the text does."""
+
+    sites: Mapping[str, Site]
+    begin: str
+    digest: str
+
+
+def read_pushed(text: str, shared: Mapping[str, Any], topics: Iterable[str]) -> Pushed:
+    """`shared`: what the application itself sets for all clusters; `topics`: which it has. ConfigError, in one sentence
+    without what may be secret, where the text is no such push."""
+    raw = _object(text)
+    if strange := sorted(raw.keys() - set(KNOWN)):
+        raise ConfigError(f"{strange[0]!r} is no part of a push", hint=f"known are {', '.join(KNOWN)}")
+    clusters, settings = _clusters(raw.get("clusters")), _settings("settings", raw.get("settings", {}))
+    home = raw.get("home")
+    if not isinstance(home, str) or home not in clusters:
+        raise ConfigError(f"home {home!r} is none of the clusters {listed(sorted(clusters), NAMED_MAX)}")
+    meant = raw.get("topics", [])
+    if not isinstance(meant, list) or not all(isinstance(one, str) and one for one in meant):
+        raise ConfigError("topics is no list of names")
+    mine = list(topics)
+    if foreign := [one for one in meant if not any(covers(own, one) for own in mine)]:
+        raise ConfigError(f"it is meant for topic {listed(foreign, NAMED_MAX)}, which the application does not have")
+    sites = sites_of(clusters, {**shared, **settings})
+    return Pushed(sites, home, hashlib.sha256(text.encode()).hexdigest())
+
+
+def _object(text: str) -> dict[str, Any]:
+    if len(text) > CHARS_MAX:
+        raise ConfigError(f"a push has {CHARS_MAX:,} characters at most")
+    try:
+        raw = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError("it is no JSON, or not whole") from error
+    if not isinstance(raw, dict):
+        raise ConfigError("it is no JSON object")
+    return raw
+
+
+def _clusters(raw: object) -> dict[str, dict[str, Any]]:
+    if not isinstance(raw, dict) or not 0 < len(raw) <= CLUSTERS_MAX:
+        raise ConfigError(f"clusters is no table of 1 to {CLUSTERS_MAX} clusters by name")
+    return {name: _settings(f"cluster {name}", one) for name, one in raw.items()}
+
+
+def _settings(what: str, raw: object) -> dict[str, Any]:
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{what} is no table of settings")
+    if odd := [name for name, value in raw.items() if not isinstance(value, str | int | float | bool)]:
+        raise ConfigError(f"{what}: {odd[0]} is neither a word nor a number")
+    return raw

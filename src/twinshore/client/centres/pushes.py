@@ -1,0 +1,116 @@
+"""One application's pushes: asked for in a thread of their own, understood or refused, and the last good one kept."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaException
+
+from twinshore.client.centres.last_good import keep, kept
+from twinshore.client.centres.pushed import Pushed, read_pushed
+from twinshore.client.centres.sources import Source
+from twinshore.fleet import ConfigError
+from twinshore.fleet.once import in_words
+
+FIRST_S = 10.0
+AGAIN_S = 1.0
+
+
+class Pushes:
+    """What `source` pushes. `last_good`: the file that keeps the last push that was understood, for a start while the
+    centre is away; `first_s`: how long a start waits for the centre. One of these for each client."""
+
+    def __init__(self, source: Source, *, last_good: Path | str | None = None, first_s: float = FIRST_S) -> None:
+        self._source, self._first_s = source, first_s
+        self._last_good = Path(last_good) if last_good else None
+        self._shared: Mapping[str, Any] = {}
+        self._topics: tuple[str, ...] = ()
+        self._warn: Callable[[str], None] = lambda _: None
+        self._check: Callable[[Pushed], None] = lambda _: None
+        self._told: Callable[[Pushed], None] = lambda _: None
+        self._trouble = ""
+        self._now: Pushed | None = None
+        self._heard, self._stopping = threading.Event(), threading.Event()
+        self._guard = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def begin(
+        self,
+        shared: Mapping[str, Any],
+        topics: Iterable[str],
+        warn: Callable[[str], None],
+        told: Callable[[Pushed], None],
+        check: Callable[[Pushed], None] = lambda _: None,
+    ) -> Pushed:
+        """What the client begins with; `told` hears each push that comes later, from another thread. `check` raises
+        where no client can be made of it. ConfigError where nothing was understood, now or before."""
+        if self._thread is not None:
+            raise ConfigError("these pushes belong to another client", hint="one for each client")
+        self._shared, self._topics, self._warn, self._check = shared, tuple(topics), warn, check
+        self._thread = threading.Thread(target=self._run, name=f"pushes of {self._source.name}", daemon=True)
+        self._thread.start()
+        self._heard.wait(self._first_s)
+        with self._guard:
+            found = self._now = self._now or self._before()
+            if found is None:
+                self._stopping.set()
+                why = self._trouble or f"{self._source.name} has not answered for {self._first_s:g} s"
+                raise ConfigError(f"no settings: {why}")
+            self._told = told
+            return found
+
+    def stop(self) -> None:
+        """Nothing more is told. A request that is under way ends by itself."""
+        self._stopping.set()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                text = self._source.news(self._stopping)
+            except Exception as error:  # whatever a database's driver raises
+                self._say(f"{self._source.name} cannot be asked: {in_words(error)}")
+                self._heard.set()
+                self._stopping.wait(AGAIN_S)
+                continue
+            if text is not None:
+                self._take(text)
+                self._heard.set()
+
+    def _take(self, text: str) -> None:
+        try:
+            pushed = read_pushed(text, self._shared, self._topics)
+            self._check(pushed)
+        except (ConfigError, KafkaException, ValueError, TypeError) as error:
+            why = error.args[0].str() if isinstance(error, KafkaException) else error
+            self._say(f"{self._source.name}: this push is not taken, and the one before stays: {why}")
+            return
+        with self._guard:
+            if self._stopping.is_set() or (self._now is not None and pushed.digest == self._now.digest):
+                return
+            self._now, self._trouble, told = pushed, "", self._told
+        if self._last_good is not None:
+            try:
+                keep(self._last_good, text)
+            except OSError as error:
+                self._say(f"{self._last_good} cannot be written, so a start without the centre would fail: {error}")
+        told(pushed)
+
+    def _before(self) -> Pushed | None:
+        text = kept(self._last_good) if self._last_good is not None else None
+        if text is None:
+            return None
+        try:
+            pushed = read_pushed(text, self._shared, self._topics)
+        except ConfigError:
+            return None  # the application has other topics than when it was kept
+        why = self._trouble or f"{self._source.name} has not answered for {self._first_s:g} s"
+        self._warn(f"{why}: it goes by the last push that was understood, in {self._last_good}")
+        return pushed
+
+    def _say(self, sentence: str) -> None:
+        if sentence != self._trouble:
+            self._trouble = sentence
+            self._warn(sentence)

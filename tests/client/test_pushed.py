@@ -1,0 +1,180 @@
+"""What a configuration centre pushes: taken as a whole or not at all, and kept for a start without the centre."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from twinshore.client.centres.last_good import keep, kept
+from twinshore.client.centres.pushed import Pushed, read_pushed
+from twinshore.client.centres.pushes import Pushes
+from twinshore.client.centres.sources import PushFile, PushQuery
+from twinshore.fleet import ConfigError
+
+EAST, WEST = {"bootstrap.servers": "east:9092", "sasl.password": "hidden"}, {"bootstrap.servers": "west:9092"}
+PUSH: dict[str, Any] = {"clusters": {"east": EAST, "west": WEST}, "home": "west", "settings": {"linger.ms": 5}}
+TOPICS = ("orders", "pay*")
+
+
+def text(**changed: Any) -> str:
+    return json.dumps(PUSH | changed)
+
+
+def test_a_push_is_understood() -> None:
+    found = read_pushed(text(topics=["orders", "payments"]), {"client.id": "shop", "linger.ms": 9}, TOPICS)
+    assert (sorted(found.sites), found.begin) == (["east", "west"], "west")
+    settings = found.sites["west"].settings()
+    assert (settings["linger.ms"], settings["client.id"]) == (5, "shop"), "what is pushed counts first"
+    assert "hidden" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("raw", "why"),
+    [
+        ("", "no JSON"),
+        ("[]", "no JSON object"),
+        ("{}", "clusters"),
+        ("[" * 100_000, "no JSON"),
+        (text(homes="west"), "'homes' is no part"),
+        (text(home="wset"), "home 'wset' is none of the clusters east, west"),
+        (text(home=["west"]), "home"),
+        (text(clusters={}), "clusters"),
+        (text(clusters={"west": {}}), "bootstrap"),
+        (text(clusters={"west": ["west:9092"]}), "no table"),
+        (text(clusters={"west": {**WEST, "security.protocol": "TSL"}}), "TSL"),
+        (text(settings={"linger.ms": None}), "linger.ms"),
+        (text(topics="orders"), "topics"),
+        (text(topics=["orders", "bills"]), "bills, which the application does not have"),
+        (text(x="y" * (1 << 20)), "characters"),
+    ],
+)
+def test_what_is_no_push_is_told_in_one_sentence(raw: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why) as caught:
+        read_pushed(raw, {}, TOPICS)
+    assert "\n" not in str(caught.value)
+    assert "hidden" not in str(caught.value)
+
+
+def test_half_a_push_is_none() -> None:
+    whole = text()
+    for cut in range(len(whole)):
+        with pytest.raises(ConfigError):
+            read_pushed(whole[:cut], {}, TOPICS)
+
+
+def test_what_was_kept_is_whole_or_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "last"
+    assert kept(path) is None
+    keep(path, text())
+    assert kept(path) == text()
+    assert path.stat().st_mode & 0o077 == 0, "it may hold passwords"
+    whole = path.read_bytes()
+    for cut in range(len(whole)):
+        path.write_bytes(whole[:cut])
+        assert kept(path) is None
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        assert kept(path) is None
+    with pytest.raises(OSError, match="No such file"):
+        keep(tmp_path / "nowhere" / "last", "x")
+
+
+class Told:
+    """Who is told of pushes, and what an operator reads."""
+
+    def __init__(self) -> None:
+        self.pushes: list[Pushed] = []
+        self.sentences: list[str] = []
+        self.news = threading.Event()
+
+    def __call__(self, pushed: Pushed) -> None:
+        self.pushes.append(pushed)
+        self.news.set()
+
+    def warn(self, sentence: str) -> None:
+        self.sentences.append(sentence)
+        self.news.set()
+
+    def wait(self) -> None:
+        assert self.news.wait(20)
+        self.news.clear()
+
+
+def replaced(path: Path, what: str) -> None:
+    part = path.with_suffix(".part")
+    part.write_text(what)
+    part.replace(path)
+
+
+def test_a_file_that_is_replaced_is_heard_of_and_a_bad_one_changes_nothing(tmp_path: Path) -> None:
+    path, told = tmp_path / "push.json", Told()
+    path.write_text(text())
+    pushes = Pushes(PushFile(path), last_good=tmp_path / "last")
+    assert pushes.begin({}, TOPICS, told.warn, told).begin == "west"
+    replaced(path, text(home="east"))
+    told.wait()
+    assert [one.begin for one in told.pushes] == ["east"]
+    for bad in ('{"home"', text(topics=["bills"])):
+        replaced(path, bad)
+        told.wait()
+    assert len(told.pushes) == 1
+    assert all("this push is not taken, and the one before stays" in one for one in told.sentences)
+    path.unlink()
+    told.wait()
+    assert "cannot be asked" in told.sentences[-1]
+    assert kept(tmp_path / "last") == text(home="east")
+    pushes.stop()
+
+    again = Told()
+    later = Pushes(PushFile(path), last_good=tmp_path / "last")
+    assert later.begin({}, TOPICS, again.warn, again).begin == "east", "the centre is away: the last good one counts"
+    assert "it goes by the last push that was understood" in again.sentences[-1]
+    later.stop()
+    with pytest.raises(ConfigError, match="no settings"):
+        Pushes(PushFile(path)).begin({}, TOPICS, again.warn, again)
+    with pytest.raises(ConfigError, match="another client"):
+        later.begin({}, TOPICS, again.warn, again)
+
+
+def test_a_push_of_which_no_client_can_be_made_is_not_kept(tmp_path: Path) -> None:
+    path, told = tmp_path / "push.json", Told()
+    path.write_text(text())
+
+    def check(pushed: Pushed) -> None:
+        if pushed.begin == "east":
+            raise ValueError("linger.ms is no number")
+
+    pushes = Pushes(PushFile(path), last_good=tmp_path / "last")
+    assert pushes.begin({}, TOPICS, told.warn, told, check).begin == "west"
+    replaced(path, text(home="east"))
+    told.wait()
+    assert told.sentences[-1].endswith("the one before stays: linger.ms is no number")
+    assert (told.pushes, kept(tmp_path / "last")) == ([], text())
+    pushes.stop()
+
+
+def test_a_database_is_asked(tmp_path: Path) -> None:
+    url, told = tmp_path / "settings.db", Told()
+
+    def ask() -> str:
+        with closing(sqlite3.connect(url)) as connection:
+            (found,) = connection.execute("SELECT body FROM pushes WHERE name = 'shop'").fetchone()
+            return str(found)
+
+    with closing(sqlite3.connect(url)) as connection:
+        connection.execute("CREATE TABLE pushes (name TEXT, body TEXT)")
+        connection.execute("INSERT INTO pushes VALUES ('shop', ?)", [text()])
+        connection.commit()
+        pushes = Pushes(PushQuery(ask, every_s=0.05))
+        assert pushes.begin({}, TOPICS, told.warn, told).begin == "west"
+        connection.execute("UPDATE pushes SET body = ?", [text(home="east")])
+        connection.commit()
+    told.wait()
+    assert told.pushes[0].begin == "east"
+    pushes.stop()
