@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,54 @@ def until(what: str, holds: object) -> None:
         time.sleep(0.05)
 
 
+class Writing:
+    """Calls of one thread, numbered, to seven keys; where the topic was written when each was answered."""
+
+    def __init__(self, producer: HotProducer, topic: str) -> None:
+        self._producer, self._topic = producer, topic
+        self.answers: dict[int, str] = {}
+        self.errors: list[object] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._write)
+        self._thread.start()
+
+    def _answered(self, error: KafkaError | None, message: Message | None) -> None:
+        if error is not None or message is None:
+            self.errors.append(error)
+        else:
+            self.answers[int(message.value() or b"-1")] = self._producer.where(self._topic)
+
+    def _write(self) -> None:
+        for number in count():
+            if self._stop.wait(0.002):
+                return
+            self._producer.produce(self._topic, b"%d" % number, b"key %d" % (number % 7), on_delivery=self._answered)
+            self._producer.poll(0)
+
+    def end(self) -> int:
+        """How many calls there were, each answered."""
+        self._stop.set()
+        self._thread.join(30)
+        assert self._producer.flush(60) == 0
+        assert not self.errors
+        assert len(self.answers) == max(self.answers) + 1, "each call was answered"
+        return len(self.answers)
+
+
+class Reading:
+    """What a consumer has handed out, by key."""
+
+    def __init__(self, consumer: HotConsumer) -> None:
+        self._consumer = consumer
+        self.found: dict[bytes, list[int]] = {}
+
+    def has(self, count: int) -> bool:
+        for message in self._consumer.consume(500, 0.1):
+            assert message.error() is None
+            self.found.setdefault(bytes(message.key() or b""), []).append(int(message.value() or b"-1"))
+        return sum(map(len, self.found.values())) >= count
+
+
 @pytest.mark.parametrize("spooled", [False, True])
 def test_clients_go_where_they_are_pushed_without_a_restart(
     east: LabCluster, west: LabCluster, unique_topic: str, tmp_path: Path, spooled: bool
@@ -46,61 +95,32 @@ def test_clients_go_where_they_are_pushed_without_a_restart(
 
     for path in (writes, reads):
         path.write_text(at("east"))
-    answers: dict[int, str] = {}
-    errors: list[KafkaError] = []
     warned: list[str] = []
-    stop = threading.Event()
+    config = {"group.id": f"{unique_topic}-readers", "auto.offset.reset": "earliest"}
     spool = tmp_path / "spool" if spooled else None
-    pushes = [Pushes(PushFile(path), last_good=path.with_suffix(".last")) for path in (writes, reads)]
-    with HotProducer({}, clusters=pushes[0], topics=[unique_topic], spool=spool, warn=warned.append) as producer:
+    first, second = (Pushes(PushFile(path), last_good=path.with_suffix(".last")) for path in (writes, reads))
+    with (
+        HotProducer({}, clusters=first, topics=[unique_topic], spool=spool, warn=warned.append) as producer,
+        HotConsumer(config, clusters=second, warn=warned.append) as consumer,
+    ):
+        consumer.subscribe([unique_topic])
+        writing, reading = Writing(producer, unique_topic), Reading(consumer)
+        until("read on east", lambda: reading.has(1))
+        push(writes, '{"clusters": {')
+        until("half a push is told", lambda: any("this push is not taken" in one for one in warned))
+        assert producer.where(unique_topic) == consumer.where(unique_topic) == "east"
 
-        def answered(error: KafkaError | None, message: Message | None) -> None:
-            if error is not None or message is None:
-                errors.append(error or KafkaError(KafkaError._FAIL))
-            else:
-                answers[int(message.value() or b"-1")] = producer.where(unique_topic)
-
-        def write() -> None:
-            number = 0
-            while not stop.is_set():
-                producer.produce(unique_topic, b"%d" % number, b"key %d" % (number % 7), on_delivery=answered)
-                producer.poll(0)
-                number += 1
-                time.sleep(0.002)
-
-        writer = threading.Thread(target=write)
-        writer.start()
-        found: dict[bytes, list[int]] = {}
-        config = {"group.id": f"{unique_topic}-readers", "auto.offset.reset": "earliest"}
-        with HotConsumer(config, clusters=pushes[1], warn=warned.append) as consumer:
-
-            def read(count: int = 1) -> bool:
-                for message in consumer.consume(500, 0.1):
-                    assert message.error() is None
-                    found.setdefault(bytes(message.key() or b""), []).append(int(message.value() or b"-1"))
-                return sum(map(len, found.values())) >= count
-
-            consumer.subscribe([unique_topic])
-            until("read on east", read)
-            push(writes, '{"clusters": {')
-            until("half a push is told", lambda: any("this push is not taken" in one for one in warned))
-            assert producer.where(unique_topic) == consumer.where(unique_topic) == "east"
-
-            push(writes, at("west", settings={"linger.ms": 1}))
-            until("written on west", lambda: producer.where(unique_topic) == "west" and "west" in answers.values())
-            time.sleep(0.5)
-            stop.set()
-            writer.join(30)
-            assert producer.flush(60) == 0
-            assert not errors
-            assert len(answers) == max(answers) + 1, "each call was answered"
-            ends = [sum(end for _, end in spans(lab.cluster, unique_topic, 2)) for lab in (east, west)]
-            assert sum(ends) == len(answers)
-            until("all of east is read", lambda: read(ends[0]))
-            push(reads, at("west"))
-            until("all of west is read", lambda: read(len(answers)))
-            assert consumer.where(unique_topic) == "west"
-    for key, numbers in found.items():
+        push(writes, at("west", settings={"linger.ms": 1}))
+        until("written on west", lambda: "west" in writing.answers.values())
+        time.sleep(0.5)
+        calls = writing.end()
+        ends = [sum(end for _, end in spans(lab.cluster, unique_topic, 2)) for lab in (east, west)]
+        assert sum(ends) == calls
+        until("all of east is read", lambda: reading.has(ends[0]))
+        push(reads, at("west"))
+        until("all of west is read", lambda: reading.has(calls))
+        assert consumer.where(unique_topic) == "west"
+    for key, numbers in reading.found.items():
         assert numbers == sorted(set(numbers)), f"{key!r} out of order, or twice"
-    assert sum(map(len, found.values())) == len(answers)
+    assert sum(map(len, reading.found.values())) == calls
     assert len([one for one in warned if "this push" in one]) == 1, warned
