@@ -58,6 +58,9 @@ def heard(source: Apollo, wanted: str) -> bool:
     return any(source.news(threading.Event()) == wanted for _ in range(5))
 
 
+@pytest.mark.claim(
+    "client", "apollo", "a push is heard of by Apollo's long poll, judged by Apollo's own server for tests"
+)
 @pytest.mark.long
 def test_a_push_is_heard_of_by_the_long_poll(tmp_path: Path) -> None:
     with apollo(tmp_path) as server:

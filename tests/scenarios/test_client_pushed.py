@@ -80,6 +80,9 @@ class Reading:
         return sum(map(len, self.found.values())) >= count
 
 
+@pytest.mark.claim(
+    "client", "pushed", "clients go where they are pushed, without a restart: 0 lost or doubled; half a push is none"
+)
 @pytest.mark.parametrize("spooled", [False, True])
 def test_clients_go_where_they_are_pushed_without_a_restart(
     east: LabCluster, west: LabCluster, unique_topic: str, tmp_path: Path, spooled: bool

@@ -41,6 +41,9 @@ def process() -> Iterator[ExitStack]:
         yield stack
 
 
+@pytest.mark.claim(
+    "client", "spool-sent", "spool: the broker is down and the process killed: the next producer sends all, in order"
+)
 def test_calls_of_a_killed_process_are_sent_by_the_next_one_once_the_broker_is_back(
     cluster_factory: ClusterFactory, tmp_path: Path, process: ExitStack
 ) -> None:

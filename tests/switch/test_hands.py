@@ -22,13 +22,13 @@ COMMANDS = {Deed.BEFORE, Deed.AFTER}  # the operator's, see hands/commands.py
 
 def hands(kind: Kind) -> Any:
     link, back = Link("east", "west"), Link("west", "east")
+    settings: Any = type("Settings", (), {"mirror": type("Mirror", (), {"lease_s": 1.0})})
     if kind in (Kind.FAILBACK, Kind.MAPPED):
-        return Failback(link, back, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, lambda: NOW_MS)
+        return Failback(link, back, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, lambda: NOW_MS)
     if kind is Kind.REBUILD:
-        return Rebuild(back, NOBODY, NOBODY, NOBODY, 1.0, lambda: NOW_MS)
+        return Rebuild(back, settings, NOBODY, NOBODY, NOBODY, lambda: NOW_MS)
     if kind is Kind.GROUP:
         return OneGroup([link], NOBODY, NOBODY, lambda: NOW_MS)
-    settings: Any = type("Settings", (), {"mirror": type("Mirror", (), {"lease_s": 1.0})})
     return Work(link, back, settings, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, print, lambda: NOW_MS)
 
 

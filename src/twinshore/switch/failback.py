@@ -12,12 +12,13 @@ from dataclasses import replace
 
 from twinshore.fleet import Link
 from twinshore.fleet.sentences import listed
+from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links.homes import pair_of
 from twinshore.store import Store
 from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.deeds import Deed, Kind
-from twinshore.switch.hands import anew, old_places, rescue
+from twinshore.switch.hands import anew, old_places, places, rescue
 from twinshore.switch.hands.behind_tails import go_on, unfit
 from twinshore.switch.hands.claims import busy, carry_again, claim, let_go
 from twinshore.switch.hands.coordinators import loading
@@ -52,6 +53,7 @@ class Failback:
         self,
         link: Link,
         back: Link,
+        settings: Settings,
         store: Store,
         old: KafkaCluster,
         new: KafkaCluster,
@@ -60,6 +62,7 @@ class Failback:
         now_ms: Callable[[], int],
     ) -> None:
         self._link, self._back, self._store, self._now_ms = link, back, store, now_ms
+        self._settings = settings
         self._old, self._new, self._words = old, new, words
         self._doing: Mapping[Deed, Callable[[Record], Outcome]] = {
             Deed.CLAIM: self._claim,
@@ -72,7 +75,7 @@ class Failback:
             Deed.REFILL: self._refill,
             Deed.LET_GO: lambda record: let_go(store, record),
             Deed.GO_ON: self._go_on,
-            Deed.PUT_BACK: lambda record: anew.put_back(record, self._old, self._now_ms()),
+            Deed.PUT_BACK: self._put_back,
             Deed.RELEASE: self._release,
         }
         self._undoing: Mapping[Deed, Callable[[Record], Outcome]] = {
@@ -174,6 +177,14 @@ class Failback:
             return Wait(f"{listed(waits, NAMED_MAX)} is filled again")
         return Done(record, f"filled again up to where it was at home on {record.old}" if parts else "")
 
+    def _put_back(self, record: Record) -> Outcome:
+        """A group that read on at the new home has places of its own on the old one, which would stay as they are."""
+        outcome = anew.put_back(record, self._old, self._now_ms())
+        if not isinstance(outcome, Done):
+            return outcome
+        follows = places.follow_home(self._back, self._settings, self._store, record.names(), record.by)
+        return Done(record, "; ".join(filter(None, (outcome.sentence, follows))))
+
     def _release(self, record: Record) -> Outcome:
         self._store.switching.end(record.id)  # first: a home that is silent must not keep the next switch waiting
         return Done(record, unsaid(record, (self._new, self._old), self._store, self._now_ms()))
@@ -185,7 +196,10 @@ class Failback:
 
 def _reads(live: tuple[str, ...], record: Record) -> str:
     groups = listed(live, NAMED_MAX)
-    return f"group {groups} has members on {record.old}: stop its consumers, or point them to {record.new}"
+    return (
+        f"group {groups} has members on {record.old}: stop its consumers, or point them to {record.new}; members of "
+        "before its brokers went are forgotten by themselves"
+    )
 
 
 def _found_in_words(found: tuple[Tail, ...], record: Record) -> str:

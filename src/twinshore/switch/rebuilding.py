@@ -13,13 +13,14 @@ from dataclasses import replace
 
 from twinshore.fleet import Link, NamedPartition
 from twinshore.fleet.sentences import counted, listed
+from twinshore.fleet.settings import Settings
 from twinshore.homes.home_notes import HomeNotes
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.links.homes import pair_of
 from twinshore.store import Store
 from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.deeds import Deed
-from twinshore.switch.hands import anew, old_places, rescue
+from twinshore.switch.hands import anew, old_places, places, rescue
 from twinshore.switch.hands.claims import busy, carry_again, claim, let_go
 from twinshore.switch.hands.debts import unsaid
 from twinshore.switch.hands.mirrors import MirrorWatch
@@ -33,20 +34,21 @@ NAMED_MAX = 5
 
 
 class Rebuild:
-    """Whatever fails in a deed is raised, and may pass. `lease_s`: how long the mirror's lease of a link holds;
-    `now_ms` is the clock by which the record says since when a deed is tried."""
+    """Whatever fails in a deed is raised, and may pass. `now_ms` is the clock by which the record says since when a
+    deed is tried."""
 
     def __init__(
         self,
         link: Link,
+        settings: Settings,
         store: Store,
         old: KafkaCluster,
         new: KafkaCluster,
-        lease_s: float,
         now_ms: Callable[[], int],
     ) -> None:
         self._link, self._store, self._old, self._new, self._now_ms = link, store, old, new, now_ms
-        self._mirror = MirrorWatch(store, link.name, lease_s)
+        self._settings = settings
+        self._mirror = MirrorWatch(store, link.name, settings.mirror.lease_s)
         self._doing: Mapping[Deed, Callable[[Record], Outcome]] = {
             Deed.CLAIM: self._claim,
             Deed.LET_GO: self._let_go,
@@ -55,7 +57,7 @@ class Rebuild:
             Deed.COMMIT: self._commit,
             Deed.REBUILD: self._rebuild,
             Deed.REFILL: self._refill,
-            Deed.PUT_BACK: lambda record: anew.put_back(record, old, now_ms()),
+            Deed.PUT_BACK: self._put_back,
             Deed.RELEASE: self._release,
         }
         self._undoing: Mapping[Deed, Callable[[Record], Outcome]] = {
@@ -132,6 +134,13 @@ class Rebuild:
             return Wait(f"{listed(lacking, NAMED_MAX)} is filled again")
         offsets = counted(sum(point for one in record.topics for point in one.points), "offset")
         return Done(record, f"filled again from {record.new}, {offsets} and what came since")
+
+    def _put_back(self, record: Record) -> Outcome:
+        outcome = anew.put_back(record, self._old, self._now_ms())
+        if not isinstance(outcome, Done):
+            return outcome
+        follows = places.follow_home(self._link, self._settings, self._store, record.names(), record.by)
+        return Done(record, "; ".join(filter(None, (outcome.sentence, follows))))
 
     def _release(self, record: Record) -> Outcome:
         self._store.switching.end(record.id)

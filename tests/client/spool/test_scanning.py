@@ -53,6 +53,9 @@ def test_what_is_written_is_read_as_it_was() -> None:
     assert read_header(text) == HEADER
 
 
+@pytest.mark.claim(
+    "client", "spool-cut", "spool: the log cut at every byte: all before is read, nothing torn is believed"
+)
 def test_a_log_cut_at_every_byte_gives_all_before_and_nothing_torn() -> None:
     text, _, ends = segment(*BATCHES)
     for cut in range(HEADER_BYTES, len(text) + 1):

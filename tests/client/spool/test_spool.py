@@ -38,6 +38,9 @@ def test_what_is_kept_is_read_back_by_another_process_and_once_done_no_more(tmp_
     third.close()
 
 
+@pytest.mark.claim(
+    "client", "spool-cut", "spool: the log cut at every byte: all before is read, nothing torn is believed"
+)
 def test_what_was_cut_at_every_byte_behind_the_last_sync_loses_nothing_that_was_kept(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "whole")
     put(spool, record(0), record(1))

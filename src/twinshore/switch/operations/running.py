@@ -179,13 +179,13 @@ def _hands(
     now_ms: Callable[[], int],
 ) -> Work | Failback | Rebuild | OneGroup:
     if record.kind is Kind.REBUILD:
-        return Rebuild(back, store, ends.source, ends.target, settings.mirror.lease_s, now_ms)
+        return Rebuild(back, settings, store, ends.source, ends.target, now_ms)
     if record.kind is Kind.GROUP:
         return OneGroup(links_between(settings, store, record.old, record.new), settings, store, now_ms)
     words = ClusterWords(ends.source, ends.target, time.monotonic)
     writers = Writers(ends.source, ends.target, link, back, store)
     if record.kind in (Kind.FAILBACK, Kind.MAPPED):
-        return Failback(link, back, store, ends.source, ends.target, words, writers, now_ms)
+        return Failback(link, back, settings, store, ends.source, ends.target, words, writers, now_ms)
     return Work(link, back, settings, store, ends.source, ends.target, words, writers, asking.tell, now_ms)
 
 
