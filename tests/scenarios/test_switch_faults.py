@@ -210,17 +210,16 @@ def test_a_plan_names_what_the_target_lacks_and_what_no_link_carries(rig: Switch
     home, twin = rig.sides()
     known = len(json.loads(rig.switch("history", "--json").text))
     assert "has no authorizer: nobody can be kept from writing" in rig.switch("plan", TOPIC, "--to", twin.name).text
-    for lab in (home, twin):  # on both, or the mirror gives the twin what the home has
-        alter_topic(lab.cluster, TOPIC, {"min.insync.replicas": "2"})
     try:
-        # A broker shows what was set a moment after it is told.
-        until(lambda: "(1 of 2)" in rig.switch("plan", TOPIC, "--to", twin.name).text, 30, "shown", rig.rig)
-        said = rig.move(twin.name)
+        # The mirror gives the twin what the home has, and so takes this away again.
+        def planned() -> str:
+            alter_topic(twin.cluster, TOPIC, {"min.insync.replicas": "2"})
+            said = rig.switch("plan", TOPIC, "--to", twin.name)
+            return said.text if said.code and f"{TOPIC}-0 (1 of 2)" in said.text else ""
+
+        until(lambda: bool(planned()), 60, "refused", rig.rig)
     finally:
-        for lab in (home, twin):
-            alter_topic(lab.cluster, TOPIC, {"min.insync.replicas": None})
-    assert f"{TOPIC}-0 (1 of 2)" in said.text, said.text
-    assert f"on {twin.name} has too few replicas in sync" in said.text
+        alter_topic(twin.cluster, TOPIC, {"min.insync.replicas": None})
     kept = rig.settings.read_text()
     for pause_percent in (0, 100):
         # As if that much were little; the mirror that runs has read its settings before.

@@ -123,6 +123,34 @@ def test_a_segment_that_had_only_begun_holds_nothing(tmp_path: Path, size: int) 
     again.close()
 
 
+def test_a_segment_that_had_only_begun_is_gone_before_another_begins(tmp_path: Path) -> None:
+    """A process was killed as it made one; the next one was killed, too, before it had tidied up."""
+    for turn in range(3):
+        spool = Spool(tmp_path)
+        put(spool, record(turn))
+        spool.close(mark=False)
+        last = max(segments(tmp_path))
+        last.with_name(f"{int(last.name[:16]) + 1:016d}-0badcafe.spool").write_bytes(b"")
+    again = Spool(tmp_path)
+    assert numbers(taken(again)) == [0, 1, 2]
+    again.close()
+
+
+def test_a_call_that_is_kept_while_the_head_is_sent_changes_nothing_of_it(tmp_path: Path) -> None:
+    """What was given back is told as the head; before it is marked as sent another thread keeps calls."""
+    spool = Spool(tmp_path)
+    put(spool, record(5))
+    assert numbers(taken(spool)) == [5]
+    spool.given_back("orders", 5)
+    spool.prepare("orders")
+    head = spool.head("orders")
+    assert head is not None
+    put(spool, record(6), record(2))
+    spool.handed_out("orders", head.number)
+    assert numbers(taken(spool)) == [2, 6]
+    spool.close()
+
+
 def test_marks_that_cannot_be_read_mean_that_all_is_sent_again(tmp_path: Path) -> None:
     spool = Spool(tmp_path)
     put(spool, record(0), record(1))

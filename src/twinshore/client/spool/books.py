@@ -75,9 +75,11 @@ class TopicBook:
         self._reached = number
         return True
 
-    def handed_out(self, number: int, place: Place) -> None:
-        if self.back and self.back[0][0] == number:
-            heapq.heappop(self.back)
+    def handed_out(self, number: int, place: Place, *, came_back: bool) -> None:
+        """`came_back`: it was one of those that are named, though a lower one may have come since."""
+        if came_back:
+            self.back.remove((number, place))
+            heapq.heapify(self.back)
         else:
             self.ahead -= 1
         self._flying[number] = place

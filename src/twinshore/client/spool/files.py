@@ -169,9 +169,12 @@ class SpoolFiles:
         finally:
             os.close(handle)
 
-    def delete(self, sequence: int) -> None:
+    def delete(self, sequence: int, *, at_once: bool = False) -> None:
+        """`at_once`: it is gone from the disk when this returns."""
         self.path(sequence).unlink(missing_ok=True)
         del self.salts[sequence]
+        if at_once:
+            _sync_folder(self.folder)
 
     def save_marks(self, text: bytes) -> None:
         """The former ones stay until these are whole."""

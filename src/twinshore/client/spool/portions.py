@@ -35,6 +35,7 @@ class Portions:
         self._ready: dict[str, deque[Placed]] = {}
         self._back: dict[str, Placed] = {}  # the first of what was given back, once it was read
         self._cursors: dict[str, tuple[int, int]] = {}
+        self._heads: dict[str, tuple[Placed, bool]] = {}  # as they were told, and whether each had been given back
 
     def prepare(self, topic: str) -> None:
         ready = self._ready.setdefault(topic, deque())
@@ -67,26 +68,31 @@ class Portions:
     def head(self, topic: str) -> SpoolRecord | None:
         """The next one to be sent; None where all is sent, or where the next portion must be prepared first."""
         found = self._head(topic)
-        return found[0] if found else None
+        if found is None:
+            self._heads.pop(topic, None)
+            return None
+        self._heads[topic] = found
+        return found[0][0]
 
     def handed_out(self, topic: str, number: int) -> None:
-        """The head was sent."""
-        found = self._head(topic)
-        assert found is not None, "only a head is handed out"
-        assert found[0].number == number, "and it is this one"
-        if (ready := self._ready.get(topic)) and ready[0] is found:
-            ready.popleft()
-        self._back.pop(topic, None)
+        """The head was sent. Other threads may have kept calls since it was told, which changes what comes next."""
+        found, came_back = self._heads.pop(topic)
+        assert found[0].number == number, "only a head is handed out"
+        if came_back:
+            self._back.pop(topic, None)
+        else:
+            self._ready[topic].popleft()
         with self._guard:
-            self._books[topic].handed_out(number, found[1])
+            self._books[topic].handed_out(number, found[1], came_back=came_back)
 
     def forget(self, topic: str) -> None:
         """Nothing of it is on the disk any more."""
         self._ready.pop(topic, None)
         self._back.pop(topic, None)
         self._cursors.pop(topic, None)
+        self._heads.pop(topic, None)
 
-    def _head(self, topic: str) -> Placed | None:
+    def _head(self, topic: str) -> tuple[Placed, bool] | None:
         ready = self._ready.get(topic)
         with self._guard:
             book = self._books.get(topic)
@@ -95,7 +101,7 @@ class Portions:
         if must_prepare:
             return None
         if back is None or (ready and ready[0][0].number < back[0]):
-            return ready[0] if ready else None
+            return (ready[0], False) if ready else None
         number, place = back
         kept = self._back.get(topic)
         if kept is None or kept[0].number != number:
@@ -103,7 +109,7 @@ class Portions:
             pages = Pages(self._files.reading(place.segment), place.at + place.size)
             kept = self._readable(pages.frame_at(place.at, segment.salt), segment, place.at).record, place
             self._back[topic] = kept
-        return kept
+        return kept, True
 
     def _readable(self, found: Framed | None, segment: Segment, at: int) -> Framed:
         if found is None:

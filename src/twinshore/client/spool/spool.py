@@ -99,7 +99,11 @@ class Spool:
         self.next_number = loaded.next_number
         last = self._segments.get(max(self._segments, default=0))
         for gap in list(last.gaps.values()) if last else ():
-            if last and gap.kind is GapKind.TORN:
+            if last and gap.kind is GapKind.TORN and gap.at < HEADER_BYTES:
+                # It had only begun. Behind another one it would be taken for one that was whole once.
+                self._files.delete(last.sequence, at_once=True)
+                del self._segments[last.sequence]
+            elif last and gap.kind is GapKind.TORN:
                 self._files.cut(last.sequence, gap.at)
                 last.end = gap.at
         self._bytes = sum(segment.end for segment in self._segments.values())

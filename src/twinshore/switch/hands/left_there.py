@@ -66,7 +66,8 @@ def left(link: Link, told: Told, writer: Writer, lines: Mapping[str, HomeLine]) 
     homes = [
         HomeRow(pair_of(link), topic, ids.get(line.cluster_id, line.home), line.term, line.since_ms, line.set_by)
         for topic, line in sorted(lines.items())
-        if topic in topics
+        # A mirror that runs forgets a twin that has become a home.
+        if topic in topics or ids.get(line.cluster_id) == link.target
     ]
     mapped = sorted({topic for (topic, _), note in told.twins.items() if note.mapped})
     return LinkLeft(link, identity, tuple(rows), tuple(homes), tuple(mapped))
