@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, load, load_alone, who
+from twinshore.fleet.operations import Plan, Step
 from twinshore.fleet.sentences import one_line
 from twinshore.fleet.settings.sections import switch as section
 from twinshore.service.signals import heard
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from twinshore.switch.operations.running import Asking
     from twinshore.switch.operations.showing import Shown
 
+S = TypeVar("S", bound=Step)
 TOPICS = typer.Argument(None, help="Topics, as expressions for whole names.", metavar="TOPIC...")
 NAMED = typer.Argument(help="Topics, as expressions for whole names.", metavar="TOPIC...")
 GROUP = typer.Option("", "--group", help="One consumer group alone, by its name; its topics stay where they are.")
@@ -298,20 +300,7 @@ def rescue_reinject(
     loaded, asked = load(settings), Reinject(file, to, uncommitted)
     with open_known(loaded) as store:
         planned = plan_reinject(asked, loaded, store)
-        for line in planned.shown:
-            typer.echo(one_line(line))
-        for step in planned.steps:
-            typer.echo(one_line(f"  {step.sentence(done=False)}"))
-        for line in planned.remarks:
-            typer.echo(one_line(line))
-        if planned.refused:
-            raise planned.refused
-        if dry_run or not planned.steps:
-            return
-        if not yes:
-            typer.confirm("Go on?", abort=True)
-        for step in act(planned, asked, loaded, store, by=who()):
-            typer.echo(one_line(step.sentence(done=True)))
+        step_by_step(planned, act(planned, asked, loaded, store, by=who()), yes=yes, dry_run=dry_run)
 
 
 def free(which: str = UNKNOWN, settings: Path = SETTINGS, yes: bool = YES, dry_run: bool = DRY_RUN) -> None:
@@ -326,18 +315,25 @@ def free(which: str = UNKNOWN, settings: Path = SETTINGS, yes: bool = YES, dry_r
     loaded = load(settings)
     with open_known(loaded) as store:
         planned = plan_free(Free(which), loaded, store)
-        for line in planned.shown:
-            typer.echo(one_line(line))
-        for step in planned.steps:
-            typer.echo(one_line(f"  {step.sentence(done=False)}"))
-        for line in planned.remarks:
-            typer.echo(one_line(line))
-        if dry_run:
-            return
-        if not yes:
-            typer.confirm("Go on?", abort=True)
-        for step in act(planned, loaded, by=who()):
-            typer.echo(one_line(step.sentence(done=True)))
+        step_by_step(planned, act(planned, loaded, by=who()), yes=yes, dry_run=dry_run)
+
+
+def step_by_step(planned: Plan[S], doing: Iterable[S], *, yes: bool, dry_run: bool) -> None:
+    """Shows what would be done, asks once more, and says each step once it is done; `doing` is not begun before."""
+    for line in planned.shown:
+        typer.echo(one_line(line))
+    for step in planned.steps:
+        typer.echo(one_line(f"  {step.sentence(done=False)}"))
+    for line in planned.remarks:
+        typer.echo(one_line(line))
+    if planned.refused:
+        raise planned.refused
+    if dry_run or not planned.steps:
+        return
+    if not yes:
+        typer.confirm("Go on?", abort=True)
+    for step in doing:
+        typer.echo(one_line(step.sentence(done=True)))
 
 
 def carry_out(

@@ -18,7 +18,7 @@ from twinshore.links.homes import pair_of
 from twinshore.store import Store
 from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.deeds import Deed, Kind
-from twinshore.switch.hands import anew, old_places, places, rescue
+from twinshore.switch.hands import anew, old_places, rescue
 from twinshore.switch.hands.behind_tails import go_on, unfit
 from twinshore.switch.hands.claims import busy, carry_again, claim, let_go
 from twinshore.switch.hands.coordinators import loading
@@ -178,12 +178,7 @@ class Failback:
         return Done(record, f"filled again up to where it was at home on {record.old}" if parts else "")
 
     def _put_back(self, record: Record) -> Outcome:
-        """A group that read on at the new home has places of its own on the old one, which would stay as they are."""
-        outcome = anew.put_back(record, self._old, self._now_ms())
-        if not isinstance(outcome, Done):
-            return outcome
-        follows = places.follow_home(self._back, self._settings, self._store, record.names(), record.by)
-        return Done(record, "; ".join(filter(None, (outcome.sentence, follows))))
+        return anew.put_back(record, self._old, self._back, self._settings, self._store, self._now_ms())
 
     def _release(self, record: Record) -> Outcome:
         self._store.switching.end(record.id)  # first: a home that is silent must not keep the next switch waiting

@@ -20,7 +20,7 @@ from twinshore.links.homes import pair_of
 from twinshore.store import Store
 from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.deeds import Deed
-from twinshore.switch.hands import anew, old_places, places, rescue
+from twinshore.switch.hands import anew, old_places, rescue
 from twinshore.switch.hands.claims import busy, carry_again, claim, let_go
 from twinshore.switch.hands.debts import unsaid
 from twinshore.switch.hands.mirrors import MirrorWatch
@@ -136,11 +136,7 @@ class Rebuild:
         return Done(record, f"filled again from {record.new}, {offsets} and what came since")
 
     def _put_back(self, record: Record) -> Outcome:
-        outcome = anew.put_back(record, self._old, self._now_ms())
-        if not isinstance(outcome, Done):
-            return outcome
-        follows = places.follow_home(self._link, self._settings, self._store, record.names(), record.by)
-        return Done(record, "; ".join(filter(None, (outcome.sentence, follows))))
+        return anew.put_back(record, self._old, self._link, self._settings, self._store, self._now_ms())
 
     def _release(self, record: Record) -> Outcome:
         self._store.switching.end(record.id)

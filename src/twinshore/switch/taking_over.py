@@ -55,8 +55,10 @@ class Debt:
 
 def why_not(record: Record, old: str, new: str) -> str:
     """Why a forced switch from `old` to `new` may not take this one over; empty where it may."""
-    if record.state is State.DONE or is_behind(record, old, new):
-        return ""  # of one that is done nothing but its claims can be left
+    if record.state is State.DONE:
+        return ""  # nothing but its claims can be left
+    if has_flipped(record) and (record.new, record.old) == (old, new):
+        return ""  # the switch back moves its topics from the home that it gave them
     if record.kept and not record.owed:
         return "may go on without the store: `twinshore switch resume` or `rollback` takes it into the store's hands"
     if record.committed and not fills_anew(record):
@@ -70,11 +72,10 @@ def why_not(record: Record, old: str, new: str) -> str:
     return ""
 
 
-def is_behind(record: Record, old: str, new: str) -> bool:
-    """Whether it has moved the topics to `old` already, and what it has not done yet is left to be undone there: a
-    forced switch moves them back to `new`, its own old home."""
+def has_flipped(record: Record) -> bool:
+    """Whether it has moved its topics to the new home already, and has only to end what it began on the old one."""
     flipped = record.kind in MOVES_HOMES and record.committed and is_past(record.kind, record.deed, Deed.FLIP)
-    return flipped and not record.ended and (record.new, record.old) == (old, new)
+    return flipped and not record.ended
 
 
 def fills_anew(record: Record) -> bool:
@@ -126,7 +127,7 @@ def taken_over(record: Record, topics: Collection[str], by: str, now_ms: int) ->
         return record
     if fills_anew(record):
         return without(record, taken(record, topics), now_ms, f"is moved by force, by {by}")
-    if is_behind(record, record.new, record.old):
+    if has_flipped(record):
         told = record.tell(now_ms, f"ended at {record.deed}, as {record.new} is gone: {by} moves the topics by force")
         return replace(told, state=State.DONE, kept="", owed=False, waits="")
     why = f"{by} moves the topics by force"
@@ -149,7 +150,7 @@ def owed(record: Record, topics: Collection[str] | None = None) -> Debt | None:
     """What of it, or of these topics of it, stands perhaps on the home that is gone: a forced switch never spoke to
     it."""
     names = tuple(one for one in record.names() if topics is None or one in topics)
-    if record.kind in MAKES_TWINS or is_behind(record, record.new, record.old):
+    if record.kind in MAKES_TWINS or has_flipped(record):
         return Debt(record.id, record.new, names)
     if record.kind is Kind.PLANNED:
         return Debt(record.id, record.old, names, record.rights)
@@ -177,7 +178,7 @@ def said(record: Record, topics: Collection[str]) -> str:
     away = debt.old if debt else ""
     if record.ended:
         return f"frees what is claimed still for the {_called(record)}, which has ended"
-    if is_behind(record, record.new, record.old):
+    if has_flipped(record):
         return f"ends the {_called(record)}, by {record.by}, which stands at {record.deed}: it has moved them already"
     which = f"{_called(record)}, by {record.by}, which stands at {record.deed}"
     if fills_anew(record):

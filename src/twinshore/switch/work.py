@@ -252,11 +252,7 @@ class Work:
 
     def _release(self, record: Record) -> Outcome:
         self._store.switching.end(record.id)  # first: a home that is silent must not keep the next switch waiting
-        return Done(record, unsaid(record, self._heard(record), self._store, self._now_ms()))
-
-    def _heard(self, record: Record) -> tuple[KafkaCluster, ...]:
-        """The clusters that hear of this switch: the old home does not where it is gone."""
-        return (self._new,) if record.kind is Kind.FORCED else (self._old, self._new)
+        return Done(record, unsaid(record, self._words.heard(record), self._store, self._now_ms()))
 
     def _changed(self, record: Record) -> str:
         return standing.changed(self._old, record.topics, new=False) or standing.changed(
@@ -273,11 +269,11 @@ class Work:
     # -- the way back
 
     def _settle(self, record: Record) -> Outcome:
-        return Done(record, settled(record, self._heard(record), self._store, self._now_ms()))
+        return Done(record, settled(record, self._words.heard(record), self._store, self._now_ms()))
 
     def _unhold(self, record: Record) -> Outcome:
         """Rights first: whoever is told to go on must be let in. A new home that is gone keeps no writer waiting."""
-        debts = [self._opened(record), settled(record, self._heard(record), self._store, self._now_ms())]
+        debts = [self._opened(record), settled(record, self._words.heard(record), self._store, self._now_ms())]
         return Done(record, "; ".join(filter(None, debts)) or f"writers go on on {record.old}")
 
     def _opened(self, record: Record) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -26,23 +27,6 @@ class Source(Protocol):
         ...
 
 
-class PushFile:
-    """The text is the file's. It is looked at twice a second, and is best replaced as a whole, by a rename."""
-
-    def __init__(self, path: Path | str) -> None:
-        self._path = Path(path)
-        self.name = f"file {self._path}"
-        self._seen: str | None = None
-
-    def news(self, stop: threading.Event) -> str | None:
-        text = self._path.read_text(encoding="utf-8")
-        if text == self._seen:
-            stop.wait(FILE_S)
-            return None
-        self._seen = text
-        return text
-
-
 class PushQuery:
     """The text is what `ask` returns: one value of one row, as an application reads it from its database, by
     connections of its own. It is asked every `every_s`."""
@@ -58,3 +42,10 @@ class PushQuery:
             return None
         self._seen = text
         return text
+
+
+class PushFile(PushQuery):
+    """The text is the file's. It is looked at twice a second, and is best replaced as a whole, by a rename."""
+
+    def __init__(self, path: Path | str) -> None:
+        super().__init__(partial(Path(path).read_text, encoding="utf-8"), name=f"file {path}", every_s=FILE_S)

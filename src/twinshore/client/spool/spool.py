@@ -32,7 +32,6 @@ from twinshore.kafka.clock import steady_s
 SPOOL_BYTES_MAX = 1 << 30
 SPOOL_BYTES_MIN = 64 << 10
 SEGMENT_BYTES = 16 << 20
-READ_BYTES = 256 << 10
 MARK_S = 0.1
 
 

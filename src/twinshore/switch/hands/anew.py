@@ -8,9 +8,10 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 
-from twinshore.fleet import KafkaError
+from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.incidents import POLICY_RESCUE, IncidentKind
 from twinshore.fleet.sentences import counted, listed
+from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.errors import Code
@@ -21,6 +22,7 @@ from twinshore.service.clock import wall_ms
 from twinshore.store import AuditRow, Incident, Remembered, Store
 from twinshore.switch.decision import Done, Outcome, Wait
 from twinshore.switch.hands import old_places, rescue
+from twinshore.switch.hands.places import follow_home
 from twinshore.switch.record import Moved, Record
 from twinshore.switch.rescued import Origin
 from twinshore.switch.returned import Tail, clamped, from_json, to_json
@@ -127,14 +129,18 @@ def _delete(old: KafkaCluster, one: Moved) -> None:
             raise
 
 
-def put_back(record: Record, old: KafkaCluster, now_ms: int) -> Outcome:
-    """Groups stand where they stood, but never in records that are no more. `now_ms`: by the clock of the record."""
+def put_back(record: Record, old: KafkaCluster, link: Link, settings: Settings, store: Store, now_ms: int) -> Outcome:
+    """Groups stand where they stood, but never in records that are no more; and they follow their home from now on,
+    along the link that fills the twins. `now_ms`: by the clock of the record."""
     saved = old_places.from_json(record.places)
     starts = {(one.topic, one.partition): one.first - one.gone for one in from_json(record.tails)}
     wanted = {group: clamped(places, starts) for group, places in saved.items()}
-    if not wanted:
-        return Done(record)
-    lacking = old_places.put_back(old, wanted)
-    if lacking or not record.tried_for(PLACES_STAND_MS, now_ms):
-        return Wait(f"{listed(lacking or sorted(wanted), NAMED_MAX)} is put back on {record.old}")
-    return Done(record, f"{counted(len(wanted), 'group')} stands on {record.old} where it stood")
+    stands = ""
+    if wanted:
+        lacking = old_places.put_back(old, wanted)
+        if lacking or not record.tried_for(PLACES_STAND_MS, now_ms):
+            return Wait(f"{listed(lacking or sorted(wanted), NAMED_MAX)} is put back on {record.old}")
+        stands = f"{counted(len(wanted), 'group')} stands on {record.old} where it stood"
+    # A group that read on at the home has left places of its own here, which would stay as they are.
+    follows = follow_home(link, settings, store, record.names(), record.by)
+    return Done(record, "; ".join(filter(None, (stands, follows))))

@@ -100,14 +100,14 @@ def put_up(new: KafkaCluster, record: Record, shut: Shut) -> Outcome:
     ends = new.list_offsets(points, OffsetKind.LOG_END)
     lacking = [named for named, point in points.items() if ends[named] == point]
     others = [named for named, point in points.items() if ends[named] != point]
-    foreign = [str(named) for named in others if not is_fence(new, named, points[named], shut)]
+    foreign = [named for named in others if not is_fence(new, named, points[named], shut)]
     if foreign and record.kind is Kind.FORCED and all(ends[named] > points[named] for named in others):
         # Nobody has heard the points yet: what a mirror sent at last lies below the fence as well.
-        grown = {named: ends[named] for named in others if str(named) in foreign}
+        grown = {named: ends[named] for named in foreign}
         return Wait("the twins have grown at last: their points are theirs now", _with_points(record, grown))
     if foreign:
         # Whoever writes there already, though the topics have not moved yet, must not keep all others waiting.
-        behind = {named: _behind(new, named, points[named], ends[named], shut) for named in others}
+        behind = {named: _behind(new, named, points[named], ends[named], shut) for named in foreign}
         lost = [str(named) for named, what in behind.items() if what is Behind.THE_LINKS]
         if lost:
             return Wait(f"{listed(lost, NAMED_MAX)} on {new.name} ends neither at its point nor behind the fence")

@@ -38,7 +38,7 @@ class ClusterWords:
         told = self._told(record)
         self.must_be_ours(record)
         lines = [self._next(record, one, told[one.topic], state) for one in record.topics]
-        for cluster in self._heard(record):
+        for cluster in self.heard(record):
             self._write(cluster, lines)
         return replace(record, said=record.deed)
 
@@ -48,7 +48,7 @@ class ClusterWords:
         cluster_id = self._new.cluster_id()
         lines = [_flipped(record, one, cluster_id) for one in flips]
         self._write(self._new, lines)
-        if self._old in self._heard(record):
+        if self._old in self.heard(record):
             with suppress(KafkaError):
                 self._write(self._old, lines)
         return replace(record, said=record.deed)
@@ -62,7 +62,7 @@ class ClusterWords:
         """Followers that have not heard the last word of a topic that they write, or do not wait yet."""
         told = self._told(record)
         words = {topic: one.word for topic, one in told.items() if isinstance(one, HomeLine)}
-        for cluster in self._heard(record):
+        for cluster in self.heard(record):
             self._hearing[cluster.name].read()
         now_s = self._clock()
         if parked:
@@ -78,7 +78,7 @@ class ClusterWords:
 
     def claim(self, record: Record) -> str:
         """Why a topic is another switch's by what the clusters say; empty once all are this one's."""
-        for cluster in self._heard(record):
+        for cluster in self.heard(record):
             self._hearing[cluster.name].make()
             if why := claimed_on(cluster, self._notes[cluster.name], record):
                 return why
@@ -94,26 +94,26 @@ class ClusterWords:
         if clashes := [topic for topic, one in told.items() if isinstance(one, Clash)]:
             return f"the clusters do not agree where topic {clashes[0]} is at home"
         lines = [one for one in told.values() if isinstance(one, HomeLine)]
-        for cluster in self._heard(record):
+        for cluster in self.heard(record):
             self._write(cluster, lines)
         return ""
 
     def must_be_ours(self, record: Record) -> None:
         """Whoever was paused while another turned the switch back must not hold writers for nobody: claims are given
         back then, and of two words of one step the log's first stands."""
-        for cluster in self._heard(record):
+        for cluster in self.heard(record):
             self._notes[cluster.name].read()
             for topic in record.names():
                 holder = self._notes[cluster.name].log.holder(topic)
                 if holder is None or holder.switch != record.id:
                     raise RefusedError(f"topic {topic} is not in this switch any more, as {cluster.name} says")
 
-    def _heard(self, record: Record) -> list[KafkaCluster]:
+    def heard(self, record: Record) -> list[KafkaCluster]:
         """The clusters that hear of this switch: the old home does not where it is gone."""
         return [self._new] if record.kind is Kind.FORCED else [self._old, self._new]
 
     def _told(self, record: Record) -> dict[str, Told]:
-        logs = [self._notes[cluster.name].read() for cluster in self._heard(record)]
+        logs = [self._notes[cluster.name].read() for cluster in self.heard(record)]
         return {topic: stands([log.get(topic) for log in logs]) for topic in record.names()}
 
     def _next(self, record: Record, one: Moved, there: Told, state: HomeState) -> HomeLine:

@@ -52,7 +52,7 @@ def plan(asked: Switch, settings: Settings, store: Store) -> CarriedFirst | None
     """None where no topic has to be carried first, or none could be: then the plan of the switch says why. ConfigError
     where an expression fits nothing, though others do."""
     links = [one.link for one in standing(settings.links, store).values()]
-    into = [one for one in links if one.target == asked.to and (not asked.links or one.name in asked.links)]
+    into = planning.leading_to(asked, links)
     have_twins = {row.topic for one in into for row in store.twins.carried(one.name) if admits(one, row.topic)}
     there = {row.topic for one in into for row in store.homes.of(pair_of(one)).values() if row.home == asked.to}
     lacking = [one for one in asked.topics if not any(re.fullmatch(one, topic) for topic in have_twins | there)]
@@ -67,10 +67,8 @@ def plan(asked: Switch, settings: Settings, store: Store) -> CarriedFirst | None
         return None
     ((carrier, held),) = found.items()
     with closing(KafkaCluster(settings.cluster(asked.to), patience_s=ASK_S, call_s=ASK_S)) as target:
-        seen = target.metadata(sorted(fresh), refresh=True).topics
         twins = {row.topic for row in store.twins.of(carrier.name)}  # the link carried these before
-        mine = [topic for topic in fresh if topic in seen and not seen[topic].error and topic not in twins]
-        own = _held(target, mine)
+        own = sum(held for topic, held in _held(target, fresh).items() if topic not in twins)
     if own:
         topics = listed(fresh, NAMED_MAX)
         why = f"{asked.to} holds {counted(own, 'offset')} of its own in {topics}: no link could make a twin of it"
@@ -104,19 +102,20 @@ def _holding(into: Sequence[Link], fresh: Sequence[str], settings: Settings) -> 
             continue
         with closing(KafkaCluster(settings.cluster(link.source), patience_s=ASK_S, call_s=ASK_S)) as source:
             held = _held(source, fresh)
-        if held is not None:
-            found[link] = held
+        if len(held) == len(fresh):
+            found[link] = sum(held.values())
     return found
 
 
-def _held(cluster: KafkaCluster, topics: Sequence[str]) -> int | None:
-    """How many offsets the cluster holds of these topics; None where it lacks one of them."""
-    seen = cluster.metadata(sorted(topics), refresh=True).topics
-    if any(topic not in seen or seen[topic].error for topic in topics):
-        return None
-    parts = [NamedPartition(topic, part.partition) for topic in topics for part in seen[topic].partitions]
+def _held(cluster: KafkaCluster, topics: Sequence[str]) -> dict[str, int]:
+    """How many offsets the cluster holds of each of these topics that it has."""
+    seen = {name: one for name, one in cluster.metadata(sorted(topics), refresh=True).topics.items() if not one.error}
+    parts = [NamedPartition(name, part.partition) for name, one in seen.items() for part in one.partitions]
     ends, starts = (cluster.list_offsets(parts, kind) for kind in (OffsetKind.LOG_END, OffsetKind.EARLIEST))
-    return sum(ends[one] - starts[one] for one in parts)
+    held = dict.fromkeys(seen, 0)
+    for named in parts:
+        held[named.topic] += ends[named] - starts[named]
+    return held
 
 
 def _shown(asked: Switch, carrier: Link, fresh: Sequence[str], held: int) -> Iterator[str]:

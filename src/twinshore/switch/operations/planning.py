@@ -176,9 +176,14 @@ def _away(asked: Switch, link: Link, settings: Settings, ends: Ends) -> str:
         return answers(brief)
 
 
+def leading_to(asked: Switch, links: Sequence[Link]) -> list[Link]:
+    """The links that the topics may move along."""
+    return [one for one in links if one.target == asked.to and (not asked.links or one.name in asked.links)]
+
+
 def _link_of(asked: Switch, links: Sequence[Link], store: Store) -> tuple[Link, list[TwinRow]]:
     """The one link that carries the topics, and their twins."""
-    into = [one for one in links if one.target == asked.to and (not asked.links or one.name in asked.links)]
+    into = leading_to(asked, links)
     if not into:
         raise ConfigError(f"no link leads to {asked.to}", hint="a topic moves along the link that carries it")
     wanted = [re.compile(pattern) for pattern in asked.topics]
