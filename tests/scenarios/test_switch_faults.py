@@ -27,7 +27,8 @@ from twinshore.lab import LabCluster
 from twinshore.lab.clients import alter_topic, client_settings, committed
 from twinshore.lab.stages.raw_writer import RawWriter, state_of
 from twinshore.store import open_store
-from twinshore.switch.operations.planning import asked_of, plan
+from twinshore.switch.operations.meaning import asked_of
+from twinshore.switch.operations.planning import plan
 from twinshore.switch.operations.running import Asking, run_switch
 
 TOPIC = "faults-orders"

@@ -12,7 +12,8 @@ from twinshore.fleet.settings import Settings, load_settings
 from twinshore.lab.ports import free_port
 from twinshore.store import Flip, Store, TwinRow, open_store
 from twinshore.switch.operations.carrying import plan
-from twinshore.switch.operations.planning import asked_of
+from twinshore.switch.operations.meaning import asked_of
+from twinshore.switch.operations.plans import plan_of
 
 
 @pytest.fixture
@@ -65,4 +66,4 @@ def test_a_topic_that_is_at_home_there_is_not_carried_back_to_it(settings: Setti
 
 def test_a_slip_of_the_pen_beside_what_is_carried_is_told(settings: Settings, store: Store) -> None:
     with pytest.raises(ConfigError, match=r"no link to west carries pay\.\*"):
-        plan(asked_of(["orders", "pay.*"], "west"), settings, store)
+        plan_of(asked_of(["orders", "pay.*"], "west"), settings, store)

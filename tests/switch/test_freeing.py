@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,11 @@ from twinshore.fleet.settings import Settings, load_settings
 from twinshore.homes.home_lines import HomeLine, HomeState
 from twinshore.homes.home_notes import HomeNotes
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
 from twinshore.lab import LabCluster
 from twinshore.service.clock import wall_ms
 from twinshore.store import Store, open_store
-from twinshore.switch.operations.freeing import Free, act, plan
+from twinshore.switch.operations.freeing import Free, FreeStep, _denied, act, plan
 
 LOST = "ab" * 16
 
@@ -74,3 +76,17 @@ def test_what_an_unknown_switch_left_is_ended(
         with pytest.raises(RefusedError, match="is known"):
             plan(Free(known.id[:4]), settings, store)
         notes.release(["free-orders"], known.id, wall_ms())
+        notes.claim(["free-orders"], LOST, "anna", wall_ms())
+        with pytest.raises(ConfigError, match="no cluster has anything of switch ffff") as slip:
+            plan(Free("ffff"), settings, store)
+        assert "abababab" in slip.value.hint
+        notes.release(["free-orders"], LOST, wall_ms())
+
+
+def test_the_denial_of_a_switch_that_lives_is_none_of_the_lost_one() -> None:
+    """Whoever took it away by hand would let writers in while that switch holds them."""
+    denial = Acl(Resource.TOPIC, "orders", Pattern.LITERAL, "User:*", "*", Operation.WRITE, Permission.DENY)
+    lost = FreeStep("west", LOST, ("old",), ())
+    assert list(_denied([lost], {"east": [denial], "west": []})) == []
+    told = list(_denied([lost], {"east": [denial, replace(denial, name="old")]}))
+    assert len(told) == 1 and told[0].startswith("east denies Write on old, perhaps")

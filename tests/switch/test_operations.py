@@ -19,13 +19,14 @@ from twinshore.mirror.metrics.lag_word import LagWord, TopicLag
 from twinshore.store import Asked, ControlRow, Flip, Store, SwitchRow, TopicInSwitch, TwinRow, open_store
 from twinshore.switch.alone import alone
 from twinshore.switch.deeds import Deed, Kind
+from twinshore.switch.hands.standing import paused_of
 from twinshore.switch.operations.kept import its_own
+from twinshore.switch.operations.meaning import asked_of, link_of, uncarried
 from twinshore.switch.operations.one_group import plan as plan_group
 from twinshore.switch.operations.one_producer import plan as plan_producer
 from twinshore.switch.operations.one_producer import writers_by_rule
-from twinshore.switch.operations.planning import _last_lag, asked_of, paused_of, plan
+from twinshore.switch.operations.planning import _last_lag, plan
 from twinshore.switch.operations.plans import plan_of
-from twinshore.switch.operations.preview import uncarried
 from twinshore.switch.operations.running import Asking, resume, roll_back, run_switch
 from twinshore.switch.operations.showing import one_switch, switches, with_signs_of_life
 from twinshore.switch.operations.taking_over import standing_on
@@ -149,6 +150,21 @@ def test_a_slip_of_the_pen_beside_topics_that_are_carried_moves_nothing(settings
         plan_of(asked_of(["orders", "ordres"], "west", force=True), settings, store)
     with pytest.raises(ConfigError, match=r"no link to west carries pay\.\*"):
         plan_of(asked_of(["orders", "pay.*"], "west", force=True), settings, store)
+
+
+def test_by_force_a_topic_moves_that_its_link_carries_no_more_also_beside_another(
+    settings: Settings, store: Store
+) -> None:
+    store.twins.save([TwinRow("east->west", "bills", 0, "c" * 32, "d" * 32, 0, 0, 1)])
+    links = [link for link in settings.links if link.target == "west"]
+    link, rows = link_of(asked_of(["orders", "bills"], "west", force=True), links, store)
+    assert (link.name, sorted(row.topic for row in rows)) == ("east->west", ["bills", "orders"])
+    with pytest.raises(ConfigError, match="no link to west carries bills"):
+        link_of(asked_of(["orders", "bills"], "west"), links, store)
+    with pytest.raises(ConfigError, match=r"carries bllis.*did you mean bills"):
+        link_of(asked_of(["bills", "bllis"], "west", force=True), links, store)
+    moved_before = replace(asked_of(["orders", "gone"], "west"), of="e" * 32)
+    assert [row.topic for row in link_of(moved_before, links, store)[1]] == ["orders"]
 
 
 def test_a_topic_without_a_link_is_told_how_it_gets_one(settings: Settings) -> None:

@@ -20,7 +20,8 @@ from twinshore.switch.deeds import DEEDS, Deed, Kind
 from twinshore.switch.hands.left_there import LastWritten
 from twinshore.switch.operations import plans, storeless
 from twinshore.switch.operations.kept import Open, records_of, values_of
-from twinshore.switch.operations.planning import Switch, SwitchPlan, asked_of
+from twinshore.switch.operations.meaning import Switch, asked_of
+from twinshore.switch.operations.planning import SwitchPlan
 from twinshore.switch.operations.running import Asking
 from twinshore.switch.operations.storeless import Without
 from twinshore.switch.record import Record, State

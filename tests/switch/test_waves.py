@@ -13,7 +13,7 @@ from tests.switch.test_operations import saved, settings, store
 from twinshore.fleet import ConfigError, RefusedError
 from twinshore.fleet.settings import Settings
 from twinshore.store import Store
-from twinshore.switch.operations.planning import asked_of
+from twinshore.switch.operations.meaning import asked_of
 from twinshore.switch.operations.plans import plan_of
 from twinshore.switch.operations.waves import moved_by, owed_waves, plan, waves_now
 from twinshore.switch.record import Moved, Record, State

@@ -75,7 +75,7 @@ def plan(
 ) -> None:
     """Shows what a switch would do, what stands in its way, and what would be lost. Changes nothing."""
     from twinshore.store.opening import open_to_look
-    from twinshore.switch.operations.planning import asked_of
+    from twinshore.switch.operations.meaning import asked_of
     from twinshore.switch.operations.plans import plan_of
 
     size = wave if every else 0
@@ -123,7 +123,7 @@ def run(
     turned back, and the topics are at home where they were. With --force it works without the store where that does not
     answer; asked once more, it goes on with a switch that was killed.
     """
-    from twinshore.switch.operations.planning import asked_of
+    from twinshore.switch.operations.meaning import asked_of
     from twinshore.switch.operations.plans import plan_of
 
     size = wave if every else 0
@@ -182,7 +182,7 @@ def drill(
     link: list[str] = LINKS,
 ) -> None:
     """Plays a planned switch without holding or moving anything, and says how long it would take."""
-    from twinshore.switch.operations.planning import asked_of
+    from twinshore.switch.operations.meaning import asked_of
     from twinshore.switch.operations.plans import plan_of
 
     carry_out(plan_of, asked_of(topics, to, link, drill=True), settings, yes=True)

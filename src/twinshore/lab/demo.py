@@ -18,7 +18,7 @@ from twinshore.lab.errors import LabError, log_tail
 
 COMPRESSIONS = ("lz4", "zstd", "gzip")
 LINE_EVERY_S = 1.0
-FIRST_WITHIN_S = 90.0
+FIRST_WITHIN_S = 180.0
 # No word from a partition for so long means that its lane stands; records come many times a second.
 STRUCK_S = 1.0
 BACK_WITHIN_S = 60.0

@@ -2,7 +2,7 @@
 
 `make setup` runs this module. Where nothing was set up, as after `pip install`, a mirror that starts has them built
 once Spark has had its start, and pumps carry without them until they are there. What was built is kept in numba's
-cache; a mark beside it tells whether it is still good, without loading numba, which takes a second.
+cache; a mark beside it tells whether it is still good and whole, without loading numba, which takes a second.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import ModuleType
 from typing import Final
 
 import twinshore
@@ -37,22 +38,27 @@ _begun = threading.Lock()
 
 
 def built() -> bool:
-    """Whether loading the loops takes no compiler; also where there is none."""
+    """Whether loading the loops takes no compiler; also where there is none. A pump that believed so wrongly would
+    compile before it carries: what somebody has taken away is built again."""
     try:
         wanted = _stamp()
-        return (_folder() / MARK).read_text() == wanted
+        stamp, *files = (_folder() / MARK).read_text().splitlines()
+        return stamp == wanted and all(_size_and(line.split(" ", 1)[1]) == line for line in files)
     except PackageNotFoundError:
         return True
-    except OSError:
+    except (OSError, ValueError, IndexError):  # no mark, an empty one, or a damaged one
         return False
 
 
 def build() -> None:
     """Builds what is not built, right here; of several processes one does, and the others wait for it."""
     with _alone():
-        if not built() and all(loops(module) for module in BUILT):
+        if built():
+            return
+        found = [module for name in BUILT if (module := loops(name))]
+        if len(found) == len(BUILT) and not found[0].UNKEPT:
             with contextlib.suppress(OSError):  # nothing may be written: each process compiles for itself
-                _mark()
+                _mark(sorted({file for module in found for file in _files_of(module)}))
 
 
 def build_ahead() -> None:
@@ -119,11 +125,23 @@ def _stamp() -> str:
     return hashlib.sha256("\n".join(said).encode()).hexdigest()
 
 
-def _mark() -> None:
+def _files_of(module: ModuleType) -> Iterator[str]:
+    """What numba keeps of its functions."""
+    for function in vars(module).values():
+        if (stats := getattr(function, "stats", None)) and (kept := getattr(stats, "cache_path", None)):
+            stem = Path(function.py_func.__code__.co_filename).stem
+            yield from map(_size_and, Path(kept).glob(f"{stem}.{function.py_func.__name__}-*.nb[ic]"))
+
+
+def _size_and(file: str | Path) -> str:
+    return f"{Path(file).stat().st_size} {file}"
+
+
+def _mark(files: list[str]) -> None:
     folder = _folder()
     folder.mkdir(parents=True, exist_ok=True)
     new = folder / f"{MARK}.{os.getpid()}"
-    new.write_text(_stamp())
+    new.write_text("\n".join([_stamp(), *files]))
     new.replace(folder / MARK)
 
 

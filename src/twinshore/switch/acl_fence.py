@@ -251,3 +251,14 @@ def _sorted(acls: Iterable[Acl]) -> tuple[Acl, ...]:
 
 def _names(topics: Collection[str]) -> str:
     return listed(sorted(topics), NAMED_MAX)
+
+
+def shuts_out(acl: Acl, topics: Iterable[str]) -> bool:
+    """Whether the rule keeps somebody from writing to one of these topics."""
+    writes = acl.operation in (Operation.WRITE, Operation.ALL)
+    return (
+        acl.resource == Resource.TOPIC
+        and acl.permission == Permission.DENY
+        and writes
+        and any(acl.covers(topic) for topic in topics)
+    )

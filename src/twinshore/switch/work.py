@@ -106,14 +106,7 @@ class Work:
         recognise(self._link, self._store, self._old, self._new)
         if why := self._changed(record) or self._not_allowed():
             return Cannot(why)
-        placed = {(at.topic, at.partition): at for at in self._store.receipts.positions(self._link.name)}
-        stopped = [
-            f"{topic}-{number}"
-            for one in record.topics
-            for topic, number in [(one.topic, number) for number in range(one.partitions)]
-            if (at := placed.get((topic, number))) is not None and at.state != "flowing"
-        ]
-        if stopped:
+        if stopped := standing.stopped_of(self._link, record.names(), self._store):
             return Cannot(f"{listed(stopped, NAMED_MAX)} has stopped: `twinshore status` says why")
         behind = standing.behind(self._old, self._new, record.topics)
         if behind > BEHIND_MAX:

@@ -21,6 +21,8 @@ from twinshore.wire.crc import carry_tables
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 ONES: Final = 0xFFFFFFFF
+# What could not be kept on disk: each process compiles it for itself.
+UNKEPT: Final[list[str]] = []
 BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 ROOM = types.uint8[::1]
 TWO_CRCS = types.UniTuple(types.uint64, 2)
@@ -34,6 +36,7 @@ def machine_code(signature: Any) -> Callable[[_Function], _Function]:
             made: _Function = njit(signature, cache=True, nogil=True, boundscheck=False)(function)
         except Exception:  # nothing may be written here, the disk is full, what was kept is cut: compiled each time
             made = njit(signature, nogil=True, boundscheck=False)(function)
+            UNKEPT.append(function.__name__)
         return made
 
     return compiled

@@ -169,6 +169,31 @@ def test_one_turn_cuts_no_more_than_its_share_whatever_an_answer_holds() -> None
     assert lane.fetch_order(LINE)
 
 
+def test_a_slow_machine_cuts_less_in_a_turn_and_a_quick_one_as_much_as_it_may() -> None:
+    """Shown on a starved machine: turns of 3.4 s, in which the grant ran out and what was cut was lost."""
+
+    def cut_by(took_s: float, turns: int) -> int:
+        """In the turn behind so many that took so long."""
+        for _ in range(turns):
+            lane.go_on(0.0, NOW_MS)
+            lane.took(took_s)
+        before = sum(track.fetched for track in tracks(lane))
+        lane.go_on(0.0, NOW_MS)
+        return sum(track.fetched for track in tracks(lane)) - before
+
+    lane = lane_of(8, LaneLimits(work_max=500))
+    lane.fetched(LINE, answer_of(8, dear(0, 800)), Hold(bytearray()), 0.0, NOW_MS)
+    whole = cut_by(0.3, 2)
+    assert cut_by(1.6, 1) <= whole // 3
+    assert 0 < cut_by(60.0, 3) <= whole // 20, "it goes on, however slow"
+    lane.took(0.1)
+    assert cut_by(0.1, 10) == whole
+    # A turn that took no time says nothing where nothing was cut in it.
+    lane.took(1.6)
+    lane.took(0.0)
+    assert cut_by(0.3, 0) <= whole // 3
+
+
 def test_the_turns_of_several_lines_share_one_budget() -> None:
     lane = lane_of(2, LaneLimits(work_max=500))
     whole = answer_of(2, dear(0, 800))

@@ -25,7 +25,7 @@ from twinshore.mirror.lane.roster import Roster
 from twinshore.mirror.lane.runs import MARKERS_MAX, Marks, by_partition, landed, next_runs, refused
 from twinshore.mirror.lane.stamp import Stamp
 from twinshore.mirror.lane.track import Sent, Track
-from twinshore.mirror.lane.uncut import Uncut
+from twinshore.mirror.lane.uncut import Portion, Uncut
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition
 from twinshore.wire.produce import ProducedPartition
 
@@ -53,7 +53,8 @@ class Lane(Roster):
         self._armed_ms = state_expiry_ms - min(3_600_000, state_expiry_ms // 4)
         self._joining = Joining(self.limits)
         self.uncut = Uncut()
-        self._work_left = self.limits.work_max
+        self._portion = Portion(self.limits.work_max)
+        self._worked = 0
         self.finishing = False
         self._never_cut = never_cut
 
@@ -144,7 +145,7 @@ class Lane(Roster):
         parts = self.fetches.answered(line, answer)
         for number, (track, part) in enumerate(parts):
             if track.phase is Phase.RUNNING and not track.refusal:
-                if self._work_left < 0:
+                if self._portion.left < 0:
                     self.uncut.keep(line, parts[number:], hold)
                     break
                 self._take(line, track, part, hold, now_s, now_ms)
@@ -152,9 +153,14 @@ class Lane(Roster):
     def go_on(self, now_s: float, now_ms: int) -> None:
         """To be called once in each turn of the pump's loop, which takes no longer than that: no grant may run out
         meanwhile."""
-        self._work_left = self.limits.work_max
-        while self._work_left >= 0 and (one := self.uncut.next(self.fetches)):
+        self._portion.again()
+        while self._portion.left >= 0 and (one := self.uncut.next(self.fetches)):
             self._take(one.line, one.track, one.part, one.hold, now_s, now_ms, one.cutter)
+
+    def took(self, spent_s: float) -> None:
+        """So long a turn of the pump's loop took, without what it waited."""
+        self._portion.took(spent_s, self._worked)
+        self._worked = 0
 
     def _take(
         self,
@@ -177,8 +183,9 @@ class Lane(Roster):
         if cutter is None:
             data, at = part.records, track.fetched
             cutter = Cutter(data, at, track.write_from, self.limits, self._joining, part.aborted)
-        done = cutter.cut(self._work_left)
-        self._work_left -= cutter.work
+        done = cutter.cut(self._portion.left)
+        self._portion.left -= cutter.work
+        self._worked += cutter.work
         if done.end == track.fetched and not done.halt:
             track.partition_bytes_max = answers.bytes_needed(part.records, track.partition_bytes_max)
             self._wake(track)

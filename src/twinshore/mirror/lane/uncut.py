@@ -13,6 +13,28 @@ from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.track import Track
 from twinshore.wire.fetch import FetchedPartition
 
+# A turn of the pump's loop that took longer is too long: a grant is some seconds, and others wait for theirs.
+TURN_S = 0.4
+
+
+class Portion:
+    """How much is cut in one turn: at most so much, less where turns take long, as on a processor that others use too
+    or while loops are not compiled yet."""
+
+    def __init__(self, most: int) -> None:
+        self.work = self.left = self._most = most
+
+    def again(self) -> None:
+        """The next turn's begins."""
+        self.left = self.work
+
+    def took(self, spent_s: float, done: int) -> None:
+        """A turn in which so much was cut is over. One in which little was cut says nothing of a portion."""
+        if spent_s > TURN_S:
+            self.work = max(self._most // 100, int(self.work * TURN_S / spent_s))
+        elif spent_s < TURN_S / 2 and done > self.work // 2:
+            self.work = min(self._most, 2 * self.work)
+
 
 class Rest(NamedTuple):
     """One partition of an answer, with its `cutter` where a part is cut. It fits while its partition stands `at` that

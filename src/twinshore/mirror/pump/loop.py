@@ -97,7 +97,9 @@ class Pump:
 
     def turn(self, wait_s: float) -> None:
         """What has come, or comes within this time, and what follows from it."""
-        for key, mask in self._selector.select(wait_s if not self._pending() else 0.0):
+        came = self._selector.select(wait_s if not self._pending() else 0.0)
+        begun_s = steady_s()
+        for key, mask in came:
             handler: Handler = key.data
             handler(mask)
         for line in [
@@ -110,6 +112,7 @@ class Pump:
         if core.going and not core.ended:
             self.lane.go_on(now_s, wall_ms())
             self._do(core.flow(steady_s(), wall_ms()))
+            self.lane.took(steady_s() - begun_s)
 
     def _pending(self) -> bool:
         return bool(self.lane.uncut) or any(line.outbox.transport.pending() for line in self._sources.values())

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from twinshore.fleet import KafkaError, NamedPartition
+from twinshore.fleet import KafkaError, Link, NamedPartition
+from twinshore.fleet.incidents import Effect
 from twinshore.fleet.sentences import counted, listed
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.transactions import Transactions
+from twinshore.links.in_force import in_force
+from twinshore.store import Store
+from twinshore.store.values import PartitionState
 from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.deeds import Kind
 from twinshore.switch.record import Moved, Record
@@ -157,3 +161,24 @@ def _ending(record: Record, seen: Stands) -> Record:
 
 def _at(record: Record, seen: Stands) -> Record:
     return replace(record, topics=tuple(replace(one, points=seen.ends[one.topic]) for one in record.topics))
+
+
+def paused_of(link: Link, topics: Sequence[str], store: Store) -> list[str]:
+    """Topics of these that operators have paused, alone or with their link."""
+    control = in_force(link, store.controls.of(link.name)).link.control
+    return [topic for topic in topics if control.pauses(topic)]
+
+
+def stopped_of(link: Link, topics: Sequence[str], store: Store) -> list[str]:
+    """Partitions that rest by the last receipt, or by the ledger, which is told first."""
+    rows = [row.incident for row in store.ledger.rows(link.name, open_only=True)]
+    told = {
+        f"{one.topic}-{one.partition}" if one.partition >= 0 else one.topic
+        for one in rows
+        if one.topic in topics and (one.policy.stops or one.policy.effect is Effect.TOPIC)
+    }
+    placed = store.receipts.positions(link.name)
+    return sorted(
+        told
+        | {f"{at.topic}-{at.partition}" for at in placed if at.topic in topics and at.state != PartitionState.FLOWING}
+    )

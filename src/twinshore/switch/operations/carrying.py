@@ -15,7 +15,6 @@ from twinshore.fleet.sentences import counted, listed
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.links.filters import admits
-from twinshore.links.homes import pair_of
 from twinshore.links.known import known
 from twinshore.links.standing import standing
 from twinshore.service.clock import steady_s
@@ -24,10 +23,10 @@ from twinshore.store import Store
 from twinshore.switch.decision import Cannot
 from twinshore.switch.deeds import DEEDS, Kind
 from twinshore.switch.hands.mirrors import MirrorWatch
-from twinshore.switch.hands.standing import behind
+from twinshore.switch.hands.standing import behind, stopped_of
 from twinshore.switch.operations import planning, running
-from twinshore.switch.operations.planning import DeedStep, Switch, SwitchPlan
-from twinshore.switch.operations.preview import uncarried
+from twinshore.switch.operations.meaning import Switch, leading_to, meant
+from twinshore.switch.operations.planning import DeedStep, SwitchPlan
 from twinshore.switch.operations.running import Asking
 from twinshore.switch.work import BEHIND_MAX
 
@@ -49,21 +48,17 @@ class CarriedFirst(SwitchPlan):
 
 
 def plan(asked: Switch, settings: Settings, store: Store) -> CarriedFirst | None:
-    """None where no topic has to be carried first, or none could be: then the plan of the switch says why. ConfigError
-    where an expression fits nothing, though others do."""
-    links = [one.link for one in standing(settings.links, store).values()]
-    into = planning.leading_to(asked, links)
-    have_twins = {row.topic for one in into for row in store.twins.carried(one.name) if admits(one, row.topic)}
-    there = {row.topic for one in into for row in store.homes.of(pair_of(one)).values() if row.home == asked.to}
-    lacking = [one for one in asked.topics if not any(re.fullmatch(one, topic) for topic in have_twins | there)]
+    """None where no topic has to be carried first, or none could be: then the plan of the switch says why."""
+    if asked.kind is not Kind.PLANNED or asked.of:
+        return None
+    into = leading_to(asked, [one.link for one in standing(settings.links, store).values()])
+    lacking = meant(asked, into, store).lacking
     fresh = tuple(one.replace("\\", "") for one in lacking if NAME.fullmatch(one))
-    found = _holding(into, fresh, settings) if asked.kind is Kind.PLANNED and len(fresh) == len(lacking) else {}
+    found = _holding(into, fresh, settings) if len(fresh) == len(lacking) else {}
     if len(found) > 1:
         names = listed(sorted(one.name for one in found), NAMED_MAX)
         raise ConfigError(f"several links could carry {listed(fresh, NAMED_MAX)}: {names}", hint="say --link")
     if not found:
-        if lacking and len(lacking) < len(asked.topics):
-            raise uncarried(lacking, into, asked.to, sorted(have_twins))
         return None
     ((carrier, held),) = found.items()
     with closing(KafkaCluster(settings.cluster(asked.to), patience_s=ASK_S, call_s=ASK_S)) as target:
@@ -164,7 +159,7 @@ def _wait(carrier: Link, fresh: Sequence[str], settings: Settings, store: Store,
 def _lacks(carrier: Link, fresh: Sequence[str], ends: Ends, store: Store) -> str:
     """What the twins lack still; RefusedError where one has stopped."""
     rows = [row for row in store.twins.carried(carrier.name) if row.topic in fresh]
-    if stopped := planning.stopped_of(carrier, fresh, store):
+    if stopped := stopped_of(carrier, fresh, store):
         raise RefusedError(
             f"{carrier.name} has stopped with {listed(stopped, NAMED_MAX)}", hint="`twinshore status` says why"
         )

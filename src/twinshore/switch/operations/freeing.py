@@ -6,9 +6,9 @@ in it, so no other switch may have them, and those who follow homes wait for it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from twinshore.fleet import ConfigError, Naming, RefusedError
 from twinshore.fleet.operations import Plan
@@ -17,12 +17,13 @@ from twinshore.fleet.settings import Settings
 from twinshore.homes.home_lines import HomeLine, HomeState
 from twinshore.homes.home_notes import HomeNotes
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.rights import Acl
 from twinshore.kafka.rights_requests import read_acls
 from twinshore.links.standing import standing
 from twinshore.store import Store
+from twinshore.switch.acl_fence import shuts_out
 from twinshore.switch.hands.debts import unsay
 from twinshore.switch.operations.kept import records_of
-from twinshore.switch.operations.planning import shuts_out
 
 ASK_S = 5.0
 NAMED_MAX = 5
@@ -58,21 +59,16 @@ def plan(asked: Free, settings: Settings, store: Store) -> Plan[FreeStep]:
     links = [one.link for one in standing(settings.links, store).values() if one.link.naming is Naming.SAME]
     known = {row.id for row in store.switches.all()}
     steps: list[FreeStep] = []
-    remarks: list[str] = []
+    rules: dict[str, tuple[Acl, ...]] = {}
     for name in sorted({link.source for link in links} | {link.target for link in links}):
         with closing(KafkaCluster(settings.cluster(name), patience_s=ASK_S, call_s=ASK_S)) as cluster:
             notes = HomeNotes(cluster)
             lines = notes.read()
             known |= records_of(notes.log).keys()
             steps += _left_on(name, notes, lines)
-            topics = [topic for step in steps for topic in step.topics]
-            denied = sorted({acl.name for acl in read_acls(cluster) or () if topics and shuts_out(acl, topics)})
-        if denied:
-            remarks.append(
-                f"{name} denies Write on {listed(denied, NAMED_MAX)}, perhaps for that switch: take such rules away by "
-                "hand, or nobody writes"
-            )
-    return _meant(asked, steps, known, tuple(remarks))
+            rules[name] = tuple(read_acls(cluster) or ())
+    meant = _meant(asked, steps, known)
+    return replace(meant, remarks=tuple(_denied(meant.steps, rules)))
 
 
 def _left_on(cluster: str, notes: HomeNotes, lines: Mapping[str, HomeLine]) -> Iterator[FreeStep]:
@@ -85,7 +81,18 @@ def _left_on(cluster: str, notes: HomeNotes, lines: Mapping[str, HomeLine]) -> I
         yield FreeStep(cluster, switch, tuple(sorted({*notes.log.claimed(switch), *waits})), tuple(sorted(waits)))
 
 
-def _meant(asked: Free, found: list[FreeStep], known: Collection[str], remarks: tuple[str, ...]) -> Plan[FreeStep]:
+def _denied(steps: Sequence[FreeStep], rules: Mapping[str, Sequence[Acl]]) -> Iterator[str]:
+    """Who keeps writers from the topics of this switch, wherever; a switch that lives denies its own topics alone."""
+    topics = {topic for step in steps for topic in step.topics}
+    for cluster, acls in rules.items():
+        if denied := sorted({acl.name for acl in acls if shuts_out(acl, topics)}):
+            yield (
+                f"{cluster} denies Write on {listed(denied, NAMED_MAX)}, perhaps for that switch: take such rules away "
+                "by hand, or nobody writes"
+            )
+
+
+def _meant(asked: Free, found: list[FreeStep], known: Collection[str]) -> Plan[FreeStep]:
     meant = [step for step in found if step.switch.startswith(asked.switch)]
     steps = [step for step in meant if step.switch not in known]
     if asked.switch and meant and not steps:
@@ -93,7 +100,10 @@ def _meant(asked: Free, found: list[FreeStep], known: Collection[str], remarks: 
         raise RefusedError(f"switch {meant[0].switch[:ID_SHOWN]} is known", hint=hint)
     switches = sorted({step.switch for step in steps})
     if not switches:
-        raise ConfigError("no cluster has anything of a switch that the store does not know")
+        of = f"switch {asked.switch}" if asked.switch else "a switch that the store does not know"
+        unknown = sorted({step.switch[:ID_SHOWN] for step in found if step.switch not in known})
+        hint = f"say which: {', '.join(unknown)}" if unknown else ""
+        raise ConfigError(f"no cluster has anything of {of}", hint=hint)
     if len(switches) > 1:
         which = ", ".join(one[:ID_SHOWN] for one in switches)
         raise ConfigError(f"{len(switches)} switches may be meant", hint=f"say which: {which}")
@@ -101,7 +111,7 @@ def _meant(asked: Free, found: list[FreeStep], known: Collection[str], remarks: 
         f"the store knows no switch {switches[0][:ID_SHOWN]}: see that no process of it runs any more, with another "
         "store or without one",
     )
-    return Plan(tuple(steps), shown, remarks)
+    return Plan(tuple(steps), shown)
 
 
 def act(planned: Plan[FreeStep], settings: Settings, *, by: str) -> Iterator[FreeStep]:

@@ -16,7 +16,8 @@ from twinshore.switch.deeds import DEEDS, Kind
 from twinshore.switch.group_goals import Goal, GroupSeen, further_on, short_of
 from twinshore.switch.hands.group_alone import links_between, see
 from twinshore.switch.one_group import claim_of
-from twinshore.switch.operations.planning import DeedStep, Switch, SwitchPlan
+from twinshore.switch.operations.meaning import Switch
+from twinshore.switch.operations.planning import DeedStep, SwitchPlan
 from twinshore.switch.record import Moved, Record
 
 NAMED_MAX = 5

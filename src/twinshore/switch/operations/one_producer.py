@@ -16,8 +16,8 @@ from twinshore.kafka.rights_requests import read_acls
 from twinshore.service.clock import steady_s
 from twinshore.service.ends import Ends
 from twinshore.store import Store
-from twinshore.switch.operations import planning
-from twinshore.switch.operations.planning import Switch, SwitchPlan
+from twinshore.switch.operations.meaning import Switch, carrier_of
+from twinshore.switch.operations.planning import SwitchPlan
 
 NAMED_MAX = 8
 ASK_S = 5.0
@@ -29,7 +29,7 @@ def plan(asked: Switch, settings: Settings, store: Store) -> SwitchPlan:
     settings.cluster(asked.to)
     if not asked.topics or asked.group or asked.wave:
         raise ConfigError("--producer needs the topics that it writes, and no --group or --all")
-    link, topics = planning.carrier_of(replace(asked, group=""), settings, store)
+    link, topics = carrier_of(replace(asked, group=""), settings, store)
     if link.naming is not Naming.SAME:
         return SwitchPlan(refused=_both_sides(asked, link, topics))
     with Ends(link, settings, patience_s=ASK_S, call_s=ASK_S) as ends:

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from twinshore.fleet import ConfigError, KafkaError, Link, Mode, Naming, RefusedError, TwinshoreError, is_heartbeats
-from twinshore.fleet.incidents import Effect
+from twinshore.fleet import KafkaError, Link, Mode, Naming, RefusedError, TwinshoreError
 from twinshore.fleet.operations import Plan
 from twinshore.fleet.sentences import counted, listed
 from twinshore.fleet.settings import Settings
-from twinshore.fleet.settings.sections.switch import HOLD_S
-from twinshore.fleet.settings.shapes import why_not_pattern
 from twinshore.fleet.terms import TERM_MAX
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.rights import Acl, Operation, Permission, Resource
 from twinshore.kafka.rights_requests import read_acls
 from twinshore.links.filters import admits
 from twinshore.links.homes import counterpart, pair_of
-from twinshore.links.in_force import in_force
 from twinshore.links.standing import standing
 from twinshore.mirror.metrics.lag_word import LAG_KIND, LagWord, from_rows
 from twinshore.mirror.pump.probing import may_write_markers
@@ -29,10 +23,12 @@ from twinshore.service.clock import wall_ms
 from twinshore.service.ends import Ends
 from twinshore.service.identity import recognise
 from twinshore.store import Position, Store, TwinRow
+from twinshore.switch.acl_fence import shuts_out
 from twinshore.switch.deeds import DEEDS, DUTIES, Deed, Kind
-from twinshore.switch.hands.standing import answers, behind
+from twinshore.switch.hands.standing import answers, behind, paused_of, stopped_of
 from twinshore.switch.hands.torn import may_be_torn
-from twinshore.switch.operations.preview import Cramped, cramped, lacking, uncarried, unheld, unready
+from twinshore.switch.operations.meaning import Switch, link_of, must_be_expressions
+from twinshore.switch.operations.preview import Cramped, cramped, lacking, unheld, unready
 from twinshore.switch.operations.taking_over import filled_anew, standing_on
 from twinshore.switch.record import Moved, Record
 from twinshore.switch.taking_over import halves, said, said_of_halves
@@ -40,24 +36,6 @@ from twinshore.switch.taking_over import halves, said, said_of_halves
 NAMED_MAX = 5
 ASK_S = 5.0
 GONE_S = 1.5  # for an old home of which an operator says that it does not answer
-
-
-@dataclass(frozen=True, slots=True)
-class Switch:
-    """Topics whose whole names match one of these expressions are at home on `to` from then on. `links`: only those
-    that these links carry. `hold_s`: how long writers may wait before it turns back. `group`: it alone, and no topic.
-    `wave`: of all topics so many at once, 0: those that are named. `of`: those that this switch has moved.
-    `producer`: it alone, which is refused."""
-
-    topics: Sequence[str]
-    to: str
-    kind: Kind = Kind.PLANNED
-    links: Sequence[str] = ()
-    hold_s: float = HOLD_S
-    group: str = ""
-    wave: int = 0
-    of: str = ""
-    producer: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,31 +59,13 @@ class SwitchPlan(Plan[DeedStep]):
     takes_over: tuple[Record, ...] = ()
 
 
-def asked_of(
-    topics: Sequence[str],
-    to: str,
-    links: Sequence[str] = (),
-    *,
-    force: bool = False,
-    drill: bool = False,
-    hold_s: float = HOLD_S,
-    group: str = "",
-    wave: int = 0,
-    of: str = "",
-    producer: str = "",
-) -> Switch:
-    """What an operator's words ask for."""
-    kind = Kind.DRILL if drill else Kind.FORCED if force else Kind.PLANNED
-    return Switch(topics, to, kind, links, hold_s, group, wave, of, producer)
-
-
 def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "", kept: str = "") -> SwitchPlan:
     """ConfigError where no topic is meant; what stands in the way is `refused`, in one sentence. `kept`: the cluster
     that keeps the record, where `store` holds no more than what that cluster says."""
     settings.cluster(asked.to)
     must_be_expressions(asked.topics)
     links = [one.link for one in standing(settings.links, store).values()]
-    link, rows = _link_of(asked, links, store)
+    link, rows = link_of(asked, links, store)
     asked_for = {row.topic for row in rows}
     anew = filled_anew(link, store) if asked.kind is Kind.FORCED else ()
     left = [said_of_halves(one, asked_for) for one in anew if asked_for.intersection(halves(one))]
@@ -155,58 +115,12 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "", kept:
     return SwitchPlan(steps, tuple(shown), remarks, record=record, back_topics=untaken, takes_over=others)
 
 
-def must_be_expressions(topics: Sequence[str]) -> None:
-    """ConfigError where one of these words is none."""
-    for pattern in topics:
-        if why := why_not_pattern(pattern):
-            raise ConfigError(f"TOPIC: {why}")
-
-
-def carrier_of(asked: Switch, settings: Settings, store: Store) -> tuple[Link, list[str]]:
-    """The one link that carries these topics, and their names."""
-    link, rows = _link_of(asked, [one.link for one in standing(settings.links, store).values()], store)
-    return link, sorted({row.topic for row in rows})
-
-
 def _away(asked: Switch, link: Link, settings: Settings, ends: Ends) -> str:
     """Why the old home cannot be asked now; empty where it can."""
     if asked.kind is not Kind.FORCED:
         return answers(ends.source)
     with closing(KafkaCluster(settings.cluster(link.source), patience_s=GONE_S, call_s=GONE_S)) as brief:
         return answers(brief)
-
-
-def leading_to(asked: Switch, links: Sequence[Link]) -> list[Link]:
-    """The links that the topics may move along."""
-    return [one for one in links if one.target == asked.to and (not asked.links or one.name in asked.links)]
-
-
-def _link_of(asked: Switch, links: Sequence[Link], store: Store) -> tuple[Link, list[TwinRow]]:
-    """The one link that carries the topics, and their twins."""
-    into = leading_to(asked, links)
-    if not into:
-        raise ConfigError(f"no link leads to {asked.to}", hint="a topic moves along the link that carries it")
-    wanted = [re.compile(pattern) for pattern in asked.topics]
-    found: dict[str, list[TwinRow]] = {}
-    known: set[str] = set()
-    for one in into:
-        rows = [row for row in store.twins.carried(one.name) if not is_heartbeats(row.topic)]
-        known |= {row.topic for row in rows}
-        ours = [row for row in rows if any(pattern.fullmatch(row.topic) for pattern in wanted)]
-        # By force also what the link carries no more: what has crossed is all there is.
-        ours = [row for row in ours if asked.kind is Kind.FORCED or admits(one, row.topic)]
-        if ours:
-            found[one.name] = ours
-    if not found:
-        said = listed(list(asked.topics), NAMED_MAX)
-        home = [row.topic for one in into for row in store.homes.of(pair_of(one)).values() if row.home == asked.to]
-        if any(pattern.fullmatch(topic) for topic in home for pattern in wanted):
-            raise RefusedError(f"{said} is at home on {asked.to} already", hint="`twinshore link homes` shows homes")
-        raise uncarried(asked.topics, into, asked.to, sorted(known))
-    if len(found) > 1:
-        raise ConfigError(f"several links carry these topics: {listed(sorted(found), NAMED_MAX)}", hint="say --link")
-    ((name, rows),) = found.items()
-    return next(one for one in into if one.name == name), rows
 
 
 def _refused(asked: Switch, link: Link, topics: Sequence[str], store: Store, away: str) -> TwinshoreError | None:
@@ -249,26 +163,6 @@ def _refused(asked: Switch, link: Link, topics: Sequence[str], store: Store, awa
             hint="`twinshore switch status` shows it",
         )
     return None
-
-
-def paused_of(link: Link, topics: Sequence[str], store: Store) -> list[str]:
-    """Topics of these that operators have paused, alone or with their link."""
-    control = in_force(link, store.controls.of(link.name)).link.control
-    return [topic for topic in topics if control.pauses(topic)]
-
-
-def stopped_of(link: Link, topics: Sequence[str], store: Store) -> list[str]:
-    """Partitions that rest by the last receipt, or by the ledger, which is told first."""
-    rows = [row.incident for row in store.ledger.rows(link.name, open_only=True)]
-    told = {
-        f"{one.topic}-{one.partition}" if one.partition >= 0 else one.topic
-        for one in rows
-        if one.topic in topics and (one.policy.stops or one.policy.effect is Effect.TOPIC)
-    }
-    placed = store.receipts.positions(link.name)
-    return sorted(
-        told | {f"{at.topic}-{at.partition}" for at in placed if at.topic in topics and at.state != "flowing"}
-    )
 
 
 def _unfit(
@@ -364,14 +258,3 @@ def _unknown(new: KafkaCluster, link: Link, topics: Sequence[str], back: Link | 
     denied = sorted({acl.name for acl in read_acls(new) or () if shuts_out(acl, topics)})
     if denied:
         yield f"{new.name} denies Write on {listed(denied, NAMED_MAX)}: take such rules away by hand, or nobody writes"
-
-
-def shuts_out(acl: Acl, topics: Sequence[str]) -> bool:
-    """Whether the rule keeps somebody from writing to one of these topics."""
-    writes = acl.operation in (Operation.WRITE, Operation.ALL)
-    return (
-        acl.resource == Resource.TOPIC
-        and acl.permission == Permission.DENY
-        and writes
-        and any(acl.covers(topic) for topic in topics)
-    )

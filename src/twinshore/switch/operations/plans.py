@@ -12,7 +12,8 @@ from twinshore.switch.deeds import Kind
 from twinshore.switch.hands.commands import told, why_not
 from twinshore.switch.operations import carrying, one_group, one_producer, planning, running, waves
 from twinshore.switch.operations.carrying import CarriedFirst
-from twinshore.switch.operations.planning import Switch, SwitchPlan
+from twinshore.switch.operations.meaning import Switch
+from twinshore.switch.operations.planning import SwitchPlan
 from twinshore.switch.operations.running import Asking
 from twinshore.switch.operations.showing import Shown
 from twinshore.switch.operations.waves import WavesPlan
@@ -49,9 +50,7 @@ def _planned(asked: Switch, settings: Settings, store: Store, by: str) -> Switch
         return one_group.plan(asked, settings, store, by=by)
     if not asked.topics:
         raise ConfigError("nothing is to be switched", hint="name topics, one group with --group, or --all")
-    # Of what another switch has moved, some may be gone by now.
-    first = None if asked.of else carrying.plan(asked, settings, store)
-    return first or planning.plan(asked, settings, store, by=by)
+    return carrying.plan(asked, settings, store) or planning.plan(asked, settings, store, by=by)
 
 
 def run_planned(planned: SwitchPlan, settings: Settings, store: Store, asking: Asking) -> Shown:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from twinshore.fleet import ConfigError, KafkaError, Link, RefusedError
+from twinshore.fleet import KafkaError, RefusedError
 from twinshore.fleet.sentences import listed
 from twinshore.fleet.settings import Settings
-from twinshore.fleet.settings.edge import did_you_mean
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.disks import read_disks
 from twinshore.kafka.rights_requests import may_alter, read_acls
@@ -90,15 +89,3 @@ def cramped(cluster: KafkaCluster, topics: Sequence[str], settings: Settings) ->
         return Cramped()
     now = rooms(disks, {}, warn_percent=warn, pause_percent=pause)
     return Cramped(disks_in_words(cluster.name, disks, now), Room.NONE in now.values())
-
-
-def uncarried(topics: Sequence[str], links: Sequence[Link], to: str, known: Sequence[str]) -> ConfigError:
-    """Why a topic that no link carries is not moved, and how it gets a link and a twin first."""
-    said = listed(list(topics), NAMED_MAX)
-    near = did_you_mean(topics[0], sorted(known))
-    sources = listed(sorted({link.source for link in links}), NAMED_MAX)
-    return ConfigError(
-        f"no link to {to} carries {said}{near}",
-        hint=f"a planned switch has a topic of {sources} carried first that is named by its whole name; by force only "
-        "what has crossed can move",
-    )

@@ -27,7 +27,8 @@ from twinshore.switch.hands.anew import origin_of
 from twinshore.switch.hands.behind_tails import unfit
 from twinshore.switch.hands.returned_logs import stood
 from twinshore.switch.hands.standing import answers
-from twinshore.switch.operations.planning import DeedStep, SwitchPlan, must_be_expressions
+from twinshore.switch.operations.meaning import must_be_expressions
+from twinshore.switch.operations.planning import DeedStep, SwitchPlan
 from twinshore.switch.operations.preview import cramped
 from twinshore.switch.record import Moved, Record
 from twinshore.switch.returned import Stood, Tail, differ, kept_back, tails, to_json, topics_of, unseen

@@ -30,7 +30,8 @@ from twinshore.switch.hands.commands import ENDED_S
 from twinshore.switch.hands.left_there import LastWritten, LinkLeft, fill, last_written, look
 from twinshore.switch.operations import planning, plans, running
 from twinshore.switch.operations.kept import Keeping, Open, records_of
-from twinshore.switch.operations.planning import ASK_S, NAMED_MAX, DeedStep, Switch, SwitchPlan, must_be_expressions
+from twinshore.switch.operations.meaning import Switch, must_be_expressions
+from twinshore.switch.operations.planning import ASK_S, NAMED_MAX, DeedStep, SwitchPlan
 from twinshore.switch.operations.running import CALL_S, Asking
 from twinshore.switch.operations.showing import Shown
 from twinshore.switch.record import Record

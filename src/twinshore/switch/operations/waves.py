@@ -14,7 +14,8 @@ from twinshore.store import Store
 from twinshore.switch.deeds import Kind
 from twinshore.switch.hands.group_alone import links_between
 from twinshore.switch.operations import planning
-from twinshore.switch.operations.planning import Switch, SwitchPlan
+from twinshore.switch.operations.meaning import Switch
+from twinshore.switch.operations.planning import SwitchPlan
 from twinshore.switch.operations.running import Asking, run_switch
 from twinshore.switch.operations.running import resume as resume_switch
 from twinshore.switch.operations.showing import Shown, one_switch, switches
