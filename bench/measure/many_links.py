@@ -74,7 +74,7 @@ def figures_of(process: psutil.Process, ports: dict[int, str], links: int) -> di
     """What the process holds now. Threads and descriptors of its lanes are counted with it."""
     seen = Counter(ports[one.raddr.port] for one in process.net_connections() if one.raddr and one.raddr.port in ports)
     children = [child for child in process.children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]
-    daemons = {child.pid for child in children if "pyspark.daemon" in " ".join(child.cmdline())}
+    daemons = {child.pid for child in children if "pyspark.worker" in " ".join(child.cmdline())}
     workers = [child for child in children if child.pid in daemons and child.ppid() in daemons]
     shares = [one.memory_full_info().pss for one in (process, *children)]
     return {

@@ -1,8 +1,10 @@
-"""Rides on a real Spark: one whose worker hangs is ended from outside."""
+"""Rides on a real Spark: workers have what they need before they begin, and one that hangs is ended from outside."""
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -11,9 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from twinshore.service.spark import SparkEngine, start_session
+from twinshore.fleet.settings import load_settings
+from twinshore.service.compiling import built
+from twinshore.service.spark import SparkEngine, open_session
+from twinshore.wire.join import LOOPS
 
 WITHIN_S = 120.0
+PUMP = "twinshore.mirror.pump.loop"
 
 
 def hanging(folder: Path) -> SparkEngine:
@@ -24,16 +30,25 @@ def hanging(folder: Path) -> SparkEngine:
             (folder / order).write_text(str(os.getpid()))
             while order == "hang":
                 time.sleep(0.01)
+            if order == "look":
+                found = {name: name in sys.modules for name in (PUMP, LOOPS)}
+                yield json.dumps([found, len(list(Path("/proc/self/task").iterdir())), built()])
             yield "finished"
 
-    session = start_session("twinshore test", "local[2]", {}, "[mirror.spark]", threading.Event())
+    load = ("twinshore.no_such_room", PUMP)
+    session = open_session(load_settings(folder / "twinshore.toml", {}).mirror, 1, threading.Event(), load)
     assert session is not None
     return SparkEngine(session, work)
 
 
-def test_a_ride_whose_worker_hangs_is_ended_from_outside_and_no_other(tmp_path: Path) -> None:
+def test_a_worker_has_its_modules_and_one_that_hangs_is_ended_from_outside_and_no_other(tmp_path: Path) -> None:
+    (tmp_path / "twinshore.toml").write_text("")
     engine = hanging(tmp_path)
     try:
+        # What is loaded before a worker is forked is there when it begins; what cannot be loaded keeps nobody.
+        found, threads, compiled = json.loads(engine.ride("look", "raft 0 tide 9"))
+        assert found == {PUMP: True, LOOPS: compiled}
+        assert threads == 1, "a thread of the daemon's would be missing in what is forked from it"
         ridden = ThreadPoolExecutor(1).submit(engine.ride, "hang", "raft 0 tide 0")
         deadline = time.monotonic() + WITHIN_S
         while not (tmp_path / "hang").exists() or not (tmp_path / "hang").read_text():

@@ -27,6 +27,7 @@ from twinshore.switch.operations.one_producer import plan as plan_producer
 from twinshore.switch.operations.one_producer import writers_by_rule
 from twinshore.switch.operations.planning import _last_lag, plan
 from twinshore.switch.operations.plans import plan_of
+from twinshore.switch.operations.preview import Cramped
 from twinshore.switch.operations.running import Asking, resume, roll_back, run_switch
 from twinshore.switch.operations.showing import one_switch, switches, with_signs_of_life
 from twinshore.switch.operations.taking_over import standing_on
@@ -165,6 +166,13 @@ def test_by_force_a_topic_moves_that_its_link_carries_no_more_also_beside_anothe
         link_of(asked_of(["bills", "bllis"], "west", force=True), links, store)
     moved_before = replace(asked_of(["orders", "gone"], "west"), of="e" * 32)
     assert [row.topic for row in link_of(moved_before, links, store)[1]] == ["orders"]
+
+
+def test_only_brokers_without_room_keep_a_planned_switch_from_being_made() -> None:
+    assert Cramped().refused() is None
+    assert Cramped("west has little room").refused() is None
+    refused = Cramped("west has no room", full=True).refused()
+    assert refused and "make room there first" in refused.hint
 
 
 def test_a_topic_without_a_link_is_told_how_it_gets_one(settings: Settings) -> None:

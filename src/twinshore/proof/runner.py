@@ -21,7 +21,7 @@ def runner(
         yield in_this_process
         return
     log(f"starting Spark on {settings.mirror.spark.master}, which takes some seconds; --here goes without it")
-    session = open_session(settings.mirror, settings.proof.tasks, stop)
+    session = open_session(settings.mirror, settings.proof.tasks, stop, ("twinshore.proof.prover",))
     if session is None:
         log("stopped before anything was compared")
         yield None

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 import twinshore
 from twinshore.fleet import TwinshoreError
 from twinshore.fleet.settings import MirrorSettings
+from twinshore.service import forked_workers
 from twinshore.service.gateway import JAVA_OPTIONS, start_gateway, started, stop_quietly
 
 SPARE_SLOTS = 4  # Heirs of lanes and other jobs (delay, proof) must never wait behind full lanes.
@@ -35,12 +36,18 @@ _TIDES = {
 }
 
 
-def open_session(settings: MirrorSettings, lanes: int, stop: threading.Event) -> SparkSession | None:
-    """A session with a free slot for every lane and some to spare; None when `stop` came first."""
+def open_session(
+    settings: MirrorSettings, lanes: int, stop: threading.Event, load: Iterable[str] = ()
+) -> SparkSession | None:
+    """A session with a free slot for every lane and some to spare; None when `stop` came first. `load`: the modules
+    that its workers need."""
     master = settings.spark.master
     if master == "local":
         master = f"local[{lanes + SPARE_SLOTS}]"
-    return start_session("twinshore mirror", master, {**_TIDES, **dict(settings.spark.conf)}, "[mirror.spark]", stop)
+    # Elsewhere the package is not there yet when the workers' daemon starts.
+    forked = forked_workers.options(load) if master.startswith("local") else {}
+    conf = {**_TIDES, **forked, **dict(settings.spark.conf)}
+    return start_session("twinshore mirror", master, conf, "[mirror.spark]", stop)
 
 
 def start_session(

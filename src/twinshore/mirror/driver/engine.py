@@ -7,6 +7,8 @@ from typing import Protocol
 
 from twinshore.fleet.settings import MirrorSettings
 
+PUMPS = ("twinshore.mirror.pump.loop", "twinshore.mirror.pump.raft")
+
 
 class Engine(Protocol):
     """`ride` pumps one lane for one tide and returns the sentence that says how that ended; it raises where the task
@@ -31,7 +33,7 @@ def begin(settings: MirrorSettings, lanes: int, stop: threading.Event) -> Engine
     from twinshore.service.compiling import build_ahead
     from twinshore.service.spark import SparkEngine, open_session
 
-    session = open_session(settings, lanes, stop)
+    session = open_session(settings, lanes, stop, PUMPS)
     if session is None:
         return None
     if settings.spark.master.startswith("local"):
