@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from twinshore.fleet import ConfigError, KafkaError
+from tests.switch.test_decision import record
+from twinshore.fleet import ConfigError, KafkaError, Link, RefusedError
 from twinshore.fleet.settings import Settings, load_settings
 from twinshore.lab.ports import free_port
 from twinshore.store import Flip, Store, TwinRow, open_store
-from twinshore.switch.operations.carrying import plan
-from twinshore.switch.operations.meaning import asked_of
+from twinshore.switch.operations.carrying import CarriedFirst, no_others, plan
+from twinshore.switch.operations.meaning import asked_of, link_of, meant
+from twinshore.switch.operations.planning import SwitchPlan
 from twinshore.switch.operations.plans import plan_of
 
 
@@ -52,6 +55,38 @@ def test_a_drill_and_a_switch_by_force_have_nothing_carried(settings: Settings, 
 def test_whether_the_source_has_a_topic_of_this_name_is_asked(settings: Settings, store: Store, name: str) -> None:
     with pytest.raises(KafkaError, match="east"):
         plan(asked_of([name], "west"), settings, store)
+
+
+def test_a_name_with_a_dot_does_not_move_another_topic_unasked(settings: Settings, store: Store) -> None:
+    """`orders.v1` is a whole name, and as an expression it fits `orders-v1`: the source is asked whether it has it."""
+    store.twins.save([TwinRow("east->west", "orders-v1", 0, "c" * 32, "d" * 32, 0, 0, 1)])
+    links = [Link("east", "west", ("orders.*",))]
+    assert meant(asked_of(["orders.v1"], "west"), links, store).dotted == {"orders.v1": ["orders-v1"]}
+    store.twins.save([TwinRow("east->west", "orders.v1", 0, "e" * 32, "f" * 32, 0, 0, 1)])
+    found = meant(asked_of(["orders.v1"], "west"), links, store)
+    assert ([row.topic for row in found.rows["east->west"]], found.dotted) == (["orders.v1"], {})
+    assert meant(asked_of([r"orders\.v1", "orders"], "west"), links, store).dotted == {}
+
+
+def test_a_topic_that_nobody_has_switched_yet_is_at_home_where_its_link_begins(
+    settings: Settings, store: Store
+) -> None:
+    """A hint to delete it there would have deleted the topic itself."""
+    links = [*settings.links, Link("west", "east", ("bills",))]
+    store.twins.save([TwinRow("west->east", "bills", 0, "c" * 32, "d" * 32, 0, 0, 1)])
+    asked = asked_of(["bills"], "west")
+    assert meant(asked, links, store).lacking == []
+    assert plan(asked, settings.with_links(links), store) is None
+    with pytest.raises(RefusedError, match="bills is at home on west already"):
+        link_of(asked, links, store)
+
+
+def test_what_is_planned_behind_the_wait_moves_nothing_that_came_meanwhile() -> None:
+    first, one = CarriedFirst(topics=("orders",)), record()
+    assert no_others(first, SwitchPlan(record=one)).record == one
+    (topic,) = one.topics
+    late = no_others(first, SwitchPlan(record=replace(one, topics=(topic, replace(topic, topic="bills")))))
+    assert (late.record, "bills would move as well" in str(late.refused)) == (None, True)
 
 
 def test_what_the_link_leaves_out_on_purpose_stays_left_out(settings: Settings, store: Store) -> None:

@@ -247,6 +247,14 @@ def test_a_switch_that_goes_on_is_not_taken_over(store: Store) -> None:
         standing_on(link, ["orders"], store)
 
 
+@pytest.mark.parametrize("deed", [Deed.AFTER, Deed.TAKE_UP, Deed.RELEASE])
+def test_one_that_was_killed_as_it_let_go_is_found_by_a_switch_back(store: Store, deed: Deed) -> None:
+    """Its rows are gone, its claims on both clusters are not: the switch back would meet them and turn back."""
+    flipped = saved(store, replace(record(), deed=deed))
+    assert standing_on(Link("west", "east"), ["orders"], store) == (flipped,)
+    assert standing_on(Link("west", "east"), ["bills"], store) == ()
+
+
 def test_a_row_that_nobody_can_read_keeps_no_other_topic_from_moving(store: Store) -> None:
     """Whatever a later version, or a stranger, left in the table: who waits for the switch must not wait for that."""
     link, one = Link("east", "west"), record()

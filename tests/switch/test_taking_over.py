@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from itertools import product
 
@@ -9,6 +10,8 @@ import pytest
 
 from tests.switch.test_decision import NOW_MS, record
 from twinshore.fleet import Link, WireError
+from twinshore.kafka.rights import EVERYBODY, Acl, Pattern, Resource
+from twinshore.switch.acl_fence import FencePlan
 from twinshore.switch.decision import Done, after
 from twinshore.switch.deeds import DEEDS, MAKES_TWINS, Deed, Kind
 from twinshore.switch.record import Record, State
@@ -22,6 +25,7 @@ from twinshore.switch.taking_over import (
     may_pay,
     moved_since,
     owed,
+    rights_of,
     said,
     said_of_halves,
     taken,
@@ -30,11 +34,12 @@ from twinshore.switch.taking_over import (
     without,
 )
 
+RIGHTS = json.dumps(FencePlan().as_record(), sort_keys=True)
 EVERY = [(kind, deed, state) for kind in Kind for deed, state in product(DEEDS[kind], State)]
 
 
 def standing(kind: Kind, deed: Deed, state: State) -> Record:
-    return replace(record(kind), deed=deed, state=state, rights='{"deny": []}')
+    return replace(record(kind), deed=deed, state=state, rights=RIGHTS)
 
 
 @pytest.mark.parametrize(("kind", "deed", "state"), EVERY)
@@ -71,7 +76,7 @@ def test_in_each_state_it_is_taken_over_or_refused(kind: Kind, deed: Deed, state
 @pytest.mark.parametrize("deed", DEEDS[Kind.PLANNED][: DEEDS[Kind.PLANNED].index(Deed.AFTER)])
 def test_what_a_planned_one_may_have_left_on_the_old_home_is_kept(deed: Deed) -> None:
     debt = owed(standing(Kind.PLANNED, deed, State.GOING))
-    assert debt == Debt("f" * 32, "east", ("orders",), '{"deny": []}')
+    assert debt == Debt("f" * 32, "east", ("orders",), RIGHTS)
     assert Debt.from_json(debt.to_json()) == debt
     assert owed(standing(Kind.FORCED, Deed.LEVEL, State.GOING)) is None, "it never spoke to the old home"
 
@@ -163,6 +168,26 @@ def test_what_has_moved_the_topics_to_a_home_that_is_gone_is_ended_by_a_switch_b
     assert said(ended, ["orders"]).startswith("frees what is claimed still")
 
 
+@pytest.mark.parametrize("deed", FLIPPED)
+def test_a_switch_back_of_some_topics_leaves_the_others_where_they_are(deed: Deed) -> None:
+    """They are at home on west, and nothing but the denial keeps writers from their old home."""
+    denials = {
+        topic: Acl(Resource.TOPIC, topic, Pattern.LITERAL, EVERYBODY, "*", 4, 2) for topic in ("bills", "orders")
+    }
+    rights = json.dumps(FencePlan(tuple(denials.values())).as_record())
+    one = standing(Kind.PLANNED, deed, State.GOING)
+    (topic,) = one.topics
+    both_topics = replace(one, topics=(topic, replace(topic, topic="bills")), rights=rights)
+    assert taken(both_topics, ["orders"]) == freed(both_topics, ["orders"]) == ("orders",)
+    left = taken_over(both_topics, ["orders"], "bob", NOW_MS)
+    assert (left.state, left.deed, left.names()) == (State.GOING, deed, ("bills",))
+    denied = [FencePlan.from_record(json.loads(text)).deny for text in (left.rights, rights_of(rights, ["orders"]))]
+    assert denied == [(denials["bills"],), (denials["orders"],)], "what is given back of east is of orders alone"
+    assert "and bills stays on west" in said(both_topics, ["orders"])
+    assert taken_over(left, ["bills"], "bob", NOW_MS).state is State.DONE
+    assert rights_of("", ["orders"]) == ""
+
+
 def test_before_the_flip_it_stays_where_it_is() -> None:
     assert "is past its point" in why_not(standing(Kind.PLANNED, Deed.FLIP, State.GOING), "west", "east")
 
@@ -171,7 +196,10 @@ def test_a_switch_that_may_go_on_without_the_store_is_not_taken_over() -> None:
     """Its process writes to the new home alone: no lease in the store says that it is gone."""
     kept = replace(standing(Kind.FORCED, Deed.LEVEL, State.GOING), kept="west")
     assert "may go on without the store" in why_not(kept, "east", "west")
-    assert why_not(replace(kept, deed=Deed.AFTER), "west", "east") == "", "west is gone"
+    after_flip = replace(kept, deed=Deed.AFTER)
+    assert why_not(after_flip, "west", "east", answers=False) == "", "west is gone, and with it where it writes"
+    assert "may go on without the store" in why_not(after_flip, "west", "east", answers=True)
+    assert said(after_flip, ["orders"]).endswith("no command `after` of it runs any more, with whoever began it")
 
 
 def test_what_was_taken_out_of_it_before_is_freed_once_more() -> None:

@@ -19,6 +19,7 @@ from twinshore.fleet import Link, WireError
 from twinshore.fleet.sentences import listed
 from twinshore.fleet.terms import next_term
 from twinshore.store.values import HomeRow
+from twinshore.switch.acl_fence import FencePlan
 from twinshore.switch.deeds import MAKES_TWINS, MOVES_HOMES, Deed, Kind, is_past
 from twinshore.switch.record import Record, State
 from twinshore.switch.returned import from_json, topics_of
@@ -53,13 +54,16 @@ class Debt:
             raise WireError("what a switch still owes to an old home cannot be read from the store") from error
 
 
-def why_not(record: Record, old: str, new: str) -> str:
-    """Why a forced switch from `old` to `new` may not take this one over; empty where it may."""
+def why_not(record: Record, old: str, new: str, *, answers: bool = True) -> str:
+    """Why a forced switch from `old` to `new` may not take this one over; empty where it may. `answers`: whether `old`
+    does."""
     if record.state is State.DONE:
         return ""  # nothing but its claims can be left
-    if has_flipped(record) and (record.new, record.old) == (old, new):
+    # Without the store it writes to the cluster that keeps its record, whoever holds what in the store.
+    alone = bool(record.kept) and not record.owed
+    if flipped_to(record, old, new) and not (alone and answers):
         return ""  # the switch back moves its topics from the home that it gave them
-    if record.kept and not record.owed:
+    if alone:
         return "may go on without the store: `twinshore switch resume` or `rollback` takes it into the store's hands"
     if record.committed and not fills_anew(record):
         return f"is past its point of no return ({record.deed}): `twinshore switch resume` ends it"
@@ -76,6 +80,11 @@ def has_flipped(record: Record) -> bool:
     """Whether it has moved its topics to the new home already, and has only to end what it began on the old one."""
     flipped = record.kind in MOVES_HOMES and record.committed and is_past(record.kind, record.deed, Deed.FLIP)
     return flipped and not record.ended
+
+
+def flipped_to(record: Record, old: str, new: str) -> bool:
+    """Whether a switch from `old` to `new` moves topics back that it has moved."""
+    return has_flipped(record) and (record.new, record.old) == (old, new)
 
 
 def fills_anew(record: Record) -> bool:
@@ -113,7 +122,10 @@ def without(record: Record, topics: Collection[str], now_ms: int, why: str = "ha
     if not topics:
         return record
     left = tuple(one for one in record.topics if one.topic not in topics)
-    told = record.tell(now_ms, f"{listed(sorted(topics), NAMED_MAX)} {why}: nothing more is done to it")
+    rights = rights_of(record.rights, [one.topic for one in left]) if has_flipped(record) else record.rights
+    told = replace(record, rights=rights).tell(
+        now_ms, f"{listed(sorted(topics), NAMED_MAX)} {why}: nothing more is done to it"
+    )
     if left:
         return replace(told, topics=left)
     which = f"{listed(record.names(), NAMED_MAX)} {why}"
@@ -121,11 +133,11 @@ def without(record: Record, topics: Collection[str], now_ms: int, why: str = "ha
 
 
 def taken_over(record: Record, topics: Collection[str], by: str, now_ms: int) -> Record:
-    """The record of the one that is no more; one that has ended stays as it ended, and one that fills twins anew goes
-    on without the topics that are taken."""
+    """The record of the one that is no more; one that has ended stays as it ended, and one that is past its point of no
+    return goes on without the topics that are taken."""
     if record.ended:
         return record
-    if fills_anew(record):
+    if fills_anew(record) or (has_flipped(record) and len(taken(record, topics)) < len(record.topics)):
         return without(record, taken(record, topics), now_ms, f"is moved by force, by {by}")
     if has_flipped(record):
         told = record.tell(now_ms, f"ended at {record.deed}, as {record.new} is gone: {by} moves the topics by force")
@@ -137,13 +149,28 @@ def taken_over(record: Record, topics: Collection[str], by: str, now_ms: int) ->
 
 def taken(record: Record, topics: Collection[str]) -> tuple[str, ...]:
     """What a forced switch of these topics takes of that one: all of it, unless it goes on with the others."""
-    return tuple(one for one in record.names() if one in topics) if fills_anew(record) else record.names()
+    return tuple(one for one in record.names() if one in topics) if goes_on(record) else record.names()
 
 
 def freed(record: Record, topics: Collection[str]) -> tuple[str, ...]:
     """What is claimed for it no more. Topics that were taken out of it before, by whoever was killed then, are in its
     record no more, and may be claimed still."""
-    return tuple(topics) if fills_anew(record) else record.names()
+    return tuple(topics) if goes_on(record) else record.names()
+
+
+def goes_on(record: Record) -> bool:
+    """Whether it is past the point where what is not taken of it could turn back."""
+    return fills_anew(record) or has_flipped(record)
+
+
+def rights_of(rights: str, topics: Collection[str]) -> str:
+    """Of what a planned switch denied on its old home, what it denied of these topics."""
+    if not rights:
+        return ""
+    plan = FencePlan.from_record(json.loads(rights))
+    return json.dumps(
+        replace(plan, deny=tuple(one for one in plan.deny if one.name in topics)).as_record(), sort_keys=True
+    )
 
 
 def owed(record: Record, topics: Collection[str] | None = None) -> Debt | None:
@@ -179,12 +206,22 @@ def said(record: Record, topics: Collection[str]) -> str:
     if record.ended:
         return f"frees what is claimed still for the {_called(record)}, which has ended"
     if has_flipped(record):
-        return f"ends the {_called(record)}, by {record.by}, which stands at {record.deed}: it has moved them already"
+        return _said_of_flipped(record, topics)
     which = f"{_called(record)}, by {record.by}, which stands at {record.deed}"
     if fills_anew(record):
         return f"takes {listed(list(taken(record, topics)), NAMED_MAX)} out of the {which}: nothing was deleted of it"
     later = f"; what it changed on {away} is undone when {away} is back" if away else ""
     return f"takes over the {which}: it counts as turned back{later}"
+
+
+def _said_of_flipped(record: Record, topics: Collection[str]) -> str:
+    which = f"{_called(record)}, by {record.by}, which stands at {record.deed}: it has moved them already"
+    left = sorted(set(record.names()) - set(topics))
+    some = listed(sorted(set(record.names()) & set(topics)), NAMED_MAX)
+    what = f"takes {some} out of the {which}, and {listed(left, NAMED_MAX)} stays on {record.new}" if left else ""
+    runs = record.kept and not record.owed and record.deed is Deed.AFTER
+    command = "; see that no command `after` of it runs any more, with whoever began it" if runs else ""
+    return (what or f"ends the {which}") + command
 
 
 def said_of_halves(record: Record, topics: Collection[str]) -> str:

@@ -5,7 +5,6 @@ Only a topic that is named by its whole name is carried so: an expression that f
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -25,7 +24,7 @@ from twinshore.switch.deeds import DEEDS, Kind
 from twinshore.switch.hands.mirrors import MirrorWatch
 from twinshore.switch.hands.standing import behind, stopped_of
 from twinshore.switch.operations import planning, running
-from twinshore.switch.operations.meaning import Switch, leading_to, meant
+from twinshore.switch.operations.meaning import NAME, Switch, leading_to, meant
 from twinshore.switch.operations.planning import DeedStep, SwitchPlan
 from twinshore.switch.operations.running import Asking
 from twinshore.switch.work import BEHIND_MAX
@@ -35,26 +34,34 @@ ASK_S = 5.0
 LOOK_S = 0.5
 TELL_EACH = 20  # looks
 BEGINS_S_MAX = 60.0
-NAME = re.compile(r"(?:[a-zA-Z0-9_-]|\\?\.)+")
 
 
 @dataclass(frozen=True, slots=True)
 class CarriedFirst(SwitchPlan):
-    """`carrier` is given the topics `fresh`, and `asked` is planned once their twins follow closely."""
+    """`carrier` is given the topics `fresh`, and `asked` is planned once their twins follow closely; it moves `topics`,
+    those among them."""
 
     asked: Switch | None = None
     carrier: Link | None = None
     fresh: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()
 
 
 def plan(asked: Switch, settings: Settings, store: Store) -> CarriedFirst | None:
     """None where no topic has to be carried first, or none could be: then the plan of the switch says why."""
     if asked.kind is not Kind.PLANNED or asked.of:
         return None
-    into = leading_to(asked, [one.link for one in standing(settings.links, store).values()])
-    lacking = meant(asked, into, store).lacking
-    fresh = tuple(one.replace("\\", "") for one in lacking if NAME.fullmatch(one))
-    found = _holding(into, fresh, settings) if len(fresh) == len(lacking) else {}
+    links = [one.link for one in standing(settings.links, store).values()]
+    into, words = leading_to(asked, links), meant(asked, links, store)
+    for name, others in words.dotted.items():
+        if _holding(into, [name], settings):
+            raise ConfigError(
+                f"{name} is a topic that no link to {asked.to} carries, and as an expression it means "
+                f"{listed(others, NAMED_MAX)}",
+                hint="write dots of a name as `\\.`",
+            )
+    fresh = tuple(one.replace("\\", "") for one in words.lacking if NAME.fullmatch(one))
+    found = _holding(into, fresh, settings) if len(fresh) == len(words.lacking) else {}
     if len(found) > 1:
         names = listed(sorted(one.name for one in found), NAMED_MAX)
         raise ConfigError(f"several links could carry {listed(fresh, NAMED_MAX)}: {names}", hint="say --link")
@@ -63,17 +70,20 @@ def plan(asked: Switch, settings: Settings, store: Store) -> CarriedFirst | None
     ((carrier, held),) = found.items()
     with closing(KafkaCluster(settings.cluster(asked.to), patience_s=ASK_S, call_s=ASK_S)) as target:
         twins = {row.topic for row in store.twins.of(carrier.name)}  # the link carried these before
-        own = sum(held for topic, held in _held(target, fresh).items() if topic not in twins)
+        # What retention took from it was its own as well.
+        own = sum(ends for topic, ends in _held(target, fresh, whole=True).items() if topic not in twins)
     if own:
         topics = listed(fresh, NAMED_MAX)
-        why = f"{asked.to} holds {counted(own, 'offset')} of its own in {topics}: no link could make a twin of it"
-        return CarriedFirst(refused=RefusedError(why, hint="delete it there if nobody needs it"))
+        why = f"{asked.to} has {counted(own, 'offset')} of its own in {topics}: no link could make a twin of it"
+        hint = "see who writes there, and whether it is at home there already; a link begins with an empty topic"
+        return CarriedFirst(refused=RefusedError(why, hint=hint))
     return CarriedFirst(
         tuple(DeedStep(deed) for deed in DEEDS[asked.kind]),
         tuple(_shown(asked, carrier, fresh, held)),
         asked=asked,
         carrier=carrier,
         fresh=fresh,
+        topics=(*sorted({row.topic for rows in words.rows.values() for row in rows}), *fresh),
     )
 
 
@@ -85,7 +95,15 @@ def carried(planned: CarriedFirst, settings: Settings, store: Store, asking: Ask
     running.have_carried(planned.carrier.name, planned.fresh, settings, store, asking)
     _wait(planned.carrier, planned.fresh, settings, store, asking)
     as_they_are = settings.with_links(known(settings, store).links)
-    return planning.plan(planned.asked, as_they_are, store, by=asking.by)
+    return no_others(planned, planning.plan(planned.asked, as_they_are, store, by=asking.by))
+
+
+def no_others(planned: CarriedFirst, found: SwitchPlan) -> SwitchPlan:
+    """What is planned behind a wait moves what was said yes to: an expression may fit more topics by then."""
+    if others := sorted(set(found.record.names() if found.record else ()) - {*planned.topics}):
+        also = f"{listed(others, NAMED_MAX)} would move as well, which was not there when this began"
+        return replace(found, record=None, refused=RefusedError(also, hint="switch again: all have twins by now"))
+    return found
 
 
 def _holding(into: Sequence[Link], fresh: Sequence[str], settings: Settings) -> dict[Link, int]:
@@ -102,14 +120,14 @@ def _holding(into: Sequence[Link], fresh: Sequence[str], settings: Settings) -> 
     return found
 
 
-def _held(cluster: KafkaCluster, topics: Sequence[str]) -> dict[str, int]:
-    """How many offsets the cluster holds of each of these topics that it has."""
+def _held(cluster: KafkaCluster, topics: Sequence[str], *, whole: bool = False) -> dict[str, int]:
+    """How many offsets the cluster holds of each of these topics that it has; `whole`: or has held."""
     seen = {name: one for name, one in cluster.metadata(sorted(topics), refresh=True).topics.items() if not one.error}
     parts = [NamedPartition(name, part.partition) for name, one in seen.items() for part in one.partitions]
     ends, starts = (cluster.list_offsets(parts, kind) for kind in (OffsetKind.LOG_END, OffsetKind.EARLIEST))
     held = dict.fromkeys(seen, 0)
     for named in parts:
-        held[named.topic] += ends[named] - starts[named]
+        held[named.topic] += ends[named] - (0 if whole else starts[named])
     return held
 
 

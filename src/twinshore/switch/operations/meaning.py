@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from twinshore.fleet import ConfigError, Link, RefusedError, is_heartbeats
@@ -13,12 +13,14 @@ from twinshore.fleet.settings.edge import did_you_mean
 from twinshore.fleet.settings.sections.switch import HOLD_S
 from twinshore.fleet.settings.shapes import why_not_pattern
 from twinshore.links.filters import admits
-from twinshore.links.homes import pair_of
+from twinshore.links.homes import counterpart, pair_of
 from twinshore.links.standing import standing
 from twinshore.store import Store, TwinRow
 from twinshore.switch.deeds import Kind
 
 NAMED_MAX = 5
+# A topic's whole name; a dot of it may be written as an expression has it.
+NAME = re.compile(r"(?:[a-zA-Z0-9_-]|\\?\.)+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,25 +80,32 @@ def leading_to(asked: Switch, links: Sequence[Link]) -> list[Link]:
 @dataclass(frozen=True, slots=True)
 class Meant:
     """`rows`: the twins that are meant, by the links that carry them; `known`: all topics that have twins there.
-    `lacking`: which of the words fit nothing, neither a twin nor a topic that is at home there already."""
+    `lacking`: which of the words fit nothing, neither a twin nor a topic that is at home there already. `dotted`: which
+    fit others than the topic of that very name, by their dots."""
 
     rows: dict[str, list[TwinRow]]
     known: list[str]
     lacking: list[str]
+    dotted: dict[str, list[str]]
 
 
-def meant(asked: Switch, into: Sequence[Link], store: Store) -> Meant:
-    """Of a switch along one of these links."""
+def meant(asked: Switch, links: Sequence[Link], store: Store) -> Meant:
+    """Of a switch along one of these links. What is a topic's whole name means that topic, and no other that it would
+    fit as an expression."""
+    into = leading_to(asked, links)
     rows: dict[str, list[TwinRow]] = {}
     for one in into:
         carried = [row for row in store.twins.carried(one.name) if not is_heartbeats(row.topic)]
         # By force also what the link carries no more: what has crossed is all there is.
         rows[one.name] = [row for row in carried if asked.kind is Kind.FORCED or admits(one, row.topic)]
     known = {row.topic for some in rows.values() for row in some}
-    fits = known | _at_home(asked, into, store)
-    found = {name: [row for row in some if _fits(asked, row.topic)] for name, some in rows.items()}
-    lacking = [one for one in asked.topics if not any(re.fullmatch(one, topic) for topic in fits)]
-    return Meant({name: some for name, some in found.items() if some}, sorted(known), lacking)
+    fits = known | _at_home(asked, into, links, store)
+    words = {one: _fitting(one, fits) for one in asked.topics}
+    wanted = {topic for some in words.values() for topic in some}
+    found = {name: [row for row in some if row.topic in wanted] for name, some in rows.items()}
+    lacking = [one for one, some in words.items() if not some]
+    dotted = {one: sorted(some) for one, some in words.items() if some and some != [one] and NAME.fullmatch(one)}
+    return Meant({name: some for name, some in found.items() if some}, sorted(known), lacking, dotted)
 
 
 def link_of(asked: Switch, links: Sequence[Link], store: Store) -> tuple[Link, list[TwinRow]]:
@@ -105,7 +114,7 @@ def link_of(asked: Switch, links: Sequence[Link], store: Store) -> tuple[Link, l
     into = leading_to(asked, links)
     if not into:
         raise ConfigError(f"no link leads to {asked.to}", hint="a topic moves along the link that carries it")
-    found = meant(asked, into, store)
+    found = meant(asked, links, store)
     # Of what another switch has moved, some may be gone by now.
     if found.lacking and not (found.rows and asked.of):
         raise uncarried(found.lacking, into, asked.to, found.known)
@@ -131,10 +140,12 @@ def uncarried(topics: Sequence[str], links: Sequence[Link], to: str, known: Sequ
     )
 
 
-def _fits(asked: Switch, topic: str) -> bool:
-    return any(re.fullmatch(one, topic) for one in asked.topics)
+def _fitting(word: str, topics: Collection[str]) -> list[str]:
+    return [word] if word in topics else [one for one in topics if re.fullmatch(word, one)]
 
 
-def _at_home(asked: Switch, into: Sequence[Link], store: Store) -> set[str]:
-    """Topics that are at home where they would move to."""
-    return {row.topic for one in into for row in store.homes.of(pair_of(one)).values() if row.home == asked.to}
+def _at_home(asked: Switch, into: Sequence[Link], links: Sequence[Link], store: Store) -> set[str]:
+    """Topics that are at home where they would move to, also those that nobody has switched yet."""
+    homes = {row.topic: row.home for one in into for row in store.homes.of(pair_of(one)).values()}
+    back = {row.topic for one in into if (way := counterpart(one, links)) for row in store.twins.carried(way.name)}
+    return {topic for topic, home in homes.items() if home == asked.to} | (back - homes.keys())

@@ -83,7 +83,7 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "", kept:
         # Whoever has lost his home takes what room there is.
         refused = refused or (room.refused() if asked.kind is Kind.PLANNED else None)
         try:
-            others = standing_on(link, topics, store) if asked.kind is Kind.FORCED else ()
+            others = standing_on(link, topics, store, answers=not away) if asked.kind is Kind.FORCED else ()
         except RefusedError as error:
             refused = refused or error
         if refused:

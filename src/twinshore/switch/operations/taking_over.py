@@ -13,11 +13,23 @@ from twinshore.switch.alone import alone
 from twinshore.switch.deeds import MAKES_TWINS, MOVES_HOMES
 from twinshore.switch.hands.debts import pay, remember
 from twinshore.switch.record import Record, readable
-from twinshore.switch.taking_over import Debt, at_home, freed, halves, moved_since, taken_over, why_not
+from twinshore.switch.taking_over import (
+    Debt,
+    at_home,
+    flipped_to,
+    freed,
+    halves,
+    has_flipped,
+    moved_since,
+    rights_of,
+    taken_over,
+    why_not,
+)
 
 
-def standing_on(link: Link, topics: Collection[str], store: Store) -> tuple[Record, ...]:
-    """The switches that have topics of these, or are about to; RefusedError where one may not be taken over."""
+def standing_on(link: Link, topics: Collection[str], store: Store, *, answers: bool = True) -> tuple[Record, ...]:
+    """The switches that have topics of these, or are about to; RefusedError where one may not be taken over. `answers`:
+    whether the link's source does."""
     ids = {row.switch_id for row in store.switching.of(pair_of(link)) if row.topic in topics}
     found, homes = [], at_home(store.homes.of(pair_of(link)))
     for row in store.switches.all():
@@ -35,9 +47,11 @@ def standing_on(link: Link, topics: Collection[str], store: Store) -> tuple[Reco
         if record.owed and ours <= set(moved_since(record, homes)):
             continue  # it has nothing to give to these any more
         begun = record.kind in MAKES_TWINS | MOVES_HOMES and record.carrier == link.name
+        # One that was killed as it let go of its topics has claims on the clusters, and none in the store.
+        begun |= flipped_to(record, link.source, link.target)
         if row.id not in ids and not (begun and set(record.names()) & set(topics)):
             continue
-        if why := why_not(record, link.source, link.target):
+        if why := why_not(record, link.source, link.target, answers=answers):
             raise RefusedError(f"switch {record.id[:8]} has topics of these, and {why}")
         found.append(record)
     return tuple(found)
@@ -67,5 +81,6 @@ def take_over(record: Record, topics: Collection[str], new: KafkaCluster, store:
             raise RefusedError(f"somebody else goes on with switch {record.id[:8]}")
         # What it denied on its old home was to end with it, and writers go there now.
         rights = now.rights if now.old == new.name else ""
+        rights = rights_of(rights, names) if has_flipped(now) else rights
         pay(new, Debt(now.id, new.name, tuple(names), rights), by)
         store.switching.end(now.id, names)
