@@ -57,7 +57,7 @@ def test_whether_the_source_has_a_topic_of_this_name_is_asked(settings: Settings
         plan(asked_of([name], "west"), settings, store)
 
 
-def test_a_name_with_a_dot_does_not_move_another_topic_unasked(settings: Settings, store: Store) -> None:
+def test_a_name_with_a_dot_does_not_move_another_topic_unasked(store: Store) -> None:
     """`orders.v1` is a whole name, and as an expression it fits `orders-v1`: the source is asked whether it has it."""
     store.twins.save([TwinRow("east->west", "orders-v1", 0, "c" * 32, "d" * 32, 0, 0, 1)])
     links = [Link("east", "west", ("orders.*",))]

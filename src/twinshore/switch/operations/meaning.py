@@ -104,7 +104,11 @@ def meant(asked: Switch, links: Sequence[Link], store: Store) -> Meant:
     wanted = {topic for some in words.values() for topic in some}
     found = {name: [row for row in some if row.topic in wanted] for name, some in rows.items()}
     lacking = [one for one, some in words.items() if not some]
-    dotted = {one: sorted(some) for one, some in words.items() if some and some != [one] and NAME.fullmatch(one)}
+    dotted = {
+        one: sorted(some)
+        for one, some in words.items()
+        if some and some != [one.replace("\\", "")] and NAME.fullmatch(one)
+    }
     return Meant({name: some for name, some in found.items() if some}, sorted(known), lacking, dotted)
 
 
