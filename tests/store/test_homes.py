@@ -33,6 +33,16 @@ def test_the_first_row_stands(store: Store) -> None:
     assert store.homes.now(PAIR, ["orders", "lists"]) == {"orders": ROW}
 
 
+def test_a_topic_has_a_home_in_each_pair(store: Store) -> None:
+    north = replace(ROW, pair="east<>north", home="north")
+    others = [replace(ROW, topic=f"other-{number}") for number in range(600)]
+    for rows in ([ROW, *others], [north], [replace(north, topic="bills")]):
+        store.homes.settle(rows)
+    assert store.homes.everywhere(["orders", "lists"]) == (north, ROW)
+    assert len(store.homes.everywhere({"orders", *(one.topic for one in others)})) == 602
+    assert store.homes.everywhere([]) == ()
+
+
 def test_two_links_that_decide_at_once_read_one_home(open_another: Callable[[], Store]) -> None:
     stores = [open_another() for _ in range(4)]
     start = Barrier(4)

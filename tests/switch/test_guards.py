@@ -80,7 +80,10 @@ def test_two_switches_at_once_guard_all_twins_and_give_back_all_that_they_took(s
         assert [writers(east.acls, topic) for topic in ("orders", "bills")] == [{US}, {US}]
         assert one.known("east").topics == {"orders", "bills"}
         assert WIDE not in east.acls
-        for done_ in [threads.submit(one.drop, east, ["orders"]), threads.submit(two.drop, east, ["bills"])]:
+        for done_ in [
+            threads.submit(one.drop, east, lambda: ["orders"]),
+            threads.submit(two.drop, east, lambda: ["bills"]),
+        ]:
             done_.result()
     assert east.acls == before
     assert one.known("east") == Guard(us=US)
@@ -99,7 +102,7 @@ def test_who_is_given_the_right_meanwhile_is_kept_out_by_the_next_look(store: St
     assert not guards.stands(east, US, ["orders"])
     guards.add(east, US, lambda: ())
     assert (writers(east.acls, "orders"), guards.stands(east, US, ["orders"])) == ({US}, True)
-    guards.drop(east, ["orders"])
+    guards.drop(east, lambda: ["orders"])
     assert east.acls == before | fresh
 
 
@@ -108,11 +111,11 @@ def test_a_rule_that_was_ours_once_is_whoever_gives_it_later(store: Store) -> No
     guards.add(east, US, lambda: ["orders"])
     given_then = rule("bills", who="User:*")
     assert given_then in east.acls, "in place of the wide rule"
-    guards.drop(east, ["orders"])
+    guards.drop(east, lambda: ["orders"])
     assert east.acls == {WIDE}
     east.acls |= {given_then}
     guards.add(east, US, lambda: ["orders"])
-    guards.drop(east, ["orders"])
+    guards.drop(east, lambda: ["orders"])
     assert east.acls == {WIDE, given_then}
 
 
@@ -134,7 +137,7 @@ def test_whoever_is_killed_amid_a_change_is_followed_by_another(
 
     again(lambda: guards.add(east, US, lambda: ["orders"]))
     assert writers(east.acls, "orders") == {US}
-    again(lambda: guards.drop(east, ["orders"]))
+    again(lambda: guards.drop(east, lambda: ["orders"]))
     assert east.acls == before
 
 

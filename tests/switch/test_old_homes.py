@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from twinshore.fleet import Link
 from twinshore.homes.home_lines import HomeLine
 from twinshore.store import HomeRow, TwinRow
-from twinshore.switch.old_homes import guarded_at_home, left_to, open_still, untold
+from twinshore.switch.old_homes import guarded_at_home, left_to, left_to_others, open_still, untold
 
 BACK = Link("west", "east")
 PAIR = "east<>west"
@@ -35,6 +36,28 @@ def test_nobody_is_kept_out_of_a_topics_own_home() -> None:
     assert guarded_at_home(link, rows, ["orders", "bills", "others"], ()) == ("orders",)
     assert guarded_at_home(link, rows, ["bills"], ()) == ()
     assert guarded_at_home(link, rows, ["orders"], ["orders"]) == (), "a switch has it, and does that itself"
+
+
+def test_a_twin_of_one_pair_is_guarded_though_another_pair_says_that_it_is_at_home() -> None:
+    """Switched west to east; then left out there, and switched east to north. Its row in the first pair stays."""
+    first, second = (
+        HomeRow(PAIR, "orders", "east", 2, 1, "anna"),
+        HomeRow("east<>north", "orders", "north", 2, 2, "anna"),
+    )
+    twins = {"north->east": ["orders", "bills"], "south->east": ["bills"]}
+
+    def begun(name: str, topics: Iterable[str]) -> set[str]:
+        return {*topics}.intersection(twins.get(name, ()))
+
+    assert left_to_others(BACK, [first, second], begun) == {"orders"}
+    assert left_to_others(BACK, [replace(second, term=9), replace(first, term=30)], begun) == {"orders"}
+    assert left_to_others(Link("north", "east"), [first, second], begun) == set(), "it is at home in the other pair"
+    assert left_to_others(BACK, [first, replace(second, home="east", term=3)], begun) == set(), "it has come home"
+    assert left_to_others(BACK, [first, replace(second, term=1)], begun) == set(), "no switch has left it to the link"
+    assert left_to_others(BACK, [replace(first, home="west", term=3)], begun) == set(), "its own pair says that"
+    assert left_to_others(BACK, [first, replace(second, pair="north<>south")], begun) == set(), "of other clusters"
+    twins["north->east"].remove("orders")
+    assert left_to_others(BACK, [first, second], begun) == set(), "its twin was forgotten"
 
 
 def test_the_old_home_hears_what_it_lacks_and_what_the_store_says_too() -> None:

@@ -24,6 +24,16 @@ def read(connection: Connection, pair: str) -> dict[str, HomeRow]:
     return {row["topic"]: _home(row) for row in rows}
 
 
+def everywhere(connection: Connection, topics: Iterable[str]) -> tuple[HomeRow, ...]:
+    """The homes of these topics in all pairs, by topic and pair."""
+    names, found = sorted(set(topics)), list[HomeRow]()
+    for start in range(0, len(names), TOPICS_AT_ONCE):
+        some = homes.c.topic.in_(names[start : start + TOPICS_AT_ONCE])
+        query = select(homes).where(some).order_by(homes.c.topic, homes.c.pair)
+        found += [_home(row) for row in connection.execute(query).mappings()]
+    return tuple(found)
+
+
 def version(connection: Connection, pair: str) -> int:
     """Grows with each change: rows are never taken away, and a term only rises."""
     return int(connection.scalar(select(func.sum(homes.c.term)).where(homes.c.pair == pair)) or 0)
@@ -89,6 +99,10 @@ class Homes:
     def of(self, pair: str) -> dict[str, HomeRow]:
         """The homes of this pair's topics, by topic."""
         return self._database.read(lambda connection: read(connection, pair))
+
+    def everywhere(self, topics: Iterable[str]) -> tuple[HomeRow, ...]:
+        """The homes of these topics in all pairs, by topic and pair: each pair has its own."""
+        return self._database.read(lambda connection: everywhere(connection, topics))
 
     def version(self, pair: str) -> int:
         """Grows with each change of this pair's homes; 0 before the first."""

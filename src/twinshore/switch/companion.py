@@ -26,7 +26,7 @@ from twinshore.service.scheduler import tasks
 from twinshore.store import IncidentKind, Remembered
 from twinshore.switch.hands.debts import pay
 from twinshore.switch.hands.guarding import Guarding, RulesOf
-from twinshore.switch.old_homes import guarded_at_home, left_to, open_still, untold
+from twinshore.switch.old_homes import guarded_at_home, left_to, left_to_others, open_still, untold
 from twinshore.switch.taking_over import DEBT, Debt, may_pay
 
 EVERY_S = 5.0
@@ -149,7 +149,11 @@ class OldHomeCompanion:
         if not guarded:
             return ()
         in_switch = {row.topic for row in self._store.switching.of(pair)}
-        return guarded_at_home(self._link, self._store.homes.of(pair), guarded, in_switch)
+        found = guarded_at_home(self._link, self._store.homes.of(pair), guarded, in_switch)
+        if not found:
+            return ()
+        others = left_to_others(self._link, self._store.homes.everywhere(found), self._store.twins.begun)
+        return tuple(topic for topic in found if topic not in others)
 
     def _let_in(self) -> None:
         """Nobody is kept out of a topic's own home."""
@@ -159,7 +163,7 @@ class OldHomeCompanion:
         ends = self._dialled()
         try:
             if hold_to(self._link, self._store, ends.source, ends.target):
-                self._guards.drop(RulesOf(ends.target), topics)
+                self._guards.drop(RulesOf(ends.target), self._guarded_at_home)
                 self._log(f"{len(topics)} topics are at home on {ends.target.name} again: nobody is kept out any more")
         except KafkaError as error:
             if not error.retriable:

@@ -7,12 +7,14 @@ that the topic is at home elsewhere, and while no switch has the topic.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from twinshore.fleet import Link
 from twinshore.fleet.sentences import listed
 from twinshore.fleet.terms import FIRST_TERM
 from twinshore.homes.home_lines import HomeLine
+from twinshore.links.homes import pair_of
 from twinshore.store.values import HomeRow, TwinRow
 
 NAMED_MAX = 5
@@ -33,9 +35,23 @@ def guarded_at_home(
     link: Link, homes: Mapping[str, HomeRow], guarded: Collection[str], in_switch: Collection[str]
 ) -> tuple[str, ...]:
     """Topics of the guard on the link's target that are at home there by now: a switch without the store could not take
-    the guard away, and one that runs does it itself."""
+    the guard away, and one that runs does it itself. Those of `left_to_others` are guarded on."""
     ours = {topic for topic, row in homes.items() if row.home == link.target and row.term > FIRST_TERM}
     return tuple(sorted((ours & set(guarded)).difference(in_switch)))
+
+
+def left_to_others(
+    link: Link, rows: Iterable[HomeRow], begun: Callable[[str, Iterable[str]], Collection[str]]
+) -> frozenset[str]:
+    """Topics that a switch has left to another link to the same target, by the rule of `left_to`: they are guarded
+    there, whatever this pair says. A topic has a home in each pair, and a cluster one guard for all its pairs; terms
+    of two pairs cannot be compared. `rows`: of all pairs; `begun`: which of these topics a link has a twin of."""
+    carried = defaultdict[str, list[str]](list)
+    for row in rows:
+        other = Link(row.home, link.target)
+        if row.pair == pair_of(other) != pair_of(link) and row.home != link.target and row.term > FIRST_TERM:
+            carried[other.name].append(row.topic)
+    return frozenset(topic for name, topics in carried.items() for topic in begun(name, topics))
 
 
 def untold(

@@ -73,19 +73,22 @@ class Guarding:
     def add(self, rules: Rules, us: str, more: Callable[[], Iterable[str]]) -> None:
         """Returns once every broker shows the guard of these twins too. `more` is asked once nobody else can change it:
         what holds then decides. KafkaError where the cluster refuses, or another process goes on with it."""
-        self._change(rules, us, more, frozenset())
+        self._change(rules, us, more, lambda: ())
 
-    def drop(self, rules: Rules, topics: Iterable[str]) -> None:
-        """These topics are no twins any more: rules that were changed for them alone are as before."""
+    def drop(self, rules: Rules, less: Callable[[], Iterable[str]]) -> None:
+        """These topics are no twins any more: rules that were changed for them alone are as before. `less` is asked
+        again once nobody else can change it."""
         known = self.known(rules.name)
         # Somebody may have been killed once this was written down, and before it was done.
-        if known.topics.intersection(topics) or not known.is_settled:
-            self._change(rules, "", lambda: (), frozenset(topics))
+        if known.topics.intersection(less()) or not known.is_settled:
+            self._change(rules, "", lambda: (), less)
 
-    def _change(self, rules: Rules, us: str, more: Callable[[], Iterable[str]], less: frozenset[str]) -> None:
+    def _change(
+        self, rules: Rules, us: str, more: Callable[[], Iterable[str]], less: Callable[[], Iterable[str]]
+    ) -> None:
         with alone(f"guard of {rules.name}", self._store, self._by) as lease:
             known = self.known(rules.name)
-            topics = (known.topics | frozenset(more())) - less
+            topics = (known.topics | frozenset(more())).difference(less())
             if not topics and not known.topics and known.is_settled:
                 return
             wanted = anew(known, rules.look(topics, us or known.us))

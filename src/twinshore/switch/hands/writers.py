@@ -51,7 +51,7 @@ class Writers:
 
     def given(self, record: Record) -> Outcome:
         """Writers have on the new home the rights that they had on the old one; a guard of the twin goes."""
-        Guarding(self._store, record.by).drop(RulesOf(self._new), record.names())
+        Guarding(self._store, record.by).drop(RulesOf(self._new), record.names)
         plan = _plan_of(record)
         rows = self._store.memories.of(self._link.name)
         twins = {topic: self._link.twin_of(topic) for topic in record.names()}
