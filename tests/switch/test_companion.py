@@ -13,7 +13,7 @@ from tests.switch.test_guards import WIDE, Ruled, writers
 from twinshore.fleet.settings import Settings, load_settings
 from twinshore.lab.ports import free_port
 from twinshore.service.companions import Beside
-from twinshore.store import Flip, Store, open_store
+from twinshore.store import Flip, IncidentKind, LinkIdentity, Store, open_store
 from twinshore.switch.companion import OldHomeCompanion
 from twinshore.switch.hands.guarding import Guarding
 
@@ -42,6 +42,7 @@ def store(settings: Settings) -> Iterator[Store]:
 def companion(name: str, settings: Settings, store: Store) -> Iterator[OldHomeCompanion]:
     """It looks when the test wants it to, and not by itself."""
     link = next(one for one in settings.links if one.name == name)
+    store.links.save_identity(LinkIdentity(name, 1, 0, f"id-of-{link.source}", f"id-of-{link.target}"))
     made = OldHomeCompanion(Beside(link, settings, store, lambda: True, lambda _: None))
     made.close()
     try:
@@ -71,3 +72,35 @@ def test_two_links_to_one_cluster_do_not_take_a_guard_from_each_other(settings: 
         assert west._guarded_at_home() == north._guarded_at_home() == ("orders",)
         guards.drop(east, west._guarded_at_home)
         assert (east.acls, north._left()) == (before, ())
+
+
+def alarms(store: Store, link: str) -> list[str]:
+    rows = [row.incident for row in store.ledger.rows(link, open_only=True)]
+    return [one.sentence for one in rows if one.kind is IncidentKind.OLD_HOME_OPEN]
+
+
+def test_an_old_home_that_was_shut_once_is_told_of_when_it_is_open_and_silent(settings: Settings, store: Store) -> None:
+    """One process sees it all: away by a planned switch, home by another, and away by force while east is cut off."""
+    east, guards = Ruled(frozenset({WIDE, rule("orders")})), Guarding(store, "anna")
+    moved(store, "east", "west", 2)
+    guards.add(east, US, lambda: ["orders"])
+    with companion("west->east", settings, store) as west:
+        west._look()
+        assert alarms(store, "west->east") == [], "one that was shut and is silent stays shut"
+        moved(store, "west", "east", 3)
+        guards.drop(east, lambda: ["orders"])
+        moved(store, "east", "west", 4)  # within one pause of the companion
+        west._look()
+        (said,) = alarms(store, "west->east")
+        assert said.startswith("orders is at home on west, and nothing keeps writers from east")
+
+
+def test_a_guard_that_was_only_written_down_keeps_nobody_out(settings: Settings, store: Store) -> None:
+    """A switch was killed behind what it wrote down, and before the first rule; then east was gone."""
+    moved(store, "east", "west", 2)
+    east = Ruled(frozenset({WIDE, rule("orders")}), killed_at=0)
+    with pytest.raises(KeyboardInterrupt):
+        Guarding(store, "anna").add(east, US, lambda: ["orders"])
+    with companion("west->east", settings, store) as west:
+        west._look()
+        assert len(alarms(store, "west->east")) == 1

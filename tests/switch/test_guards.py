@@ -141,6 +141,45 @@ def test_whoever_is_killed_amid_a_change_is_followed_by_another(
     assert east.acls == before
 
 
+def test_a_guard_counts_as_up_once_it_was_seen_and_until_it_goes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alone, "LEASE_S", 0.5)
+    monkeypatch.setattr(alone, "GRACE_S", 0.1)
+    east, guards = Ruled(frozenset({WIDE, rule("orders")}), killed_at=3), Guarding(store, "anna")
+
+    def up() -> tuple[list[str], list[str]]:
+        known = guards.known("east")
+        return sorted(known.topics), sorted(known.up)
+
+    with pytest.raises(KeyboardInterrupt):
+        guards.add(east, US, lambda: ["orders"])
+    assert up() == (["orders"], []), "it is written down before anything is done"
+    east.killed_at = -1
+    guards.add(east, US, lambda: ["orders"])
+    assert up() == (["orders"], ["orders"])
+
+    east.killed_at = east.changes
+    with pytest.raises(KeyboardInterrupt):
+        guards.add(east, US, lambda: ["bills"])
+    assert up() == (["bills", "orders"], ["orders"]), "one that is up stays so while another comes"
+    east.killed_at = -1
+    guards.add(east, US, lambda: ["bills"])
+    assert up()[1] == ["bills", "orders"]
+
+    east.killed_at, east.acls = east.changes, frozenset({WIDE})
+    assert not guards.stands(east, US, ["orders"])
+    with pytest.raises(KeyboardInterrupt):
+        guards.add(east, US, lambda: ["orders"])
+    assert up() == (["bills", "orders"], []), "somebody has changed its rules, and they are not put back yet"
+    east.killed_at = -1
+    guards.add(east, US, lambda: ["orders"])
+    assert up()[1] == ["bills", "orders"]
+
+    east.killed_at = east.changes
+    with pytest.raises(KeyboardInterrupt):
+        guards.drop(east, lambda: ["orders"])
+    assert up() == (["bills"], ["bills"]), "whoever takes it away says so first"
+
+
 def test_whoever_was_paused_for_too_long_changes_nothing_more(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alone, "LEASE_S", 0.3)
     monkeypatch.setattr(alone, "GRACE_S", 0.1)
@@ -185,5 +224,6 @@ def test_a_late_hand_is_put_right_by_the_next_look(
 def test_a_guard_is_kept_as_json(rules: frozenset[Acl], topics: frozenset[str]) -> None:
     kept = anew(Guard(), Sight("east", rules, topics, EXISTING, US, open_unless_ruled=False))
     assert Guard.from_json(kept.to_json()) == kept
+    assert Guard.from_json(settled(kept).to_json()) == settled(kept)
     with pytest.raises(WireError):
         Guard.from_json("[]")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import replace
 from itertools import product
 
@@ -129,11 +130,22 @@ def test_what_one_switch_owes_to_a_cluster_is_one_debt() -> None:
 def test_the_link_pays_where_the_topics_stay_and_the_way_back_behind_a_guard() -> None:
     debt = Debt("f" * 32, "east", ("orders", "bills"))
     there, back = Link("east", "west"), Link("west", "east")
-    assert may_pay(debt, there, ["other"], [])
-    assert not may_pay(debt, there, ["bills"], []), "a denial must not go before the guard stands"
-    assert may_pay(debt, back, [], ["other"])
-    assert not may_pay(debt, back, [], ["bills"])
-    assert not may_pay(debt, Link("west", "north"), [], []), "another pair of clusters"
+    asked: list[Collection[str]] = []
+
+    def stands(topics: Collection[str]) -> bool:
+        asked.append(topics)
+        return guarded
+
+    guarded = False
+    assert may_pay(debt, there, ["other"], [], stands)
+    assert not may_pay(debt, there, ["bills"], [], stands), "a denial must not go before the guard stands"
+    assert may_pay(debt, back, [], ["other"], stands)
+    assert not may_pay(debt, Link("west", "north"), [], ["bills"], stands), "another pair of clusters"
+    assert asked == []
+    assert not may_pay(debt, back, [], ["bills", "other"], stands)
+    guarded = True
+    assert may_pay(debt, back, [], ["bills", "other"], stands)
+    assert asked == [{"bills"}, {"bills"}], "the cluster itself says so, and of these twins alone"
 
 
 @pytest.mark.parametrize("deed", DEEDS[Kind.FORCED])

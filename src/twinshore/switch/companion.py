@@ -43,8 +43,6 @@ class OldHomeCompanion:
         self._ends: Ends | None = None
         self._notes: dict[str, HomeNotes] = {}
         self._may_be_told = True  # by an earlier process
-        # Before this process by what is written down, from then on by what it saw.
-        self._was_shut = self._guards.known(self._link.target).topics
         self._trouble, self._remarks, self._unpaid = Once(self._log), Once(self._log), Once(self._log)
         ends = (self._link.source, self._link.target)
         self._task = tasks.every(f"old home {self._link.name}", self._turn, asks=ends, last=self._let_go)
@@ -73,7 +71,7 @@ class OldHomeCompanion:
         if not active:
             self._let_go()
             # A link whose target is gone cannot begin, and so is nobody's: it is told all the same.
-            if open_yet := frozenset(topics) - self._guards.known(self._link.target).topics:
+            if open_yet := frozenset(topics) - self._guards.known(self._link.target).up:
                 self._tell(self._silent(open_yet))
         elif topics or debts or self._guarded_at_home():
             self._let_in()
@@ -108,9 +106,9 @@ class OldHomeCompanion:
         except KafkaError as error:
             if not error.retriable:
                 return open_still(self._link, topics, str(error))
-            still = frozenset(topics) - self._was_shut
+            # Not by what this process saw: others take guards away as well, and put them up.
+            still = frozenset(topics) - self._guards.known(self._link.target).up
             return self._silent(still) if still else ""
-        self._was_shut = frozenset(topics)
         return ""
 
     def _dialled(self) -> Ends:
@@ -143,6 +141,13 @@ class OldHomeCompanion:
         else:
             self._log(f"nobody but this link writes to its twins on {old.name}, as far as rules can keep them")
 
+    def _stands(self, topics: Collection[str]) -> bool:
+        """Whether the cluster itself keeps writers from these twins now."""
+        ends = self._dialled()
+        return hold_to(self._link, self._store, ends.source, ends.target) and self._guards.stands(
+            RulesOf(ends.target), principal(self._link, ends.target), topics
+        )
+
     def _guarded_at_home(self) -> tuple[str, ...]:
         pair = pair_of(self._link)
         guarded = self._guards.known(self._link.target).topics
@@ -174,13 +179,15 @@ class OldHomeCompanion:
         pair = pair_of(self._link)
         in_switch, homes = {row.topic for row in self._store.switching.of(pair)}, self._store.homes.of(pair)
         moved = {topic for topic, row in homes.items() if row.home != self._link.source}
-        open_yet = {*self._left()} - self._was_shut  # asked behind the other: a switch may have ended in between
+        left = self._left()  # asked behind the other: a switch may have ended in between
         for row in debts:
             debt = Debt.from_json(row.value)
-            if in_switch.intersection(debt.topics) or not may_pay(debt, self._link, moved, open_yet):
+            if in_switch.intersection(debt.topics):
                 continue
-            ends = self._dialled()
             try:
+                if not may_pay(debt, self._link, moved, left, self._stands):
+                    continue
+                ends = self._dialled()
                 if hold_to(self._link, self._store, ends.source, ends.target):
                     if debt.old == self._link.target:
                         self._tell_home(ends.source, ends.target, debt.topics)

@@ -20,11 +20,12 @@ from twinshore.switch.acl_fence import FencePlan, Sight, guard
 @dataclass(frozen=True, slots=True)
 class Guard:
     """`topics`: the twins; `us`: whom the authorizer takes their link for; `plan`: what was changed, or is about to
-    be."""
+    be; `up`: the twins that were seen to be guarded since, on every broker."""
 
     topics: frozenset[str] = frozenset()
     us: str = ""
     plan: FencePlan = field(default_factory=FencePlan)
+    up: frozenset[str] = frozenset()
 
     @property
     def is_settled(self) -> bool:
@@ -32,7 +33,7 @@ class Guard:
         return not self.plan.over and not self.plan.back
 
     def to_json(self) -> str:
-        raw = {"topics": sorted(self.topics), "us": self.us, "plan": self.plan.as_record()}
+        raw = {"topics": sorted(self.topics), "us": self.us, "plan": self.plan.as_record(), "up": sorted(self.up)}
         return json.dumps(raw, sort_keys=True)
 
     @staticmethod
@@ -40,20 +41,23 @@ class Guard:
         """WireError where it is none."""
         try:
             raw: dict[str, Any] = json.loads(text)
-            return Guard(frozenset(raw["topics"]), str(raw["us"]), FencePlan.from_record(raw["plan"]))
+            topics, up = frozenset(raw["topics"]), frozenset(raw.get("up", ()))
+            return Guard(topics, str(raw["us"]), FencePlan.from_record(raw["plan"]), up)
         except (ValueError, TypeError, KeyError) as error:
             raise WireError("the guard of a cluster cannot be read from the store") from error
 
 
 def anew(known: Guard, sight: Sight) -> Guard:
-    """The guard for the topics of `sight`, in place of the one that is known."""
-    return Guard(sight.topics, sight.us, guard(sight, known.plan))
+    """The guard for the topics of `sight`, in place of the one that is known. Where somebody has changed its rules,
+    nothing of it counts as up until it is seen again."""
+    up = known.up & sight.topics if known.plan.stands(sight.acls or ()) else frozenset[str]()
+    return Guard(sight.topics, sight.us, guard(sight, known.plan), up)
 
 
 def settled(done: Guard) -> Guard:
     """Once every broker shows it. What it took back of earlier guards is forgotten: a rule that looks like one of these
     from now on is somebody else's."""
-    return replace(done, plan=replace(done.plan, over=(), back=()))
+    return replace(done, plan=replace(done.plan, over=(), back=()), up=done.topics)
 
 
 def is_up(known: Guard, wanted: Guard, acls: Collection[Acl] | None) -> bool:

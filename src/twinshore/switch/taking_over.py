@@ -12,7 +12,7 @@ being filled anew stay in the old switch: their twins hold a part, and the rest 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 
 from twinshore.fleet import Link, WireError
@@ -191,12 +191,16 @@ def both(debt: Debt, before: Debt | None) -> Debt:
     return replace(debt, topics=tuple(sorted({*debt.topics, *before.topics})), rights=debt.rights or before.rights)
 
 
-def may_pay(debt: Debt, link: Link, moved: Collection[str], open_yet: Collection[str]) -> bool:
+def may_pay(
+    debt: Debt, link: Link, moved: Collection[str], left: Collection[str], stands: Callable[[Collection[str]], bool]
+) -> bool:
     """Whether this link's mirror may undo it now. `moved`: topics that are at home elsewhere than at the link's source;
-    `open_yet`: those that came to be at home there, and whose twins nothing guards yet."""
+    `left`: those that came to be at home there by a switch; `stands`: whether a guard of these twins stands on the
+    target, asked there and then, since what the debt takes away may be all that keeps writers out."""
     if debt.old == link.source:
         return not set(debt.topics).intersection(moved)  # else the link back does, behind a guard
-    return debt.old == link.target and not set(debt.topics).intersection(open_yet)
+    twins = frozenset(left).intersection(debt.topics)
+    return debt.old == link.target and (not twins or stands(twins))
 
 
 def said(record: Record, topics: Collection[str]) -> str:
