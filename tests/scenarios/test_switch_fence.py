@@ -54,6 +54,39 @@ def test_a_fence_that_stands_keeps_its_point_when_another_twin_grows_at_last() -
 
 
 @pytest.mark.long
+def test_what_others_wrote_is_read_in_as_many_tries_as_it_takes() -> None:
+    """Each try has time for one page of each partition, and others go on writing."""
+    with staged(KAFKA_NEWEST) as stage:
+        for name in ("bills", "orders"):
+            stage.lab.create_topic(name, copies=1)
+        bills, orders = RawWriter(stage.kafka, "bills"), RawWriter(stage.kafka, "orders")
+        strays = [RawWriter(stage.kafka, "bills"), RawWriter(stage.kafka, "orders")]
+        shut = Shut(bills.producer_id, {"bills": bills.epoch, "orders": bills.epoch})
+        orders.producer_id, orders.epoch = bills.producer_id, bills.epoch
+        assert bills.write(3, 0).error == orders.write(3, 0).error == 0
+        assert all(stray.write(1, number).error == 0 for stray in strays for number in range(8))
+        going = replace(_of({"bills": 3, "orders": 3}), kind=Kind.PLANNED)
+        waits, sequence = [], 8
+        while isinstance(outcome := put_up(stage.kafka, going, shut, look_s=0.0, page_bytes=1), Wait):
+            assert outcome.record is not None
+            going = Record.from_json(outcome.record.to_json())
+            waits.append(outcome.sentence)
+            assert all(stray.write(1, sequence).error == 0 for stray in strays)
+            sequence += 1
+        assert isinstance(outcome, Done)
+        assert waits[:8] == ["what others write to bills-0, orders-0 on switch is read first"] * 7 + [
+            "the fence is looked at once more"
+        ]
+        assert outcome.record == replace(going, strays=())
+        assert bills.write(1, 3).error == orders.write(1, 3).error == Code.INVALID_PRODUCER_EPOCH
+        markers = [
+            [at for at in range(3, end_of(one)) if is_fence(stage.kafka, one.named, at, shut)]
+            for one in (bills, orders)
+        ]
+        assert [len(one) for one in markers] == [1, 1]
+
+
+@pytest.mark.long
 def test_whoever_writes_to_the_new_home_too_early_keeps_nobody_waiting() -> None:
     """The switch is past its point of no return: its fence goes behind his records, and the point stays."""
     with staged(KAFKA_NEWEST) as stage:

@@ -47,6 +47,16 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
+class Stray:
+    """What others wrote behind the point of a partition: `read` up to this offset, and next up to `until`."""
+
+    topic: str
+    partition: int
+    read: int
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
 class Told:
     """A sentence of the switch's history."""
 
@@ -67,7 +77,8 @@ class Record:
     `left` after it. `kept`: the cluster that keeps the record, where the store does not answer; `owed`: nothing is
     left to be done without the store; `late`: that is done now, when others may have set what the new home lacked.
     `command`: which of the settings' was begun last, or ended well; `unfinished`:
-    how `after` failed. `waits`: what the deed waits for; `told` is the history."""
+    how `after` failed. `strays`: where others write on the new home before the fence is up. `waits`: what the deed
+    waits for; `told` is the history."""
 
     id: str
     kind: Kind
@@ -100,6 +111,7 @@ class Record:
     late: bool = False
     command: str = ""
     unfinished: str = ""
+    strays: tuple[Stray, ...] = ()
     why: str = ""
     waits: str = ""
     told: tuple[Told, ...] = ()
@@ -170,6 +182,7 @@ class Record:
             raw["topics"] = tuple(_moved(one) for one in raw["topics"])
             raw["told"] = tuple(Told(int(one["at_ms"]), str(one["sentence"])) for one in raw["told"])
             raw["left"] = tuple(tuple(map(str, wave)) for wave in raw.get("left", ()))
+            raw["strays"] = tuple(Stray(**one) for one in raw.get("strays", ()))
             # A row of another version may say more than this one knows.
             found = Record(**{name: value for name, value in raw.items() if name in Record.__slots__})
             if found.deed not in DEEDS[found.kind]:

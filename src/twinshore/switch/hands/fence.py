@@ -2,14 +2,13 @@
 partition. From then on brokers refuse whatever of the old link's requests is still on its way.
 
 The marker takes one offset, the point itself, which no consumer sees; it crosses back as any other. Where somebody
-writes there before the topics have moved, it lies behind his records.
+writes there before the topics have moved, it lies behind his records, however many these are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import partial
 
 from twinshore.fleet import NamedPartition
@@ -19,17 +18,19 @@ from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.errors import Code, describe
 from twinshore.mirror.lane.marking import marker_id
+from twinshore.service.clock import steady_s
 from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.deeds import Kind
 from twinshore.switch.hands.standing import changed, stands
-from twinshore.switch.record import Record
+from twinshore.switch.record import Record, Stray
+from twinshore.switch.strays import Behind, stretch, walk
 from twinshore.wire.batch import CONTROL, BatchHeader, split_batches
 from twinshore.wire.markers import MARKERS_KEY, MARKERS_VERSION, Marker, encode_markers, parse_markers
 
 ASK_S = 10.0
 NAMED_MAX = 5
 PAGE_BYTES = 1 << 20
-STRAYS_MAX = 1_000_000  # offsets; nobody was told yet that the topics move there
+LOOK_S = 5.0  # so long what others wrote is read at one try, in all partitions together
 
 
 def points_of(record: Record) -> dict[NamedPartition, int]:
@@ -37,14 +38,6 @@ def points_of(record: Record) -> dict[NamedPartition, int]:
     return {
         NamedPartition(one.topic, number): point for one in record.topics for number, point in enumerate(one.points)
     }
-
-
-class Behind(StrEnum):
-    """What lies from the point on: the fence, perhaps behind records of others; these alone; or what the link wrote."""
-
-    FENCED = "fenced"
-    STRAYS = "strays"
-    THE_LINKS = "the link's"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +86,11 @@ def _fenced(new: KafkaCluster, ends: Mapping[NamedPartition, int], shut: Shut) -
     return {named for named in may_be if is_fence(new, named, ends[named] - 1, shut)}
 
 
-def put_up(new: KafkaCluster, record: Record, shut: Shut) -> Outcome:
-    """A marker goes only to a log that ends at its point; where the point
-    holds the marker already, as of a process that was killed, none is written."""
+def put_up(
+    new: KafkaCluster, record: Record, shut: Shut, *, look_s: float = LOOK_S, page_bytes: int = PAGE_BYTES
+) -> Outcome:
+    """A marker goes only to a log that ends at its point, or where others alone wrote behind it; where it is there
+    already, as of a process that was killed, none is written."""
     points = points_of(record)
     ends = new.list_offsets(points, OffsetKind.LOG_END)
     lacking = [named for named, point in points.items() if ends[named] == point]
@@ -105,25 +100,34 @@ def put_up(new: KafkaCluster, record: Record, shut: Shut) -> Outcome:
         # Nobody has heard the points yet: what a mirror sent at last lies below the fence as well.
         grown = {named: ends[named] for named in foreign}
         return Wait("the twins have grown at last: their points are theirs now", _with_points(record, grown))
+    unread: list[str] = []
     if foreign:
         # Whoever writes there already, though the topics have not moved yet, must not keep all others waiting.
-        behind = {named: _behind(new, named, points[named], ends[named], shut) for named in foreign}
-        lost = [str(named) for named, what in behind.items() if what is Behind.THE_LINKS]
+        behind = _behind(new, record, {named: ends[named] for named in foreign}, shut, look_s, page_bytes)
+        record = replace(record, strays=tuple(stray for _, stray in behind.values()))
+        lost = [str(named) for named, (what, _) in behind.items() if what is Behind.THE_LINKS]
         if lost:
-            return Wait(f"{listed(lost, NAMED_MAX)} on {new.name} ends neither at its point nor behind the fence")
-        lacking += [named for named, what in behind.items() if what is Behind.STRAYS]
+            why = f"{listed(lost, NAMED_MAX)} on {new.name} ends neither at its point nor behind the fence"
+            return Wait(why, record)
+        lacking += [named for named, (what, _) in behind.items() if what is Behind.STRAYS]
+        unread = [str(named) for named, (what, _) in behind.items() if what is Behind.UNREAD]
     if lacking:
         refused = _write(new, lacking, shut)
         if refused:
             named, code = next(iter(refused.items()))
-            return Wait(f"{new.name} does not take the fence of {named}: {describe(code).sentence}")
-        return Wait("the fence is looked at once more")
+            return Wait(f"{new.name} does not take the fence of {named}: {describe(code).sentence}", record)
+    if unread:
+        return Wait(f"what others write to {listed(unread, NAMED_MAX)} on {new.name} is read first", record)
+    if lacking:
+        return Wait("the fence is looked at once more", record)
+    record = replace(record, strays=())
     return Done(record, f"late requests of {record.link} are shut out of {len(points)} partitions on {new.name}")
 
 
 def _with_points(record: Record, ends: Mapping[NamedPartition, int]) -> Record:
     return replace(
         record,
+        strays=(),
         topics=tuple(
             replace(
                 one,
@@ -137,21 +141,44 @@ def _with_points(record: Record, ends: Mapping[NamedPartition, int]) -> Record:
     )
 
 
-def _behind(cluster: KafkaCluster, named: NamedPartition, point: int, end: int, shut: Shut) -> Behind:
-    """A log that ends before the point, or that cannot be read up to its end, is the link's to mend."""
-    at, theirs = point, (shut.producer_id, marker_id(shut.producer_id))
-    while at < end:
-        fetched = cluster.read_from(named, at, bytes_max=PAGE_BYTES, committed=False)
-        batches = [header for _, header in split_batches(fetched.records) if header.last_offset >= at]
-        if not batches or at - point > STRAYS_MAX:
-            return Behind.THE_LINKS
-        for header in batches:
-            if _is_fence(header, named, shut):
-                return Behind.FENCED
-            if header.producer_id in theirs or header.base_offset < point:
-                return Behind.THE_LINKS
-            at = header.last_offset + 1
-    return Behind.STRAYS if end > point else Behind.THE_LINKS
+def _behind(
+    cluster: KafkaCluster,
+    record: Record,
+    ends: Mapping[NamedPartition, int],
+    shut: Shut,
+    look_s: float,
+    page_bytes: int,
+) -> dict[NamedPartition, tuple[Behind, Stray]]:
+    """Each of these partitions gets its share of the time, and is read by a page at least: no writer is so fast that a
+    log is not read in the end. A log that ends before the point is the link's to mend."""
+    points, theirs = points_of(record), (shut.producer_id, marker_id(shut.producer_id))
+    known = {NamedPartition(one.topic, one.partition): one for one in record.strays}
+    starts = cluster.list_offsets(ends, OffsetKind.EARLIEST)
+    found: dict[NamedPartition, tuple[Behind, Stray]] = {}
+    for named, end in ends.items():
+        stray = stretch(known.get(named), named, points[named], starts[named], end)
+        if end < points[named]:
+            found[named] = Behind.THE_LINKS, stray
+            continue
+        over_s = steady_s() + look_s / len(ends)
+        found[named] = walk(
+            stray,
+            points[named],
+            theirs,
+            partial(_is_fence, named=named, shut=shut),
+            partial(_page, cluster, named, page_bytes),
+            partial(_is_before, over_s),
+        )
+    return found
+
+
+def _is_before(over_s: float) -> bool:
+    return steady_s() < over_s
+
+
+def _page(cluster: KafkaCluster, named: NamedPartition, page_bytes: int, at: int) -> list[BatchHeader]:
+    fetched = cluster.read_from(named, at, bytes_max=page_bytes, committed=False)
+    return [header for _, header in split_batches(fetched.records)]
 
 
 def is_fence(cluster: KafkaCluster, named: NamedPartition, point: int, shut: Shut) -> bool:
