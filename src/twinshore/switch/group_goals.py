@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 from twinshore.fleet import WireError
 from twinshore.fleet.sentences import counted, listed
-from twinshore.switch.deeds import MOVES_HOMES, Kind
+from twinshore.switch.deeds import MAKES_TWINS, MOVES_HOMES, Kind
 from twinshore.switch.record import Record, State
 
 NAMED_MAX = 5
@@ -94,6 +94,21 @@ def alone_at(records: Iterable[Record], group: str, topics: Iterable[str]) -> st
         if one.kind in MOVES_HOMES and some.intersection(one.names()):
             return ""
     return ""
+
+
+def left_by_force(records: Iterable[Record], topics: Iterable[str], old: str, new: str) -> frozenset[str]:
+    """Those of the topics that a forced switch moved from `old` to `new`, and that no switch has moved, or made twins
+    on `old`, since. Where they are twins already somebody may read them there on his own. `records`: of all switches,
+    the newest first."""
+    rest, found = set(topics), set()
+    for one in records:
+        ours = rest.intersection(one.names())
+        moves = one.kind in MOVES_HOMES and one.committed
+        if moves and one.kind is Kind.FORCED and (one.old, one.new) == (old, new):
+            found |= ours
+        if moves or (one.kind in MAKES_TWINS and one.state is State.DONE):
+            rest -= ours
+    return frozenset(found)
 
 
 def to_json(goals: Sequence[Goal]) -> str:

@@ -134,13 +134,16 @@ def put_back(record: Record, old: KafkaCluster, link: Link, settings: Settings, 
     along the link that fills the twins. `now_ms`: by the clock of the record."""
     saved = old_places.from_json(record.places)
     starts = {(one.topic, one.partition): one.first - one.gone for one in from_json(record.tails)}
-    wanted = {group: clamped(places, starts) for group, places in saved.items()}
+    wanted = {}
+    for group, places in saved.items():
+        at = clamped({where: one.offset for where, one in places.items()}, starts)
+        wanted[group] = {where: one._replace(offset=at[where]) for where, one in places.items()}
     stands = ""
     if wanted:
         lacking = old_places.put_back(old, wanted)
         if lacking or not record.tried_for(PLACES_STAND_MS, now_ms):
             return Wait(f"{listed(lacking or sorted(wanted), NAMED_MAX)} is put back on {record.old}")
         stands = f"{counted(len(wanted), 'group')} stands on {record.old} where it stood"
-    # A group that read on at the home has left places of its own here, which would stay as they are.
+    # What groups left here when their topics were moved by force is their own, and would stay as it is.
     follows = follow_home(link, settings, store, record.names(), record.by)
     return Done(record, "; ".join(filter(None, (stands, follows))))

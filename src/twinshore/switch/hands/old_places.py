@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from contextlib import closing
 
 from twinshore.fleet import KafkaError, WireError
+from twinshore.groups.place import MARK
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.groups import Groups
 from twinshore.switch.returned import Where
@@ -20,11 +21,12 @@ from twinshore.wire.group_places import GroupPlaces, Place
 # STALE_MEMBER_EPOCH.
 BUSY = frozenset({22, 25, 27, 113})
 
-Places = Mapping[str, Mapping[Where, int]]
+Places = Mapping[str, Mapping[Where, Place]]
 
 
-def places_in(cluster: KafkaCluster, topics: Collection[str]) -> tuple[dict[str, dict[Where, int]], tuple[str, ...]]:
-    """Each group's places in these topics, and which of these groups have members now. KafkaError where a coordinator
+def places_in(cluster: KafkaCluster, topics: Collection[str]) -> tuple[dict[str, dict[Where, Place]], tuple[str, ...]]:
+    """Each group's places in these topics, with the mark of those that are a link's, and which of these groups have
+    members now. KafkaError where a coordinator
     does not answer: a place that nobody saw would be lost."""
     with closing(Groups(cluster)) as groups:
         known = groups.listed()
@@ -56,7 +58,7 @@ def put_back(cluster: KafkaCluster, places: Places) -> tuple[str, ...]:
             if node is None or told is None or told.error:
                 lacking.append(name)
                 continue
-            absent = {where: Place(at) for where, at in wanted.items() if where not in told.places}
+            absent = {where: place for where, place in wanted.items() if where not in told.places}
             answers = groups.commit({node: {name: absent}}).get(name, {}) if absent else {}
             if absent and not BUSY.issuperset(answers.values() or (0,)):
                 lacking.append(name)
@@ -64,25 +66,36 @@ def put_back(cluster: KafkaCluster, places: Places) -> tuple[str, ...]:
 
 
 def to_json(places: Places) -> str:
-    return json.dumps(
-        {name: [[*where, at] for where, at in sorted(some.items())] for name, some in sorted(places.items())},
-        separators=(",", ":"),
-    )
+    """A place that is a link's has one value more."""
+    rows = {
+        name: [[*where, one.offset, *([1] if one.metadata == MARK else [])] for where, one in sorted(some.items())]
+        for name, some in sorted(places.items())
+    }
+    return json.dumps(rows, separators=(",", ":"))
 
 
-def from_json(text: str) -> dict[str, dict[Where, int]]:
+def from_json(text: str) -> dict[str, dict[Where, Place]]:
     """WireError where it is none."""
     try:
         raw = json.loads(text or "{}")
         return {
-            str(name): {(str(topic), int(number)): int(at) for topic, number, at in some} for name, some in raw.items()
+            str(name): {
+                (str(topic), int(number)): Place(int(at), MARK if any(rest) else "")
+                for topic, number, at, *rest in some
+            }
+            for name, some in raw.items()
         }
     except (ValueError, TypeError, AttributeError) as error:
         raise WireError("the places of groups cannot be read from the switch's record") from error
 
 
-def _of(cluster: KafkaCluster, one: GroupPlaces, topics: Collection[str]) -> dict[Where, int]:
+def _of(cluster: KafkaCluster, one: GroupPlaces, topics: Collection[str]) -> dict[Where, Place]:
     failed = [f"{topic}-{number}" for topic, number in one.failed if topic in topics]
     if one.error or failed:
         raise KafkaError(f"{cluster.name}: where group {one.group} stands cannot be read", retriable=True)
-    return {where: place.offset for where, place in one.places.items() if where[0] in topics}
+    return {
+        # A consumer's text is about the place at which it was left.
+        where: Place(place.offset, MARK if place.metadata == MARK else "")
+        for where, place in one.places.items()
+        if where[0] in topics
+    }

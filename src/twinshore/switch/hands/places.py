@@ -3,19 +3,21 @@ twins so that they follow their home."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.sentences import listed
 from twinshore.fleet.settings import Settings
-from twinshore.groups.look import look
-from twinshore.groups.operations.move import MEMBERLESS, Step, moved, wishes_forward
-from twinshore.groups.place import MARK
+from twinshore.groups.look import GroupView, look
+from twinshore.groups.operations.move import DONE, MEMBERLESS, Step, Wishes, moved, wishes_forward
+from twinshore.groups.outputs import waits_for
+from twinshore.groups.place import MARK, State
 from twinshore.groups.rounds import Rounds
 from twinshore.store import Store
-from twinshore.switch.group_goals import alone_at
+from twinshore.switch.group_goals import alone_at, left_by_force
 from twinshore.switch.record import readable
+from twinshore.wire.group_places import Place
 
 NAMED_MAX = 5
 
@@ -59,28 +61,57 @@ def copy_places(link: Link, settings: Settings, store: Store, topics: Collection
 
 
 def follow_home(link: Link, settings: Settings, store: Store, topics: Collection[str], by: str) -> str:
-    """The places on twins that groups left for their home follow it from now on; in a sentence which do, and which do
-    not yet. A place that is further on than the home's, and a group that has members there, is left alone. Nobody waits
+    """The places on twins that a forced switch left there follow their home from now on; in a sentence which do, and
+    which do not. Whoever else has places of his own there may read there, and is left alone; as is a place that is
+    further on than the home's, and a group that has members there. The link's own places the mirror moves. Nobody waits
     for a group of which a side says nothing."""
     before = [record for row in store.switches.all() if (record := readable(row.record))]
+    left_there = left_by_force(before, topics, link.target, link.source)
     followed: list[str] = []
     left: list[str] = []
+    alone: list[str] = []
     rounds = Rounds(link, settings, store, retention_s=1.0)
     try:
         for view in look(link, settings, store):
-            ours = replace(view, parts=tuple(one for one in view.parts if one.topic in topics))
-            if not ours.parts or alone_at(before, view.group, topics) == link.target:
+            ours = tuple(part for part in view.parts if part.topic in topics)
+            if not ours or alone_at(before, view.group, topics) == link.target:
                 continue
-            wishes = wishes_forward(ours, MARK if link.groups.marks else "")
-            wishes = {where: (has, to) for where, (has, to) in wishes.items() if has is not None and has < to.offset}
+            if view.said_s_ago is not None:
+                raise KafkaError(f"{link.source} does not answer", retriable=True)
+            wishes = wishes_again(link, replace(view, parts=ours), left_there)
+            if any(part.state == State.OWN and part.topic not in left_there for part in ours):
+                alone.append(view.group)
             if view.why or (wishes and view.target_state not in MEMBERLESS):
                 left.append(view.group)
             elif wishes:
                 steps = moved(store, rounds.at_target, link.name, view.group, wishes, by=by)
-                (left if any(step.refused for step in steps) else followed).append(view.group)
+                (followed if all(step.outcome == DONE for step in steps) else left).append(view.group)
     except KafkaError as error:
         return f"whether groups follow {link.source} again is not known ({error.message}): see `twinshore groups`"
     finally:
         rounds.close()
+    return _follow(link, followed, left, alone)
+
+
+def wishes_again(link: Link, view: GroupView, left_there: Collection[str]) -> Wishes:
+    """What the group's own places in these topics become, so that the mirror takes them for the link's from now on. A
+    group that writes to topics of the link stays where it is: the mirror's own round moves it, once what its readers
+    wrote has crossed."""
+    bound = bool(waits_for(link.groups.outputs, view.group))
+    found: Wishes = {}
+    for part in view.parts:
+        if part.state == State.OWN and part.topic in left_there and part.target is not None and part.within is not None:
+            goal = part.target if bound else part.within
+            found[(part.twin, part.partition)] = (part.target, Place(goal, MARK))
+    return found
+
+
+def _follow(link: Link, followed: Sequence[str], left: Sequence[str], alone: Sequence[str]) -> str:
     says = [f"group {listed(followed, NAMED_MAX)} follows {link.source} again"] if followed else []
-    return "; ".join([*says, *([f"`twinshore groups move` for {listed(left, NAMED_MAX)}"] if left else [])])
+    if alone:
+        says.append(f"group {listed(alone, NAMED_MAX)} stands on {link.target} on its own and is left alone")
+    by_hand = sorted({*left, *alone})
+    if by_hand:
+        word = " where it should follow" if alone else ""
+        says.append(f"`twinshore groups move` for {listed(by_hand, NAMED_MAX)}{word}")
+    return "; ".join(says)

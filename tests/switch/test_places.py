@@ -1,0 +1,133 @@
+"""Which places on twins follow their home once a fail-back or a rebuild has ended, and which are left alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.switch.test_decision import NOW_MS, record
+from twinshore.fleet import Link, WireError
+from twinshore.groups.look import GroupView, PartView
+from twinshore.groups.operations.move import DONE, NOT_DONE, Wishes
+from twinshore.groups.place import MARK, State
+from twinshore.store import Store, passing_store
+from twinshore.switch.deeds import DEEDS, Deed, Kind
+from twinshore.switch.group_goals import left_by_force
+from twinshore.switch.hands import old_places, places
+from twinshore.switch.record import Record
+from twinshore.switch.record import State as Ended
+from twinshore.wire.group_places import Place
+
+# The topics were at home on east, and are on west now: the link back fills the twins on east.
+BACK = Link("west", "east")
+BOUND = replace(BACK, groups=replace(BACK.groups, outputs=(("count.*", ("out",)),)))
+
+
+def part(topic: str, state: State, target: int, source: int = 9_000) -> PartView:
+    return PartView(topic, 0, source, topic, source, target, state.value, 9_000)
+
+
+def view(group: str, *parts: PartView, target: str = "Empty", why: str = "") -> GroupView:
+    return GroupView("west->east", group, "classic", "Stable", target, parts[0].state, 0, 0, 0.0, parts, why=why)
+
+
+def forced(*topics: str, **other: Any) -> Record:
+    moved = tuple(replace(record().topics[0], topic=topic) for topic in topics)
+    return replace(record(Kind.FORCED), topics=moved, **{"state": Ended.DONE, "deed": Deed.RELEASE, **other})
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Says what was committed, and the sentence, by what both clusters show."""
+
+    def follow(*views: GroupView, link: Link = BACK, left: tuple[Record, ...] = ()) -> tuple[dict[str, Wishes], str]:
+        done: dict[str, Wishes] = {}
+
+        def moved(_store: Store, _writer: object, _link: str, group: str, wishes: Wishes, **_: str) -> list[Any]:
+            done[group] = wishes
+            return [SimpleNamespace(outcome=NOT_DONE if group == "gone-on" else DONE)]
+
+        rounds = SimpleNamespace(at_target=SimpleNamespace(name="east"), close=lambda: None)
+        monkeypatch.setattr(places, "Rounds", lambda *_, **__: rounds)
+        monkeypatch.setattr(places, "look", lambda *_: list(views))
+        monkeypatch.setattr(places, "moved", moved)
+        settings: Any = None
+        with passing_store("east") as store:
+            for number, one in enumerate(left):
+                store.switches.save(replace(one, id=f"{number:032x}").row(NOW_MS + number))
+            return done, places.follow_home(link, settings, store, ["in", "out"], "anna")
+
+    return follow
+
+
+def test_a_place_that_waits_for_outputs_is_the_mirrors(asked: Any) -> None:
+    """The group's readers made something of what lies between, which has not crossed yet."""
+    waits = view("counter", part("in", State.WAITS, 4_000))
+    for left in ((), (forced("in", "out"),)):
+        assert asked(waits, link=BOUND, left=left) == ({}, "")
+
+
+def test_a_group_bound_by_outputs_gets_the_mark_where_it_stands(asked: Any) -> None:
+    """The mirror's own round moves it then, with all places of one moment."""
+    seen = view("counter", part("in", State.OWN, 4_000), part("out", State.WAITS, 3))
+    done, said = asked(seen, link=BOUND, left=(forced("in"),))
+    assert done == {"counter": {("in", 0): (4_000, Place(4_000, MARK))}}
+    assert said == "group counter follows west again"
+
+
+def test_what_a_forced_switch_left_there_follows(asked: Any) -> None:
+    seen = view("billing", part("in", State.OWN, 7), part("out", State.AHEAD, 9_001))
+    done, said = asked(seen, left=(forced("in", "out"),))
+    assert done == {"billing": {("in", 0): (7, Place(9_000, MARK))}}
+    assert said == "group billing follows west again"
+    level = view("billing", replace(part("in", State.OWN, 5_000), end=5_000))
+    done, _ = asked(level, left=(forced("in"),))
+    assert done == {"billing": {("in", 0): (5_000, Place(5_000, MARK))}}, "it stands at the twin's end, and is not its"
+
+
+def test_who_reads_the_twin_on_his_own_is_left_alone_and_named(asked: Any) -> None:
+    done, said = asked(view("nightly", part("in", State.OWN, 100)))
+    assert done == {}
+    assert said == (
+        "group nightly stands on east on its own and is left alone; `twinshore groups move` for nightly where it "
+        "should follow"
+    )
+
+
+def test_who_has_members_there_or_is_not_told_of_or_went_on_is_named(asked: Any) -> None:
+    busy = view("busy", part("in", State.OWN, 7), target="Stable")
+    silent = view("silent", part("in", State.AWAY, 7), why="nobody answers")
+    gone_on = view("gone-on", part("in", State.OWN, 7))
+    done, said = asked(busy, silent, gone_on, left=(forced("in"),))
+    assert list(done) == ["gone-on"]
+    assert said == "`twinshore groups move` for busy, gone-on, silent"
+    away = replace(view("billing", part("in", State.OWN, 7)), said_s_ago=3.0)
+    assert "is not known (west does not answer)" in asked(away, left=(forced("in"),))[1]
+
+
+def test_a_place_is_left_by_force_until_its_topic_moves_or_is_a_twin() -> None:
+    left = forced("in", "out")
+    assert left_by_force([left], ["in", "others"], "east", "west") == {"in"}
+    assert left_by_force([left], ["in"], "west", "east") == frozenset()
+    assert left_by_force([replace(left, kind=Kind.PLANNED)], ["in"], "east", "west") == frozenset()
+    going = replace(left, state=Ended.GOING, deed=DEEDS[Kind.FORCED][0])
+    assert left_by_force([going], ["in"], "east", "west") == frozenset(), "nothing has moved yet"
+    assert left_by_force([replace(going, deed=Deed.GIVE)], ["in"], "east", "west") == {"in"}, "the store is owed it"
+    for kind in (Kind.FAILBACK, Kind.REBUILD, Kind.PLANNED):
+        since = forced("out", kind=kind)
+        assert left_by_force([since, left], ["in", "out"], "east", "west") == {"in"}
+    now = forced("in", kind=Kind.FAILBACK, state=Ended.GOING, deed=Deed.PUT_BACK)
+    assert left_by_force([now, left], ["in"], "east", "west") == {"in"}, "the one that asks counts not"
+
+
+def test_a_place_that_was_the_links_is_put_back_as_the_links() -> None:
+    """Without its mark a rebuild would make each group stand on its own, and none would follow."""
+    saved = {"billing": {("in", 0): Place(40, MARK), ("out", 1): Place(7, "")}}
+    assert old_places.from_json(old_places.to_json(saved)) == saved
+    assert old_places.from_json('{"billing":[["in",0,40]]}') == {"billing": {("in", 0): Place(40, "")}}
+    for text in ("{", "[1]", '{"billing":[["in",0]]}'):
+        with pytest.raises(WireError):
+            old_places.from_json(text)
