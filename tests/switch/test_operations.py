@@ -15,7 +15,7 @@ from twinshore.fleet.settings import Settings, load_settings
 from twinshore.fleet.terms import TERM_MAX
 from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
 from twinshore.lab.ports import free_port
-from twinshore.mirror.metrics.lag_word import LagWord, TopicLag
+from twinshore.mirror.metrics.lag_word import LagWord, TopicLag, as_row
 from twinshore.store import Asked, ControlRow, Flip, Store, SwitchRow, TopicInSwitch, TwinRow, open_store
 from twinshore.switch.alone import alone
 from twinshore.switch.deeds import Deed, Kind
@@ -25,13 +25,14 @@ from twinshore.switch.operations.meaning import asked_of, link_of, uncarried
 from twinshore.switch.operations.one_group import plan as plan_group
 from twinshore.switch.operations.one_producer import plan as plan_producer
 from twinshore.switch.operations.one_producer import writers_by_rule
-from twinshore.switch.operations.planning import _last_lag, plan
+from twinshore.switch.operations.planning import plan
 from twinshore.switch.operations.plans import plan_of
 from twinshore.switch.operations.preview import Cramped
 from twinshore.switch.operations.running import Asking, resume, roll_back, run_switch
 from twinshore.switch.operations.showing import one_switch, switches, with_signs_of_life
 from twinshore.switch.operations.taking_over import standing_on
 from twinshore.switch.record import Record, State
+from twinshore.switch.uncrossed import Uncrossed, uncrossed
 
 
 @pytest.fixture
@@ -127,8 +128,15 @@ def test_what_operators_paused_is_not_held_for_nothing(store: Store) -> None:
     )
     assert paused_of(link, ["orders"], store) == ["orders"]
     word = LagWord(NOW_MS, 2_581, 1, 0, {"orders": TopicLag(1, 10, 2_591, 2_581)})
-    assert _last_lag(["orders"], {}, word) == (2_581, NOW_MS), "receipts know only what came with what was carried"
-    assert _last_lag(["orders", "bills"], {}, word) == (0, 0)
+    missing = uncrossed({"orders": 1}, (), word, every=True)
+    assert missing == Uncrossed(2_581, NOW_MS), "receipts know only what came with what was carried"
+
+
+def test_what_a_store_has_never_seen_is_not_called_crossed(settings: Settings, store: Store) -> None:
+    asked = asked_of(["orders"], "west", force=True)
+    assert "how much of east had not crossed is not known" in plan(asked, settings, store).shown[1]
+    store.memories.remember([as_row("east->west", LagWord(NOW_MS, 2_581, 1, 0))])
+    assert plan(asked, settings, store).shown[1].startswith("2,581 offsets of east had not crossed, as of ")
 
 
 def test_a_switch_whose_process_is_no_more_is_called_so(store: Store) -> None:

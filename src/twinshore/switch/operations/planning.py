@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -17,12 +18,12 @@ from twinshore.kafka.rights_requests import read_acls
 from twinshore.links.filters import admits
 from twinshore.links.homes import counterpart, pair_of
 from twinshore.links.standing import standing
-from twinshore.mirror.metrics.lag_word import LAG_KIND, LagWord, from_rows
+from twinshore.mirror.metrics.lag_word import LAG_KIND, from_rows
 from twinshore.mirror.pump.probing import may_write_markers
 from twinshore.service.clock import wall_ms
 from twinshore.service.ends import Ends
 from twinshore.service.identity import recognise
-from twinshore.store import Position, Store, TwinRow
+from twinshore.store import Store, TwinRow
 from twinshore.switch.acl_fence import shuts_out
 from twinshore.switch.deeds import DEEDS, DUTIES, Deed, Kind
 from twinshore.switch.hands.standing import answers, behind, paused_of, stopped_of
@@ -32,6 +33,7 @@ from twinshore.switch.operations.preview import Cramped, cramped, lacking, unhel
 from twinshore.switch.operations.taking_over import filled_anew, standing_on
 from twinshore.switch.record import Moved, Record
 from twinshore.switch.taking_over import halves, said, said_of_halves
+from twinshore.switch.uncrossed import uncrossed
 
 NAMED_MAX = 5
 ASK_S = 5.0
@@ -74,8 +76,8 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "", kept:
         hint = "`twinshore switch resume` ends it then"
         return SwitchPlan(refused=RefusedError(left[0].removeprefix("left out: "), hint=hint))
     back = counterpart(link, links)
-    positions = {(at.topic, at.partition): at for at in store.receipts.positions(link.name) if at.topic in topics}
-    shown = [*_shown(asked, link, topics, None if kept else positions, store), *left]
+    ours = [row for row in rows if row.topic in topics]
+    shown = [*_shown(asked, link, ours, store, kept=bool(kept)), *left]
     with Ends(link, settings, patience_s=ASK_S, call_s=ASK_S) as ends:
         away = _away(asked, link, settings, ends)
         refused = _refused(asked, link, topics, store, away) or _unfit(asked, link, topics, store, ends, away)
@@ -191,34 +193,19 @@ def moved_of(topic: str, rows: Sequence[TwinRow], link: Link, store: Store) -> M
     return Moved(topic, ours[0].source_topic_id, ours[0].target_topic_id, home.term if home else 0, len(ours))
 
 
-def _shown(
-    asked: Switch,
-    link: Link,
-    topics: Sequence[str],
-    positions: Mapping[tuple[str, int], Position] | None,
-    store: Store,
-) -> Iterator[str]:
-    """`positions`: None where nobody knows them."""
+def _shown(asked: Switch, link: Link, rows: Sequence[TwinRow], store: Store, *, kept: bool) -> Iterator[str]:
+    """`kept`: without the store, so that nobody knows how far anything has crossed."""
+    topics = sorted({row.topic for row in rows})
     count = counted(len(topics), "topic")
     yield f"{count} would be at home on {link.target}, and no more on {link.source}: {listed(topics, NAMED_MAX)}"
-    if positions is None:
+    if kept:
         yield f"how much of {link.source} had not crossed is not known: the store alone knows how far it was seen"
     elif asked.kind is Kind.FORCED:
-        missing, seen_ms = _last_lag(topics, positions, from_rows(store.memories.of(link.name, LAG_KIND)))
-        age_s = max(0.0, (wall_ms() - seen_ms) / 1000)
-        known = f"as of {age_s:.0f} s ago, when {link.source} was last seen"
-        yield f"{counted(missing, 'offset')} of {link.source} had not crossed, {known}; what it took later is not known"
-
-
-def _last_lag(
-    topics: Sequence[str], positions: Mapping[tuple[str, int], Position], word: LagWord | None
-) -> tuple[int, int]:
-    """How many offsets had not crossed when the home's ends were seen last, and when that was. The mirror looks at them
-    also where it carries nothing, as of topics that are paused; receipts know only what came with what was carried."""
-    if word is not None and all(topic in word.topics and not word.topics[topic].unseen for topic in topics):
-        return sum(word.topics[topic].lag for topic in topics), word.seen_ms
-    missing = sum(max(0, at.source_end - at.to_offset) for at in positions.values())
-    return missing, max((at.last_ms for at in positions.values()), default=0)
+        positions = [at for at in store.receipts.positions(link.name) if at.topic in topics]
+        every = {row.topic for row in store.twins.of(link.name)} == set(topics)
+        word = from_rows(store.memories.of(link.name, LAG_KIND))
+        missing = uncrossed(Counter(row.topic for row in rows), positions, word, every=every)
+        yield from missing.sentences(link.source, len(topics), wall_ms())
 
 
 def _remarks(asked: Switch, link: Link, lag: int, away: str) -> Iterator[str]:
