@@ -10,17 +10,24 @@ from pathlib import Path
 import pytest
 
 from tests.scenarios.mirror_rig import settings_text
+from tests.scenarios.test_mirror_basic import fill
 from tests.switch.test_decision import NOW_MS, record
-from twinshore.fleet import ConfigError, RefusedError
+from twinshore.fleet import ConfigError, KafkaError, RefusedError
 from twinshore.fleet.settings import Settings, load_settings
+from twinshore.fleet.settings.sections.clusters import SECTION as CLUSTERS
 from twinshore.homes.home_lines import HomeLine, HomeState
 from twinshore.homes.home_notes import HomeNotes
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
 from twinshore.lab import LabCluster
+from twinshore.lab.ports import free_port
+from twinshore.links.homes import pair_of
 from twinshore.service.clock import wall_ms
-from twinshore.store import Store, open_store
+from twinshore.store import Remembered, Store, open_store
+from twinshore.switch.deeds import Deed
 from twinshore.switch.operations.freeing import Free, FreeStep, _denied, act, plan
+from twinshore.switch.record import State
+from twinshore.switch.taking_over import DEBT
 
 LOST = "ab" * 16
 
@@ -81,6 +88,60 @@ def test_what_an_unknown_switch_left_is_ended(
             plan(Free("ffff"), settings, store)
         assert "abababab" in slip.value.hint
         notes.release(["free-orders"], LOST, wall_ms())
+
+
+def test_a_switch_that_ended_is_freed_and_a_cluster_that_is_silent_is_left_out(
+    settings: Settings, store: Store, west: LabCluster
+) -> None:
+    """Its verbs take no switch that has ended; and what is gone for good must not keep what is left."""
+    ended = replace(record(), id="cd" * 16, state=State.DONE, deed=Deed.RELEASE)
+    store.switches.save(ended.row(NOW_MS))
+    with closing(KafkaCluster(west.cluster)) as other:
+        notes = HomeNotes(other)
+        notes.make()
+        notes.read()
+        notes.claim(["free-ended"], ended.id, "anna", wall_ms())
+        notes.claim(["free-lost"], LOST, "anna", wall_ms())
+
+        debt = Remembered(pair_of(settings.links[0]), DEBT, f"{ended.id} west", "{}", "owed", NOW_MS)
+        store.memories.remember([debt])
+        with pytest.raises(RefusedError, match="is known") as owes:
+            plan(Free("cd"), settings, store)
+        assert "the mirror frees what it left on west" in owes.value.hint
+        store.memories.forget([debt])
+
+        gone = replace(settings.cluster("east"), bootstrap=(f"127.0.0.1:{free_port()}",))
+        away = replace(settings, values={**settings.values, CLUSTERS.name: {**settings.clusters, "east": gone}})
+        planned = plan(Free("cd"), away, store)
+        assert [step.cluster for step in planned.steps] == ["west"]
+        assert planned.shown[0].startswith("switch cdcdcdcd has ended (done): see that no process")
+        assert any(line.startswith("east was not asked (") for line in planned.remarks)
+        # What went away only now keeps nobody waiting for it, and is told in the end.
+        lost = (FreeStep("east", ended.id, ("free-ended",), ()), *planned.steps)
+        with pytest.raises(KafkaError):
+            list(act(replace(planned, steps=lost), away, by="bob"))
+        notes.read()
+        assert notes.log.holder("free-ended") is None
+        assert notes.log.holder("free-lost") is not None
+        notes.release(["free-lost"], LOST, wall_ms())
+
+
+def test_a_half_of_a_topic_is_named_before_its_claim_goes(
+    settings: Settings, store: Store, east: LabCluster, west: LabCluster
+) -> None:
+    """A rebuild stood in refill: its claim keeps whoever moves by force without the store off what is there."""
+    with closing(KafkaCluster(west.cluster)) as other:
+        east.create_topic("free-halves")
+        fill(east, "free-halves", 9)
+        notes = HomeNotes(other)
+        notes.make()
+        notes.read()
+        notes.claim(["free-halves"], LOST, "anna", wall_ms())
+        said = plan(Free(), settings, store).remarks
+        assert len(said) == 1
+        assert said[0].startswith("free-halves is shorter on west than on east, by 9 offsets: if that switch was a")
+        assert "`twinshore mirror rebuild 'east->west'`" in said[0]
+        notes.release(["free-halves"], LOST, wall_ms())
 
 
 def test_the_denial_of_a_switch_that_lives_is_none_of_the_lost_one() -> None:

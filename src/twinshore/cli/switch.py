@@ -304,7 +304,7 @@ def rescue_reinject(
 
 
 def free(which: str = UNKNOWN, settings: Path = SETTINGS, yes: bool = YES, dry_run: bool = DRY_RUN) -> None:
-    """Ends on the clusters what a switch has left there that the store does not know, as after a store was lost.
+    """Ends on the clusters what a switch has left there that has ended, or that no store knows any more.
 
     Topics are free for another switch then, and those who follow homes go on where the topics are at home.
     """

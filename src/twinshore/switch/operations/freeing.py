@@ -1,4 +1,5 @@
-"""What a switch has left on clusters of which no store knows any more: its claims, and words that hold writers.
+"""What a switch has left on clusters that has ended, or of which no store knows any more: its claims, and words that
+hold writers.
 
 A store that was lost with its disk takes the record of an open switch along. The clusters still say that the topics are
 in it, so no other switch may have them, and those who follow homes wait for it.
@@ -8,22 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from twinshore.fleet import ConfigError, Naming, RefusedError
+from twinshore.fleet import ConfigError, KafkaError, NamedPartition, Naming, RefusedError
 from twinshore.fleet.operations import Plan
 from twinshore.fleet.sentences import listed
 from twinshore.fleet.settings import Settings
 from twinshore.homes.home_lines import HomeLine, HomeState
 from twinshore.homes.home_notes import HomeNotes
-from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.rights import Acl
 from twinshore.kafka.rights_requests import read_acls
 from twinshore.links.standing import standing
-from twinshore.store import Store
+from twinshore.store import Store, SwitchRow
 from twinshore.switch.acl_fence import shuts_out
+from twinshore.switch.hands.anew import ABSENT
 from twinshore.switch.hands.debts import unsay
+from twinshore.switch.leftovers import Ends, half_filled, in_use, pairs_of
 from twinshore.switch.operations.kept import records_of
+from twinshore.switch.record import Record
+from twinshore.switch.taking_over import DEBT
 
 ASK_S = 5.0
 NAMED_MAX = 5
@@ -54,21 +59,87 @@ class FreeStep:
         )
 
 
+@dataclass(slots=True)
+class _Seen:
+    """What the clusters say that answered, and why the others do not."""
+
+    steps: list[FreeStep] = field(default_factory=list)
+    kept: list[Record] = field(default_factory=list)
+    rules: dict[str, tuple[Acl, ...]] = field(default_factory=dict)
+    silent: dict[str, KafkaError] = field(default_factory=dict)
+    unknown: list[str] = field(default_factory=list)
+
+
 def plan(asked: Free, settings: Settings, store: Store) -> Plan[FreeStep]:
-    """RefusedError for a switch that is known: it is ended by its own verbs. ConfigError where none is meant."""
+    """RefusedError for a switch that has not ended, or still owes something: it is ended by its own verbs. ConfigError
+    where none is meant. What is on a cluster that does not answer stays there; KafkaError where none answers."""
     links = [one.link for one in standing(settings.links, store).values() if one.link.naming is Naming.SAME]
-    known = {row.id for row in store.switches.all()}
-    steps: list[FreeStep] = []
-    rules: dict[str, tuple[Acl, ...]] = {}
-    for name in sorted({link.source for link in links} | {link.target for link in links}):
-        with closing(KafkaCluster(settings.cluster(name), patience_s=ASK_S, call_s=ASK_S)) as cluster:
-            notes = HomeNotes(cluster)
-            lines = notes.read()
-            known |= records_of(notes.log).keys()
-            steps += _left_on(name, notes, lines)
-            rules[name] = tuple(read_acls(cluster) or ())
-    meant = _meant(asked, steps, known)
-    return replace(meant, remarks=tuple(_denied(meant.steps, rules)))
+    names = sorted({link.source for link in links} | {link.target for link in links})
+    seen = _look(names, settings)
+    if seen.silent.keys() == set(names) and names:
+        raise seen.silent[names[0]]
+    rows = store.switches.all()
+    owed = [row.subject.partition(" ") for row in store.memories.of_each(pairs_of(links), DEBT)]
+    debts = [(switch, cluster) for switch, _, cluster in owed]
+    meant = _meant(asked, seen, in_use(rows, seen.kept, debts), {row.id: row for row in rows})
+    topics = {topic for step in meant.steps for topic in step.topics}
+    answering = [name for name in names if name not in seen.silent]
+    ends = _ends(answering, topics, settings)
+    unknown = [f"how far these topics reach on {name} is not known" for name in answering if name not in ends]
+    denied = (*_denied(meant.steps, seen.rules), *seen.unknown)
+    return replace(meant, remarks=(*half_filled(links, topics, ends), *unknown, *denied, *_unasked(seen.silent)))
+
+
+def _look(names: Sequence[str], settings: Settings) -> _Seen:
+    seen = _Seen()
+    for name in names:
+        try:
+            with closing(KafkaCluster(settings.cluster(name), patience_s=ASK_S, call_s=ASK_S)) as cluster:
+                notes = HomeNotes(cluster)
+                lines = notes.read()
+                try:
+                    seen.rules[name] = tuple(read_acls(cluster) or ())
+                except KafkaError as error:
+                    seen.unknown.append(f"whether {name} denies Write on these topics is not known ({error.message})")
+        except KafkaError as error:
+            seen.silent[name] = error
+            continue
+        seen.kept += [one.record for one in records_of(notes.log).values()]
+        seen.steps += _left_on(name, notes, lines)
+    return seen
+
+
+def _ends(names: Sequence[str], topics: Collection[str], settings: Settings) -> dict[str, Ends]:
+    """Where these topics end on each cluster that says it of all of them."""
+    found: dict[str, Ends] = {}
+    for name in names:
+        try:
+            with closing(KafkaCluster(settings.cluster(name), patience_s=ASK_S, call_s=ASK_S)) as cluster:
+                there = cluster.metadata(sorted(topics), refresh=True).topics
+                if any(one.error and one.error not in ABSENT for one in there.values()):
+                    continue
+                parts = [
+                    NamedPartition(topic, number)
+                    for topic, one in there.items()
+                    if not one.error
+                    for number in range(len(one.partitions))
+                ]
+                told = cluster.list_offsets(parts, OffsetKind.HIGH_WATERMARK) if parts else {}
+        except KafkaError:
+            continue
+        ends: dict[str, dict[int, int]] = {}
+        for named, end in told.items():
+            ends.setdefault(named.topic, {})[named.partition] = end
+        found[name] = ends
+    return found
+
+
+def _unasked(silent: Mapping[str, KafkaError]) -> Iterator[str]:
+    for name, error in silent.items():
+        yield (
+            f"{name} was not asked ({error.message}): what is left there stays, and a switch whose record stands there "
+            "is not known here. Say the same again once it answers"
+        )
 
 
 def _left_on(cluster: str, notes: HomeNotes, lines: Mapping[str, HomeLine]) -> Iterator[FreeStep]:
@@ -92,31 +163,40 @@ def _denied(steps: Sequence[FreeStep], rules: Mapping[str, Sequence[Acl]]) -> It
             )
 
 
-def _meant(asked: Free, found: list[FreeStep], known: Collection[str]) -> Plan[FreeStep]:
-    meant = [step for step in found if step.switch.startswith(asked.switch)]
-    steps = [step for step in meant if step.switch not in known]
+def _meant(asked: Free, seen: _Seen, used: Mapping[str, str], known: Mapping[str, SwitchRow]) -> Plan[FreeStep]:
+    meant = [step for step in seen.steps if step.switch.startswith(asked.switch)]
+    steps = [step for step in meant if step.switch not in used]
     if asked.switch and meant and not steps:
-        hint = "`twinshore switch resume` or `switch rollback` ends it"
-        raise RefusedError(f"switch {meant[0].switch[:ID_SHOWN]} is known", hint=hint)
+        switch = meant[0].switch
+        raise RefusedError(f"switch {switch[:ID_SHOWN]} is known", hint=used[switch])
     switches = sorted({step.switch for step in steps})
     if not switches:
-        of = f"switch {asked.switch}" if asked.switch else "a switch that the store does not know"
-        unknown = sorted({step.switch[:ID_SHOWN] for step in found if step.switch not in known})
-        hint = f"say which: {', '.join(unknown)}" if unknown else ""
-        raise ConfigError(f"no cluster has anything of {of}", hint=hint)
+        of = f"switch {asked.switch}" if asked.switch else "a switch that has ended or that the store does not know"
+        free = sorted({step.switch[:ID_SHOWN] for step in seen.steps if step.switch not in used})
+        says = [f"say which: {', '.join(free)}"] if free else []
+        says += [f"{listed(sorted(seen.silent), NAMED_MAX)} does not answer"] if seen.silent else []
+        raise ConfigError(f"no cluster has anything of {of}", hint="; ".join(says))
     if len(switches) > 1:
         which = ", ".join(one[:ID_SHOWN] for one in switches)
         raise ConfigError(f"{len(switches)} switches may be meant", hint=f"say which: {which}")
-    shown = (
-        f"the store knows no switch {switches[0][:ID_SHOWN]}: see that no process of it runs any more, with another "
-        "store or without one",
-    )
-    return Plan(tuple(steps), shown)
+    row = known.get(switches[0])
+    whose = f"switch {switches[0][:ID_SHOWN]} has ended ({row.state})" if row else ""
+    whose = whose or f"the store knows no switch {switches[0][:ID_SHOWN]}"
+    shown = f"{whose}: see that no process of it runs any more, with another store or without one"
+    return Plan(tuple(steps), (shown,))
 
 
 def act(planned: Plan[FreeStep], settings: Settings, *, by: str) -> Iterator[FreeStep]:
-    """Done twice as done once."""
+    """Done twice as done once. A cluster that is silent by now keeps the others waiting for nothing: KafkaError comes
+    in the end."""
+    silent: KafkaError | None = None
     for step in planned.steps:
-        with closing(KafkaCluster(settings.cluster(step.cluster), patience_s=ASK_S, call_s=ASK_S)) as cluster:
-            unsay(cluster, step.switch, step.topics, by)
+        try:
+            with closing(KafkaCluster(settings.cluster(step.cluster), patience_s=ASK_S, call_s=ASK_S)) as cluster:
+                unsay(cluster, step.switch, step.topics, by)
+        except KafkaError as error:
+            silent = silent or error
+            continue
         yield step
+    if silent:
+        raise silent
