@@ -150,11 +150,12 @@ class Moves:
             self.centre.parked(topic)
 
     def _quieten(self, cluster: str, held: set[str]) -> None:
-        client = self._clients[cluster]
-        if len(client) and steady_s() < self._not_before_s:
+        client = self._clients.get(cluster)  # none where it was given up for another topic
+        if client is not None and len(client) and steady_s() < self._not_before_s:
             return
-        self._close_routes(client)
-        if client.flush(SETTLE_S):
+        if client is not None:
+            self._close_routes(client)
+        if client is not None and client.flush(SETTLE_S):
             self._not_before_s = steady_s() + AGAIN_S
         else:
             for topic in held:
@@ -202,8 +203,8 @@ class Moves:
 
     def _leave(self, cluster: str) -> None:
         """Nothing goes there any more. What it has not acknowledged, of a home that died, is sent elsewhere."""
-        client = self._clients[cluster]
-        if not len(client):
+        client = self._clients.get(cluster)
+        if client is None or not len(client):
             return
         self._close_routes(client)
         with self.gate:

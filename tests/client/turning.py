@@ -1,0 +1,164 @@
+"""A HotProducer whose turns a test makes one by one: librdkafka is played, and what the clusters say is told by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from twinshore.client import HotProducer
+from twinshore.client.centres.homes import HomesCentre
+from twinshore.client.moves import Moves
+from twinshore.homes.following import Order, Write
+from twinshore.homes.home_lines import HomeLine, HomeState
+from twinshore.kafka.clock import steady_s
+
+CLUSTERS = {"east": {"bootstrap.servers": "127.0.0.1:1"}, "west": {"bootstrap.servers": "127.0.0.1:2"}}
+LEASE_S = 60.0
+Sent = tuple[str, bytes]
+
+
+class Played:
+    """A producer of librdkafka's: `log` is what its broker was sent, `flying` what it has not answered. `refuses`: with
+    what it meets a call for a topic; `lives`: whether flush brings answers."""
+
+    def __init__(self, settings: dict[str, Any], made: list[Played]) -> None:
+        self.settings = settings
+        self.log: list[Sent] = []
+        self.flying: list[tuple[Sent, Callable[..., None]]] = []
+        self.refuses: dict[str, Exception] = {}
+        self.lives, self.purged = True, 0
+        self.meanwhile: Callable[[], None] = lambda: None
+        made.append(self)
+
+    def __len__(self) -> int:
+        return len(self.flying)
+
+    def produce(self, topic: str, value: bytes, *_: object, on_delivery: Callable[..., None], **__: object) -> None:
+        if topic in self.refuses:
+            raise self.refuses[topic]
+        self.log.append((topic, value))
+        self.flying.append(((topic, value), on_delivery))
+
+    def poll(self, _: float) -> int:
+        self.meanwhile()
+        return 0
+
+    def flush(self, _: float) -> int:
+        self.meanwhile()
+        if self.lives:
+            self.answers()
+        return len(self.flying)
+
+    def purge(self, **_: bool) -> None:
+        self.purged += 1
+        self.lives = True
+        for _sent, told in self._taken():
+            told(KafkaError(KafkaError._PURGE_INFLIGHT), None)
+
+    def list_topics(self, *_: object, **__: object) -> None:
+        pass
+
+    def answers(self, code: int | None = None) -> None:
+        """What is on its way is acknowledged, or refused."""
+        for _sent, told in self._taken():
+            told(None if code is None else KafkaError(code), None)
+
+    def _taken(self) -> list[tuple[Sent, Callable[..., None]]]:
+        taken, self.flying = self.flying, []
+        return taken
+
+
+class ByHand(HomesCentre):
+    """Asks nobody. A cluster's id is its address."""
+
+    def start(self) -> None:
+        self.meanwhile: Callable[[], None] = lambda: None
+        self.goodbyes = 0
+        for site in self._sites.values():
+            self._shown.add(site.name)
+            self._following.met(site.name, site.cluster.bootstrap[0])
+        self.hears()
+
+    def stop(self, *, goodbye: bool = True) -> None:
+        self.goodbyes += goodbye
+
+    def hears(self, *lines: HomeLine) -> None:
+        asked_s = steady_s()
+        self._following.said("east", self._following.says(), asked_s - 2e-3, asked_s - 1e-3)
+        self._following.read({line.topic: line for line in lines}, asked_s)
+
+    def order(self, topic: str) -> Order:
+        found = super().order(topic)
+        self.meanwhile()
+        return found
+
+
+class Stage:
+    def __init__(self) -> None:
+        self.made: list[Played] = []
+        self.said: list[str] = []
+        self._open: list[HotProducer] = []
+
+    def opens(self, *topics: str, **named: Any) -> HotProducer:
+        """A producer that has made its first turn: calls to topics of these names go straight."""
+        named = {"clusters": CLUSTERS, "lease_s": LEASE_S, "max_block_s": 0.0, "warn": self.said.append} | named
+        self.producer = HotProducer({}, topics=topics, **named)
+        self._open.append(self.producer)
+        self.turn()
+        for topic in topics:
+            self.producer.produce(topic, b"first")
+        self.turn()
+        for one in self.made:
+            one.answers()
+        return self.producer
+
+    @property
+    def centre(self) -> ByHand:
+        found = self.producer._moves.centre
+        assert isinstance(found, ByHand)
+        return found
+
+    def at(self, name: str) -> Played:
+        """The client that the producer has of this cluster now."""
+        found = self.producer._moves._clients[name]._producer
+        assert isinstance(found, Played)
+        return found
+
+    def turn(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.producer._moves.turn()
+
+    def hears(self, home: str, term: int, *topics: str, step: int = 0, held: bool = False) -> None:
+        state = HomeState.HELD if held else HomeState.SETTLED
+        address = CLUSTERS[home]["bootstrap.servers"]
+        self.centre.hears(*(HomeLine(one, home, address, term, step, state, "a" * 32) for one in topics))
+
+    def log(self, *addresses: str) -> list[Sent]:
+        """What was sent to this cluster, by whichever client."""
+        wanted = [CLUSTERS[one]["bootstrap.servers"] for one in addresses]
+        return [sent for one in self.made if one.settings["bootstrap.servers"] in wanted for sent in one.log]
+
+    def end(self) -> None:
+        for one in self._open:
+            one.kill()
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    made = Stage()
+    monkeypatch.setattr("twinshore.client.clients.Producer", lambda settings: Played(settings, made.made))
+    monkeypatch.setattr("twinshore.client.reach.HomesCentre", ByHand)
+    monkeypatch.setattr(Moves, "_run", lambda self: None)
+    yield made
+    made.end()
+
+
+def fault(code: int) -> KafkaException:
+    return KafkaException(KafkaError(code))
+
+
+def is_at(order: Order, cluster: str) -> bool:
+    return isinstance(order, Write) and order.cluster == cluster
