@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from twinshore.client import HotConsumer, HotProducer
 from twinshore.client.centres.homes import HomesCentre
+from twinshore.client.consumer import Habits, habits
 from twinshore.fleet import ConfigError, NotYetError
 from twinshore.homes.following import Write
 from twinshore.homes.home_lines import HomeLine
@@ -131,6 +132,18 @@ def test_how_far_it_has_read_as_the_new_home_counts(
     consumer._behind = {"orders": {0: 25, 1: 7}, "bills": {0: 3}}
     assert consumer._carried_over("orders", Write("west", term).term) == carried
     assert consumer._behind == {"bills": {0: 3}}, "it counts once"
+
+
+def test_how_a_consumer_is_set_is_what_its_own_cluster_says() -> None:
+    """A cluster's own settings count before those for all, and so does a push."""
+    mine = {**AWAY, "enable.auto.commit": False, "partition.assignment.strategy": "cooperative-sticky"}
+    clusters = {"one": {**mine, "group.id": "of one"}, "two": {**AWAY, "group.id": "of two"}}
+    consumer = HotConsumer({"enable.auto.commit": "true"}, clusters=clusters)
+    found = {name: habits(site.settings()) for name, site in consumer._reach.sites.items()}
+    assert found == {"one": Habits(False, True), "two": Habits(True, False)}
+    assert consumer._name == "of one"
+    with pytest.raises(ConfigError, match=r"cluster two: group\.id is not set"):
+        HotConsumer({}, clusters={"one": clusters["one"], "two": AWAY})
 
 
 def test_what_another_member_gives_back_is_read_from_the_groups_place(east: LabCluster, unique_topic: str) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tests.client.turning import Stage, stage
+import pytest
+from confluent_kafka import KafkaError
+
+from tests.client.turning import Stage, fault, stage
 
 __all__ = ["stage"]
 
@@ -33,3 +36,85 @@ def test_a_topic_that_waits_on_a_client_which_was_given_up_is_parked(stage: Stag
     stage.turn(2)
     assert "payments" not in stage.centre.held()
     assert stage.at("west").log == [("orders", b"never acknowledged")]
+
+
+def test_what_is_on_its_way_of_a_topic_that_stays_is_not_sent_twice_for_one_that_moves(stage: Stage) -> None:
+    producer = stage.opens("orders", "payments")
+    stage.hears("east", 1, "orders", step=1, held=True)
+    stage.turn()
+    producer.produce("orders", b"held")
+    stage.at("east").lives = False
+    producer.produce("payments", b"on its way")
+    stage.hears("west", 2, "orders")
+    stage.turn(2)
+    assert stage.log("west") == [("orders", b"held")]
+    assert stage.log("east").count(("payments", b"on its way")) == 1
+    assert stage.at("east").purged == 0
+
+
+def test_a_call_made_while_the_new_homes_client_is_made_does_not_stay_on_its_way_to_the_old_one(stage: Stage) -> None:
+    """A librdkafka client takes milliseconds to make; by force no switch has held the topic before."""
+    producer = stage.opens("orders")
+    make = producer._moves.client
+
+    def slowly(cluster: str) -> object:
+        if cluster == "west":
+            producer.produce("orders", b"meanwhile")
+        return make(cluster)
+
+    producer._moves.client = slowly  # type: ignore[method-assign, assignment]
+    stage.at("east").lives = False
+    stage.hears("west", 2, "orders")
+    stage.turn(2)
+    assert stage.log("east") == [("orders", b"first")]
+    assert (b"meanwhile" in dict(stage.log("west")).values(), stage.at("east").flying) == (True, [])
+
+
+def test_kept_calls_stay_where_a_client_does_not_take_them_and_only_one_that_is_at_fault_is_set_aside(
+    stage: Stage,
+) -> None:
+    producer = stage.opens("orders", "payments")
+    stage.hears("east", 1, "orders", "payments", step=1, held=True)
+    stage.turn()
+    heard: list[int] = []
+    producer.produce("orders", b"1")
+    producer.produce("orders", b"2")
+    producer.produce("payments", b"too large", on_delivery=lambda error, _: heard.append(error.code() if error else 0))
+    producer.produce("payments", b"too large, and nobody is to be told")
+    east = stage.at("east")
+    east.refuses = {"orders": fault(KafkaError._STATE), "payments": fault(KafkaError.MSG_SIZE_TOO_LARGE)}
+    stage.hears("east", 1, "orders", "payments", step=2)
+    stage.turn(3)
+    assert producer.poll() == 1
+    assert heard == [KafkaError.MSG_SIZE_TOO_LARGE]
+    assert len(producer) == 2
+    assert sorted(stage.said) == [
+        "producer: a record of topic payments that was kept back is refused: Broker: Message size too large",
+        "producer: what was kept of topic orders cannot be sent and waits: Local: Erroneous state",
+    ]
+    east.refuses = {}
+    stage.turn()
+    assert east.log[-2:] == [("orders", b"1"), ("orders", b"2")]
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_client_that_met_a_fatal_error_is_replaced_and_nothing_is_lost(stage: Stage, kept: bool) -> None:
+    producer = stage.opens("orders")
+    dead = stage.at("east")
+    producer.produce("orders", b"on its way")
+    if kept:
+        stage.hears("west", 1, "orders", step=1, held=True)
+        dead.lives = False
+        stage.turn()
+    dead.refuses["orders"] = fault(KafkaError._FATAL)
+    producer.produce("orders", b"later")
+    if kept:
+        stage.hears("east", 1, "orders", step=2)
+    stage.turn(2)
+    assert stage.at("east") is not dead
+    assert stage.at("east").log == [("orders", b"on its way"), ("orders", b"later")]
+    assert [one for one in stage.said if "fatal" in one] == [
+        "producer: the client of east met a fatal error, and another one goes on"
+    ]
+    stage.turn(2)
+    assert len(stage.at("east").log) == 2

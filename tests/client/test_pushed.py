@@ -142,6 +142,20 @@ def test_a_file_that_is_replaced_is_heard_of_and_a_bad_one_changes_nothing(tmp_p
         later.begin({}, TOPICS, again.warn, again)
 
 
+def test_a_push_of_transactions_is_told_and_the_next_one_heard_of(tmp_path: Path) -> None:
+    path, told = tmp_path / "push.json", Told()
+    path.write_text(text())
+    pushes = Pushes(PushFile(path))
+    pushes.begin({}, TOPICS, told.warn, told)
+    replaced(path, text(settings={"transactional.id": "one"}))
+    told.wait()
+    assert "transactions" in told.sentences[-1]
+    replaced(path, text(home="east"))
+    told.wait()
+    assert [one.begin for one in told.pushes] == ["east"]
+    pushes.stop()
+
+
 def test_a_push_of_which_no_client_can_be_made_is_not_kept(tmp_path: Path) -> None:
     path, told = tmp_path / "push.json", Told()
     path.write_text(text())

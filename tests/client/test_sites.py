@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from twinshore.client.sites import sites_of
-from twinshore.fleet import Cluster, ConfigError, SaslMechanism
+from twinshore.fleet import Cluster, ConfigError, NotYetError, SaslMechanism
 
 EAST = {"bootstrap.servers": "east-1:9092, east-2:9092"}
 
@@ -37,6 +37,19 @@ def test_what_a_client_is_told_is_understood_here_too() -> None:
 def test_a_cluster_of_ours_is_taken_as_it_is() -> None:
     cluster = Cluster("east", ("127.0.0.1:1",))
     assert sites_of({"east": cluster}, {"linger.ms": 5})["east"].settings()["linger.ms"] == 5
+
+
+@pytest.mark.parametrize(
+    ("given", "shared"),
+    [
+        ({"east": EAST}, {"transactional.id": "one"}),
+        ({"east": {**EAST, "transactional.id": "one"}}, {}),
+        ({"east": Cluster("east", ("127.0.0.1:1",))}, {"transactional.id": "one"}),
+    ],
+)
+def test_transactions_are_refused_wherever_they_are_set(given: dict[str, Any], shared: dict[str, Any]) -> None:
+    with pytest.raises(NotYetError, match="cluster east: a producer of transactions"):
+        sites_of(given, shared)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A HotProducer whose turns a test makes one by one: librdkafka is played, and what the clusters say is told by hand."""
+"""A HotProducer whose turns a test makes one by one: librdkafka is played, what clusters say is told by hand."""
 
 from __future__ import annotations
 
@@ -104,8 +104,8 @@ class Stage:
 
     def opens(self, *topics: str, **named: Any) -> HotProducer:
         """A producer that has made its first turn: calls to topics of these names go straight."""
-        named = {"clusters": CLUSTERS, "lease_s": LEASE_S, "max_block_s": 0.0, "warn": self.said.append} | named
-        self.producer = HotProducer({}, topics=topics, **named)
+        usual: dict[str, Any] = {"clusters": CLUSTERS, "lease_s": LEASE_S, "max_block_s": 0.0, "warn": self.said.append}
+        self.producer = HotProducer({}, topics=topics, **(usual | named))
         self._open.append(self.producer)
         self.turn()
         for topic in topics:
@@ -130,6 +130,7 @@ class Stage:
     def turn(self, times: int = 1) -> None:
         for _ in range(times):
             self.producer._moves.turn()
+            self.producer._moves._warned.tell()
 
     def hears(self, home: str, term: int, *topics: str, step: int = 0, held: bool = False) -> None:
         state = HomeState.HELD if held else HomeState.SETTLED
@@ -151,7 +152,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     made = Stage()
     monkeypatch.setattr("twinshore.client.clients.Producer", lambda settings: Played(settings, made.made))
     monkeypatch.setattr("twinshore.client.reach.HomesCentre", ByHand)
-    monkeypatch.setattr(Moves, "_run", lambda self: None)
+    monkeypatch.setattr(Moves, "_run", lambda _: None)
     yield made
     made.end()
 

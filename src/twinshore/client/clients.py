@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from twinshore.client.kept import Kept
 from twinshore.kafka.clock import steady_s
@@ -25,12 +25,15 @@ Heard = Callable[[Kept, KafkaError | None, Message], None]
 
 class Client:
     """`heard` is told of each answer. A client is silent once its cluster has answered nothing for `silent_s` though
-    something is on its way."""
+    something is on its way. `is_dead`: it has met a fatal error, and sends nothing any more."""
 
     def __init__(self, settings: Mapping[str, Any], heard: Heard, silent_s: float) -> None:
         self._producer = Producer({**OURS, **settings})
         self._heard, self._silent_s = heard, silent_s
+        self.is_dead = False
         self._answers = self._answers_then = 0
+        self._sent: dict[str, int] = {}
+        self._answered_of: dict[str, int] = {}  # by topic, as the other: each is changed by one thread at a time
         self._alive_s = steady_s()
 
     def __len__(self) -> int:
@@ -41,16 +44,28 @@ class Client:
         return True
 
     def send(self, kept: Kept) -> None:
-        """BufferError where it has no room."""
-        self._producer.produce(
-            kept.topic,
-            kept.value,
-            kept.key,
-            kept.partition,
-            on_delivery=partial(self._answered, kept),
-            timestamp=kept.timestamp,
-            headers=kept.headers,
-        )
+        """BufferError where it has no room; KafkaException where it does not take the call."""
+        before = self._sent.get(kept.topic, 0)
+        self._sent[kept.topic] = before + 1  # its answer may be heard before this returns
+        try:
+            self._producer.produce(
+                kept.topic,
+                kept.value,
+                kept.key,
+                kept.partition,
+                on_delivery=partial(self._answered, kept),
+                timestamp=kept.timestamp,
+                headers=kept.headers,
+            )
+        except BaseException as error:
+            self._sent[kept.topic] = before
+            if isinstance(error, KafkaException):
+                self.is_dead = self.is_dead or error.args[0].code() == KafkaError._FATAL
+            raise
+
+    def on_its_way(self, topic: str) -> int:
+        """Of this topic, what has no answer yet."""
+        return self._sent.get(topic, 0) - self._answered_of.get(topic, 0)
 
     def poll(self) -> None:
         self._producer.poll(0)
@@ -80,6 +95,8 @@ class Client:
 
     def _answered(self, kept: Kept, error: KafkaError | None, message: Message) -> None:
         self._answers += 1
+        self.is_dead = self.is_dead or (error is not None and error.code() == KafkaError._FATAL)
+        self._answered_of[kept.topic] = self._answered_of.get(kept.topic, 0) + 1
         self._heard(kept, error, message)
 
     def _hear_all(self) -> None:

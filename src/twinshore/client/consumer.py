@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from twinshore.client.centres.homes import HomesCentre
 from twinshore.client.reach import Clusters, Reach
 from twinshore.client.sites import Site
+from twinshore.client.warned import Warned
 from twinshore.fleet import ConfigError
 from twinshore.fleet.terms import FIRST_TERM
 from twinshore.homes.following import LEASE_S, Park, Write
@@ -46,13 +48,14 @@ class HotConsumer:
         after_move: Moving | None = None,
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
-        if not config.get("group.id"):
-            raise ConfigError("group.id is not set")
         self._news = threading.Event()
-        self._reach = Reach(clusters, config, ("*",), warn=warn, check=_must_make, news=self._news.set)
-        self._name = name or str(config.get("client.id") or config["group.id"])
-        self._commits = str(config.get("enable.auto.commit", True)).lower() not in ("false", "0")
-        self._lease_s, self._warn = lease_s, warn
+        self._warn = Warned(warn).at_once
+        self._reach = Reach(clusters, config, ("*",), warn=self._warn, check=_must_make, news=self._news.set)
+        for site in self._reach.sites.values():
+            _must_have_group(site)
+        group = self._reach.sites[self._reach.begin].settings()["group.id"]
+        self._name = name or str(config.get("client.id") or group)
+        self._lease_s = lease_s
         self._before, self._after = before_move, after_move
         self._centre: HomesCentre | None = None
         self._topics: tuple[str, ...] = ()
@@ -65,8 +68,7 @@ class HotConsumer:
         self._carry: dict[tuple[str, int], int] = {}  # the same at the new home, until partitions are dealt out there
         self._next: dict[tuple[str, int], int] = {}
         self._terms: dict[str, int] = {}
-        strategy = str(config.get("partition.assignment.strategy", ""))
-        self._incremental = "cooperative" in strategy or config.get("group.protocol") == "consumer"
+        self._habits: dict[str, Habits] = {}  # of the consumer of each cluster
         self._looked_s = 0.0
         self._turn = 0
 
@@ -221,7 +223,7 @@ class HotConsumer:
             places = self._places(consumer, topics)
             for one in places:
                 self._behind[one.topic][one.partition] = one.offset
-            if self._commits:
+            if self._habits[cluster].commits:
                 self._commit_last(cluster, consumer, places)
             stays = [topic for topic, at in self._at.items() if at == cluster]
             if stays:
@@ -248,7 +250,8 @@ class HotConsumer:
             self._terms[topic] = term
         for cluster in sorted({order.cluster for order in wanted.values()}):
             if cluster not in self._consumers:
-                self._consumers[cluster] = Consumer(self._reach.sites[cluster].settings())
+                settings = self._reach.sites[cluster].settings()
+                self._consumers[cluster], self._habits[cluster] = Consumer(settings), habits(settings)
             self._at |= {topic: cluster for topic, order in wanted.items() if order.cluster == cluster}
             self._subscribe(cluster, [topic for topic, at in self._at.items() if at == cluster])
         for topic, order in wanted.items():
@@ -271,9 +274,10 @@ class HotConsumer:
         lost = self._told.get("lost")
         callbacks = {"on_lost": partial(self._revoked, lost)} if lost is not None else {}
         revoked = partial(self._revoked, self._told.get("revoke"))
-        self._consumers[cluster].subscribe(topics, on_assign=self._assigned, on_revoke=revoked, **callbacks)
+        assigned = partial(self._assigned, self._habits[cluster])
+        self._consumers[cluster].subscribe(topics, on_assign=assigned, on_revoke=revoked, **callbacks)
 
-    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _assigned(self, habit: Habits, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Right behind a move, where the group's place lies before what this member has handed out, behind that: it is
         in the application's hands. At any later time the group's place alone counts, as for every consumer."""
         told = self._told.get("assign")
@@ -289,7 +293,7 @@ class HotConsumer:
         for one in ours:
             where = one.topic, one.partition
             one.offset = max(places[where], carried[where])
-        if self._incremental:
+        if habit.is_incremental:
             consumer.incremental_assign(partitions)
         else:
             consumer.assign(partitions)
@@ -348,8 +352,30 @@ class HotConsumer:
             self._centre = None
 
 
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """Of a consumer as it is set: whether it commits by itself, and whether partitions are dealt to it bit by bit."""
+
+    commits: bool
+    is_incremental: bool
+
+
+def habits(settings: Mapping[str, Any]) -> Habits:
+    strategy = str(settings.get("partition.assignment.strategy", ""))
+    return Habits(
+        commits=str(settings.get("enable.auto.commit", True)).lower() not in ("false", "0"),
+        is_incremental="cooperative" in strategy or settings.get("group.protocol") == "consumer",
+    )
+
+
+def _must_have_group(site: Site) -> None:
+    if not site.settings().get("group.id"):
+        raise ConfigError(f"cluster {site.name}: group.id is not set")
+
+
 def _must_make(site: Site) -> None:
     """Raises where a client cannot be made of these settings."""
+    _must_have_group(site)
     Consumer(site.settings()).close()
 
 

@@ -16,7 +16,12 @@ from confluent_kafka import KafkaError, Message
 from twinshore.fleet.sentences import counted
 
 Delivered = Callable[[KafkaError | None, Message | None], None]
-PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
+PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._FATAL)
+# What librdkafka has against one record. Whatever else it says, the record may be sent later or by another client.
+OF_ONE_RECORD = (
+    *(KafkaError.MSG_SIZE_TOO_LARGE, KafkaError._UNKNOWN_PARTITION, KafkaError.TOPIC_EXCEPTION),
+    KafkaError._INVALID_ARG,
+)
 # A switch keeps all writers from the old home by rules: what was on its way then is not refused for good.
 SHUT_OUT = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 

@@ -8,15 +8,17 @@ sent again, before anything newer of its topic.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from twinshore.client.answers import Answers
 from twinshore.client.clients import Client
-from twinshore.client.kept import PURGED, SHUT_OUT, Kept, KeptCalls
+from twinshore.client.kept import OF_ONE_RECORD, PURGED, SHUT_OUT, Kept, KeptCalls
 from twinshore.client.reach import Reach
 from twinshore.client.sites import Site
+from twinshore.client.warned import Warned
+from twinshore.fleet.once import in_words
 from twinshore.homes.following import Park, Write
 from twinshore.kafka.clock import steady_s
 
@@ -40,7 +42,7 @@ class Moves:
         waiting: KeptCalls,
         *,
         lease_s: float,
-        warned: Callable[[str], None],
+        warned: Warned,
         wake: threading.Event,
     ) -> None:
         self._name, self._topics, self._reach = name, tuple(topics), reach
@@ -49,12 +51,13 @@ class Moves:
         self.gate = threading.Lock()  # between a call and whoever parks its topic
         self.room = threading.Condition(self.gate)
         self.routes: dict[str, Client] = {}
-        self.until_s = self._not_before_s = 0.0
+        self.until_s = self._not_before_s = self._replaced_s = 0.0
         self.answers = Answers()
         self.stopping, self.wake = threading.Event(), wake
         self._sent = self._heard_of = 0
         self._at: dict[str, str] = {}
         self._clients: dict[str, Client] = {}
+        self._troubles: dict[str, str] = {}  # why kept calls of a topic are not taken
         self.client(reach.begin)  # a setting that is wrong is told to whoever gave it
         self._thread = threading.Thread(target=self._run, name=f"{name} moves", daemon=True)
 
@@ -72,6 +75,7 @@ class Moves:
                 client.give_up()
         self.centre.stop(goodbye=goodbye)
         self.waiting.close(goodbye=goodbye)
+        self._warned.tell()
 
     # -- within the gate
 
@@ -108,15 +112,18 @@ class Moves:
             try:
                 self.turn()
             except Exception as error:  # whoever ended here would leave calls waiting for ever, and nobody told
-                self._warned(f"{self._name}: {error}")
+                self._warned(f"{self._name}: {in_words(error)}")
+            self._warned.tell()
             self.wake.wait(TURN_S)
             self.wake.clear()
 
     def turn(self) -> None:
         if self._reach.has_changed():
             self._take_up()
-        for client in list(self._clients.values()):
+        for cluster, client in list(self._clients.items()):
             client.poll()
+            if client.is_dead:
+                self._replace(cluster, client)
         self.waiting.settle()
         until_s = self.centre.until_s()
         with self.gate:
@@ -166,7 +173,7 @@ class Moves:
         """What was kept back goes first; from then on calls go straight there."""
         before = self._at.get(topic)
         if before is not None and before != cluster:
-            self._leave(before)
+            self._leave(topic, before)
         client = self.client(cluster)
         self._at[topic] = cluster
         if self.waiting.outlives and client.is_silent():
@@ -192,23 +199,58 @@ class Moves:
                 return True
             try:
                 self.send(client, kept)
-                self.waiting.sent(topic)
             except BufferError:
                 return False
-            except KafkaException as error:  # too large, for one: its call has returned long ago
+            except KafkaException as error:
+                if error.args[0].code() not in OF_ONE_RECORD:
+                    self._is_not_taken(topic, error.args[0])
+                    return False
+                self._set_aside(kept, error.args[0])
+            else:
+                self._troubles.pop(topic, None)
                 self.waiting.sent(topic)
-                self.waiting.answered(kept, error.args[0])
-                self.answers.add(kept.told, error.args[0], None)
         return True
 
-    def _leave(self, cluster: str) -> None:
-        """Nothing goes there any more. What it has not acknowledged, of a home that died, is sent elsewhere."""
+    def _is_not_taken(self, topic: str, error: KafkaError) -> None:
+        if self._troubles.get(topic) != error.name():
+            self._troubles[topic] = error.name()
+            self._warned(f"{self._name}: what was kept of topic {topic} cannot be sent and waits: {error.str()}")
+
+    def _set_aside(self, kept: Kept, error: KafkaError) -> None:
+        """The head, which would be refused for ever: its call has returned long ago."""
+        self.waiting.sent(kept.topic)
+        self.waiting.answered(kept, error)
+        self.answers.add(kept.told, error, None)
+        if kept.told is None and not kept.is_spooled:
+            self._warned(f"{self._name}: a record of topic {kept.topic} that was kept back is refused: {error.str()}")
+
+    def _replace(self, cluster: str, client: Client) -> None:
+        """A fatal error is the client's own: another one may go on where it stopped."""
+        now_s = steady_s()
+        if now_s >= self._replaced_s + AGAIN_S:
+            self._replaced_s = now_s
+            self._warned(f"{self._name}: the client of {cluster} met a fatal error, and another one goes on")
+            self._give_up(cluster, client)
+
+    def _leave(self, topic: str, cluster: str) -> None:
+        """The topic's calls go there no more. What it has not acknowledged of them, as a home that died, is sent
+        elsewhere; what other topics have on their way there, with them."""
         client = self._clients.get(cluster)
-        if client is None or not len(client):
+        if client is None:
             return
+        with self.gate:
+            if self.routes.get(topic) is client:
+                del self.routes[topic]
+                self.waiting.begin(topic)
+            is_answered = not client.on_its_way(topic)
+        if not is_answered:
+            self._give_up(cluster, client)
+
+    def _give_up(self, cluster: str, client: Client) -> None:
+        """All that it has not acknowledged is sent again, by another client: its numbers have a gap now."""
         self._close_routes(client)
         with self.gate:
-            del self._clients[cluster]  # its numbers have a gap now
+            del self._clients[cluster]
         client.give_up()
         self.waiting.settle()
 
@@ -231,8 +273,8 @@ class Moves:
         """What is on its way is waited for; calls are kept back until the clusters that count now were asked."""
         for cluster, client in list(self._clients.items()):
             self._close_routes(client)
-            client.flush(PUSHED_S)
-            self._leave(cluster)
+            if client.flush(PUSHED_S):
+                self._give_up(cluster, client)
         self.centre.stop()
         with self.gate:
             self._clients.clear()

@@ -15,12 +15,15 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
+from confluent_kafka import KafkaException
+
 from twinshore.client.kept import Delivered, Kept, KeptInMemory
 from twinshore.client.kept_on_disk import KeptOnDisk
 from twinshore.client.moves import TURN_S, Moves, must_make
 from twinshore.client.reach import Clusters, Reach
 from twinshore.client.spool import SPOOL_BYTES_MAX, Spool
-from twinshore.fleet import ConfigError, NotYetError
+from twinshore.client.warned import Warned
+from twinshore.fleet import ConfigError
 from twinshore.homes.follower_lines import covers
 from twinshore.homes.following import LEASE_S, Park, Write
 from twinshore.kafka.clock import steady_s
@@ -53,24 +56,27 @@ class HotProducer:
         when_full: Literal["wait", "tell"] = "wait",
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
-        if "transactional.id" in config:
-            raise NotYetError("a producer of transactions cannot follow its topics yet", hint="stop it for the switch")
         if when_full not in ("wait", "tell"):
             raise ConfigError(f"when_full is wait or tell, not {when_full}")
         self._tells_at_once = when_full == "tell"
         self._topics = tuple(topics)
         self._max_block_s, self._kept_max = max_block_s, kept_max
         self._name = name or str(config.get("client.id", "producer"))
-        self._warn, self._trouble = warn, ""
+        warned = Warned(warn)
         self._killed = False
         wake, check = threading.Event(), partial(must_make, self._name, lease_s)
-        reach = Reach(clusters, config, self._topics, warn=warn, check=check, news=wake.set)
+        reach = Reach(clusters, config, self._topics, warn=warned.at_once, check=check, news=wake.set)
         waiting = KeptInMemory(kept_max)
-        self._moves = Moves(self._name, self._topics, reach, waiting, lease_s=lease_s, warned=self._warned, wake=wake)
+        self._moves = Moves(self._name, self._topics, reach, waiting, lease_s=lease_s, warned=warned, wake=wake)
         first_number = 0
         if spool is not None:
-            opened = spool if isinstance(spool, Spool) else Spool(Path(spool), bytes_max=spool_bytes_max, warn=warn)
-            self._moves.waiting = KeptOnDisk(opened, kept_max, self._follows, self._warned)
+            opened = (
+                spool
+                if isinstance(spool, Spool)
+                else Spool(Path(spool), bytes_max=spool_bytes_max, warn=warned.at_once)
+            )
+            self._moves.waiting = KeptOnDisk(opened, kept_max, self._follows, warned)
+            warned.tell()
             first_number = opened.next_number
         self._numbers = count(first_number)
         self._moves.start()
@@ -114,6 +120,11 @@ class HotProducer:
                         return None
                     except BufferError:
                         pass
+                    except KafkaException:
+                        if not client.is_dead:
+                            raise
+                        del self._moves.routes[topic]  # the next one sends it
+                        continue
                 else:
                     safe = self._keep(topic, value, key, partition, told, timestamp, headers)
                     tells = self._tells_at_once
@@ -191,11 +202,6 @@ class HotProducer:
         elif self._moves.routes.get(topic) is None:
             why = f"{why}; {self._moves.waiting.full()}"
         return f"no room: {why}" if at_once else f"no room for as long as {self._max_block_s:g} s: {why}"
-
-    def _warned(self, sentence: str) -> None:
-        if sentence != self._trouble:
-            self._trouble = sentence
-            self._warn(sentence)
 
     def _end(self, *, goodbye: bool) -> None:
         if not self._moves.stopping.is_set():

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from twinshore.fleet import Cluster, ConfigError, SaslMechanism, Secret, Security
+from twinshore.fleet import Cluster, ConfigError, NotYetError, SaslMechanism, Secret, Security
 from twinshore.kafka.client_settings import client_settings
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -51,16 +51,21 @@ class Site:
 
 
 def sites_of(given: Mapping[str, Mapping[str, Any] | Cluster], shared: Mapping[str, Any]) -> dict[str, Site]:
-    """Each by its name; `shared` holds for all of them. ConfigError where one cannot be followed as it is set."""
+    """Each by its name; `shared` holds for all of them. ConfigError where one cannot be followed as it is set;
+    NotYetError for a producer of transactions."""
     if not given:
         raise ConfigError("no cluster is named", hint='clusters={"east": {"bootstrap.servers": "..."}, "west": {...}}')
     return {name: _site(name, one, shared) for name, one in given.items()}
 
 
 def _site(name: str, given: Mapping[str, Any] | Cluster, shared: Mapping[str, Any]) -> Site:
+    every = dict(shared) if isinstance(given, Cluster) else {**shared, **given}
+    if "transactional.id" in every:
+        raise NotYetError(
+            f"cluster {name}: a producer of transactions cannot follow its topics yet", hint="stop it for the switch"
+        )
     if isinstance(given, Cluster):
-        return Site(given, shared)
-    every = {**shared, **given}
+        return Site(given, every)
     clients = {key: value for key, value in every.items() if key not in _KNOWN}
     if strange := sorted(key for key in clients if key.startswith(_SAFE)):
         raise ConfigError(

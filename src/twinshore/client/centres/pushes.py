@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException
 from twinshore.client.centres.last_good import keep, kept
 from twinshore.client.centres.pushed import Pushed, read_pushed
 from twinshore.client.centres.sources import Source
-from twinshore.fleet import ConfigError
+from twinshore.fleet import ConfigError, TwinshoreError
 from twinshore.fleet.once import in_words
 
 FIRST_S = 10.0
@@ -83,7 +83,7 @@ class Pushes:
         try:
             pushed = read_pushed(text, self._shared, self._topics)
             self._check(pushed)
-        except (ConfigError, KafkaException, ValueError, TypeError) as error:
+        except Exception as error:  # whatever is wrong with it, or with the check: the next one may be well
             why = error.args[0].str() if isinstance(error, KafkaException) else error
             self._say(f"{self._source.name}: this push is not taken, and the one before stays: {why}")
             return
@@ -104,7 +104,7 @@ class Pushes:
             return None
         try:
             pushed = read_pushed(text, self._shared, self._topics)
-        except ConfigError:
+        except TwinshoreError:
             return None  # the application has other topics than when it was kept
         why = self._trouble or f"{self._source.name} has not answered for {self._first_s:g} s"
         self._warn(f"{why}: it goes by the last push that was understood, in {self._last_good}")

@@ -1,0 +1,38 @@
+"""What an operator is told: once, and by a function that may fail."""
+
+from __future__ import annotations
+
+from twinshore.client.warned import NEWS_S, SENTENCES_MAX, Warned
+
+
+def test_a_trouble_that_goes_on_is_told_once_and_one_that_comes_back_again() -> None:
+    said: list[str] = []
+    now_s = [100.0]
+    warned = Warned(said.append, lambda: now_s[0])
+    for _ in range(5):
+        for topic in ("orders", "payments"):
+            warned(f"{topic} waits")
+        now_s[0] += NEWS_S / 2
+    assert said == [], "nobody is told before it is asked for"
+    warned.tell()
+    assert said == ["orders waits", "payments waits"]
+    now_s[0] += NEWS_S
+    warned.at_once("orders waits")
+    assert said[2:] == ["orders waits"]
+    for number in range(2 * SENTENCES_MAX):
+        warned(str(number))
+    assert len(warned._heard_s) == SENTENCES_MAX
+
+
+def test_what_the_function_raises_keeps_nobody_from_the_rest() -> None:
+    said: list[str] = []
+
+    def warn(sentence: str) -> None:
+        said.append(sentence)
+        raise BrokenPipeError
+
+    warned = Warned(warn)
+    warned("one")
+    warned("two")
+    warned.tell()
+    assert said == ["one", "two"]
