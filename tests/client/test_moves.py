@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from confluent_kafka import KafkaError
 
@@ -118,3 +120,48 @@ def test_a_client_that_met_a_fatal_error_is_replaced_and_nothing_is_lost(stage: 
     ]
     stage.turn(2)
     assert len(stage.at("east").log) == 2
+
+
+@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize(
+    ("error", "call"),
+    [
+        (TypeError, {"headers": [("trace", 5)]}),
+        (TypeError, {"headers": [(b"trace", b"as bytes")]}),
+        (TypeError, {"headers": 5}),
+        (ValueError, {"headers": {"\ud800": b""}}),
+        (ValueError, {"headers": {"x" * 70_000: b""}}),
+        (ValueError, {"value": "\ud800"}),
+        (TypeError, {"key": bytearray(b"key")}),
+        (TypeError, {"timestamp": 1.5}),
+        (ValueError, {"timestamp": 1 << 63}),
+        (TypeError, {"partition": "1"}),
+        (ValueError, {"partition": 1 << 31}),
+        (ValueError, {"topic": "orders\0"}),
+        (ValueError, {"topic": "x" * 70_000}),
+        (TypeError, {"topic": b"orders"}),
+    ],
+)
+def test_what_no_record_can_be_is_told_to_whoever_calls_whether_its_topic_is_held_or_not(
+    stage: Stage, call: dict[str, Any], error: type[Exception], held: bool
+) -> None:
+    producer = stage.opens("orders")
+    if held:
+        stage.hears("east", 1, "orders", step=1, held=True)
+        stage.turn()
+    with pytest.raises(error):
+        producer.produce(**({"topic": "orders", "value": b"x"} | call))
+    assert len(producer) == 0
+
+
+def test_a_kept_call_that_no_client_takes_keeps_nobody_waiting(stage: Stage) -> None:
+    producer = stage.opens("orders", "payments")
+    stage.hears("east", 1, "orders", "payments", step=1, held=True)
+    stage.turn()
+    for topic in ("orders", "payments"):
+        producer.produce(topic, b"held")
+    stage.at("east").refuses["orders"] = OverflowError("as of an earlier version")
+    stage.hears("east", 1, "orders", "payments", step=2)
+    stage.turn(2)
+    assert (stage.at("east").log[-1], len(producer)) == (("payments", b"held"), 1)
+    assert ["as of an earlier version" in one for one in stage.said] == [True]

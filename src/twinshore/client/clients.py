@@ -55,7 +55,7 @@ class Client:
                 kept.partition,
                 on_delivery=partial(self._answered, kept),
                 timestamp=kept.timestamp,
-                headers=kept.headers,
+                headers=list(kept.headers) or None,
             )
         except BaseException as error:
             self._sent[kept.topic] = before

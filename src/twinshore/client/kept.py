@@ -9,10 +9,12 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable
+from operator import index
 from typing import Any, NamedTuple, Protocol
 
 from confluent_kafka import KafkaError, Message
 
+from twinshore.client.spool.frames import TOPIC_BYTES_MAX, Headers, given_headers
 from twinshore.fleet.sentences import counted
 
 Delivered = Callable[[KafkaError | None, Message | None], None]
@@ -31,20 +33,46 @@ class Kept(NamedTuple):
 
     number: int
     topic: str
-    value: bytes | str | None
-    key: bytes | str | None
+    value: bytes | None
+    key: bytes | None
     partition: int
     told: Delivered | None
     timestamp: int
-    headers: Any
+    headers: Headers
     is_spooled: bool = False
 
-    def checked(self) -> Kept:
-        """TypeError where a client would refuse it."""
-        for one in (self.value, self.key):
-            if not isinstance(one, bytes | str | None):
-                raise TypeError(f"a value or key is bytes, str or None, not {type(one).__name__}")
-        return self
+
+class Given(NamedTuple):
+    """Of a call, what is the same wherever it goes."""
+
+    value: bytes | None
+    key: bytes | None
+    partition: int
+    timestamp: int
+    headers: Headers
+
+
+def given(topic: str, value: Any, key: Any, partition: int, timestamp: int, headers: Any) -> Given:
+    """As a client of librdkafka takes it, and a spool. TypeError or ValueError where either would refuse it: a call
+    that has returned cannot be refused any more."""
+    if not isinstance(topic, str):
+        raise TypeError(f"a topic is named by a str, not {type(topic).__name__}")
+    if "\0" in topic or len(topic.encode()) > TOPIC_BYTES_MAX:
+        raise ValueError(f"a topic's name has no null character, and {TOPIC_BYTES_MAX:,} bytes at most")
+    partition, timestamp = index(partition), index(timestamp)
+    if not -(1 << 31) <= partition < 1 << 31:
+        raise ValueError(f"{partition} is no partition")
+    if not -(1 << 63) <= timestamp < 1 << 63:
+        raise ValueError(f"{timestamp} is no timestamp")
+    return Given(_encoded(value), _encoded(key), partition, timestamp, given_headers(headers))
+
+
+def _encoded(one: Any) -> bytes | None:
+    if one is None or isinstance(one, bytes):
+        return one
+    if isinstance(one, str):
+        return one.encode()
+    raise TypeError(f"a value or key is bytes, str or None, not {type(one).__name__}")
 
 
 class KeptCalls(Protocol):

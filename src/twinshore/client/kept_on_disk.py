@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 
@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError
 
 from twinshore.client.kept import Delivered, Kept, by_number
 from twinshore.client.spool import Spool
-from twinshore.client.spool.frames import SpoolRecord, given_headers
+from twinshore.client.spool.frames import SpoolRecord
 from twinshore.client.spool.spool import Batch
 from twinshore.fleet import RefusedError
 from twinshore.fleet.sentences import counted
@@ -82,23 +82,38 @@ class KeptOnDisk:
             back = [*self._in_memory.pop(topic, ()), *self._came_back.get(topic, ())]
             self._in_memory[topic] = deque(sorted(back, key=by_number))
             self._came_back.pop(topic, None)
-            try:
-                self._write(self._in_memory[topic])
-            except BufferError as error:
-                self._warn(f"calls for topic {topic} that a home gave back are kept in memory: {error}")
+            self._in_memory[topic] = self._write(topic, self._in_memory[topic])
             if not self._in_memory[topic]:
                 del self._in_memory[topic]
 
-    def _write(self, back: deque[Kept]) -> None:
+    def _write(self, topic: str, back: deque[Kept]) -> deque[Kept]:
+        """What stays in memory of it, in order."""
+        stays: deque[Kept] = deque()
+        size = LATE_AT_ONCE
         while back:
-            part = list(islice(back, LATE_AT_ONCE))
-            batch = self._spool.keep([_record(one) for one in part], beyond=True)
-            assert batch is not None, "there is always room beyond the bound"
-            self._spool.commit(batch)
-            for one in part:
+            part = list(islice(back, size))
+            try:
+                self._write_part(part)
+            except BufferError as error:
+                self._warn(f"calls for topic {topic} that a home gave back are kept in memory: {error}")
+                return stays + back
+            except (TypeError, ValueError) as error:
+                if size > 1:
+                    size = 1  # one of them is at fault: the others need not stay with it
+                    continue
+                self._warn(f"a call for topic {topic} that a home gave back is kept in memory: {error}")
+                stays += part
+            for _ in part:
                 back.popleft()
-                if one.told is not None:
-                    self._told[one.number] = one.told
+        return stays
+
+    def _write_part(self, part: Sequence[Kept]) -> None:
+        batch = self._spool.keep([_record(one) for one in part], beyond=True)
+        assert batch is not None, "there is always room beyond the bound"
+        self._spool.commit(batch)
+        for one in part:
+            if one.told is not None:
+                self._told[one.number] = one.told
 
     def prepare(self, topic: str) -> None:
         with self._told_of():
@@ -187,11 +202,11 @@ class KeptOnDisk:
 
 
 def _record(kept: Kept) -> SpoolRecord:
-    value, key = (one.encode() if isinstance(one, str) else one for one in (kept.value, kept.key))
     now_ms = wall_ms()
-    headers = given_headers(kept.headers)
     timestamp = kept.timestamp or now_ms
-    return SpoolRecord(kept.number, kept.topic, value, key, kept.partition, timestamp, headers, now_ms)
+    return SpoolRecord(
+        *(kept.number, kept.topic, kept.value, kept.key, kept.partition, timestamp, kept.headers, now_ms)
+    )
 
 
 def _kept(record: SpoolRecord, told: Delivered | None) -> Kept:
@@ -203,6 +218,6 @@ def _kept(record: SpoolRecord, told: Delivered | None) -> Kept:
         record.partition,
         told,
         record.timestamp,
-        list(record.headers) or None,
+        record.headers,
         is_spooled=True,
     )

@@ -206,6 +206,8 @@ class Moves:
                     self._is_not_taken(topic, error.args[0])
                     return False
                 self._set_aside(kept, error.args[0])
+            except Exception as error:  # as of a record that an earlier version has kept
+                self._set_aside(kept, KafkaError(KafkaError._INVALID_ARG, in_words(error)))
             else:
                 self._troubles.pop(topic, None)
                 self.waiting.sent(topic)

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from confluent_kafka import KafkaException
 
-from twinshore.client.kept import Delivered, Kept, KeptInMemory
+from twinshore.client.kept import Delivered, Given, Kept, KeptInMemory, given
 from twinshore.client.kept_on_disk import KeptOnDisk
 from twinshore.client.moves import TURN_S, Moves, must_make
 from twinshore.client.reach import Clusters, Reach
@@ -101,9 +101,10 @@ class HotProducer:
         *,
         callback: Delivered | None = None,
     ) -> None:
-        """As a Producer's. BufferError where there is no room for as long as `max_block_s`, or the spool cannot be
-        written; ConfigError for a topic that is none of `topics`."""
-        told = on_delivery or callback
+        """As a Producer's, whose TypeError and ValueError it raises for what no record can be. BufferError where there
+        is no room for as long as `max_block_s`, or the spool cannot be written; ConfigError for a topic that is none of
+        `topics`."""
+        what, told = given(topic, value, key, partition, timestamp, headers), on_delivery or callback
         waits_until_s = 0.0
         while True:
             safe, tells = None, False
@@ -114,7 +115,7 @@ class HotProducer:
                 if len(self._moves.answers) > self._kept_max:
                     pass  # nobody polls
                 elif client is not None and steady_s() < self._moves.until_s:
-                    kept = Kept(next(self._numbers), topic, value, key, partition, told, timestamp, headers)
+                    kept = self._numbered(topic, what, told)
                     try:
                         self._moves.send(client, kept)
                         return None
@@ -126,7 +127,7 @@ class HotProducer:
                         del self._moves.routes[topic]  # the next one sends it
                         continue
                 else:
-                    safe = self._keep(topic, value, key, partition, told, timestamp, headers)
+                    safe = self._keep(self._numbered(topic, what, told))
                     tells = self._tells_at_once
                 if safe is None:
                     waits_until_s = waits_until_s or steady_s() + self._max_block_s
@@ -179,8 +180,12 @@ class HotProducer:
 
     # -- within the gate
 
-    def _keep(self, topic: str, value: Any, key: Any, partition: int, *what: Any) -> Callable[[], None] | None:
-        kept = Kept(next(self._numbers), topic, value, key, int(partition), *what).checked()
+    def _numbered(self, topic: str, what: Given, told: Delivered | None) -> Kept:
+        value, key, partition, timestamp, headers = what
+        return Kept(next(self._numbers), topic, value, key, partition, told, timestamp, headers)
+
+    def _keep(self, kept: Kept) -> Callable[[], None] | None:
+        topic = kept.topic
         if topic not in self._moves.waiting.topics():
             if not self._follows(topic):
                 raise ConfigError(

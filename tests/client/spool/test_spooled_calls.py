@@ -226,7 +226,7 @@ def test_what_a_home_gave_back_stays_in_memory_in_order_while_the_disk_refuses_i
     kept = KeptOnDisk(spool, 100, lambda _: True, said.append)
 
     def call(number: int) -> Kept:
-        return Kept(number, "orders", b"%d" % number, None, -1, None, 0, None)
+        return Kept(number, "orders", b"%d" % number, None, -1, None, 0, ())
 
     def sent() -> list[int]:
         found = []
@@ -257,6 +257,27 @@ def test_what_a_home_gave_back_stays_in_memory_in_order_while_the_disk_refuses_i
     kept.settle()
     assert sent() == [9, 10, 11, 20, 21, 30]
     assert spool.topics() == {"orders": 6}, "all of it is on the disk now"
+    kept.close(goodbye=True)
+
+
+def test_one_call_that_the_disk_can_never_hold_stays_in_memory_and_keeps_no_other_there(tmp_path: Path) -> None:
+    said: list[str] = []
+    spool = Spool(tmp_path)
+    kept = KeptOnDisk(spool, 100, lambda _: True, said.append)
+    bad = Kept(1, "orders", b"bad", None, -1, None, 0, (("x" * 70_000, b""),))
+    for one in (Kept(0, "orders", b"0", None, -1, None, 0, ()), bad, Kept(2, "orders", b"2", None, -1, None, 0, ())):
+        kept.again(one)
+    kept.settle()
+    kept.settle()
+    assert spool.topics() == {"orders": 2}
+    assert (len(kept), "is kept in memory" in said[0]) == (3, True)
+    found = []
+    while not kept.is_empty("orders"):
+        kept.prepare("orders")
+        while (head := kept.head("orders")) is not None:
+            kept.sent("orders")
+            found.append(head.value)
+    assert found == [b"0", b"bad", b"2"]
     kept.close(goodbye=True)
 
 

@@ -27,6 +27,7 @@ _HEAD = struct.Struct(">Hi")  # of a record's header: lengths of its name and va
 HEADER_BYTES = _HEADER.size + _CRC.size
 PREFIX_BYTES = _PREFIX.size
 _ABSENT = -1
+TOPIC_BYTES_MAX = HEADER_NAME_BYTES_MAX = 0xFFFF
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -141,12 +142,17 @@ def read_frame(text: bytes, at: int, salt: int) -> Framed | None:
 
 
 def given_headers(given: Any) -> Headers:
-    """As confluent-kafka takes them: a dict, or pairs."""
-    pairs: Iterable[Any] = given.items() if isinstance(given, Mapping) else given or ()
+    """As confluent-kafka takes them: a dict, or pairs. TypeError or ValueError where they are none that a record can
+    have."""
+    if not given:
+        return ()
+    pairs: Iterable[Any] = given.items() if isinstance(given, Mapping) else given
     found = []
     for name, value in pairs:
         if not isinstance(name, str) or not isinstance(value, bytes | str | None):
             raise TypeError("a header is a name and a value that is bytes, str or None")
+        if len(name.encode()) > HEADER_NAME_BYTES_MAX:
+            raise ValueError(f"the name of a header has {HEADER_NAME_BYTES_MAX:,} bytes at most")
         found.append((name, value.encode() if isinstance(value, str) else value))
     return tuple(found)
 
