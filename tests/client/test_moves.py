@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from tests.client.turning import Stage, fault, stage
+from twinshore.kafka.clock import steady_s
 
 __all__ = ["stage"]
 
@@ -165,3 +166,76 @@ def test_a_kept_call_that_no_client_takes_keeps_nobody_waiting(stage: Stage) -> 
     stage.turn(2)
     assert (stage.at("east").log[-1], len(producer)) == (("payments", b"held"), 1)
     assert ["as of an earlier version" in one for one in stage.said] == [True]
+
+
+def test_a_switch_that_is_heard_of_in_the_middle_of_a_turn_is_told_no_sooner_than_nothing_is_sent(stage: Stage) -> None:
+    producer = stage.opens("orders")
+    producer.produce("orders", b"on its way")
+
+    def comes() -> None:
+        stage.centre.meanwhile = lambda: None
+        stage.hears("east", 1, "orders", step=1, held=True)
+
+    def calls() -> None:
+        stage.at("east").meanwhile = lambda: None
+        producer.produce("orders", b"meanwhile")
+
+    stage.centre.meanwhile, stage.at("east").meanwhile = comes, calls
+    for _ in range(3):
+        stage.turn()
+        if not stage.centre.held():
+            assert (stage.at("east").flying, producer._moves.routes) == ([], {})
+    assert not stage.centre.held()
+
+
+def test_a_switch_that_is_heard_of_right_before_kept_calls_are_sent_keeps_them(stage: Stage) -> None:
+    """The first switch has let it go, and a second one has it when it would be sent."""
+    producer = stage.opens("orders")
+    stage.hears("east", 1, "orders", step=1, held=True)
+    stage.turn()
+    producer.produce("orders", b"held")
+    stage.hears("east", 1, "orders", step=2)
+    asked: list[int] = []
+
+    def comes() -> None:
+        asked.append(1)
+        if len(asked) == 1:
+            stage.hears("east", 1, "orders", step=3, held=True)
+
+    stage.centre.meanwhile = comes
+    stage.turn()
+    assert stage.log("east") == [("orders", b"first")]
+    assert stage.centre.held() == {"orders"}
+    stage.turn()
+    assert not stage.centre.held()
+
+
+def test_nothing_that_was_kept_is_sent_once_the_lease_is_over(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine may sleep between the look at the home and the call."""
+    producer = stage.opens("orders")
+    stage.hears("east", 1, "orders", step=1, held=True)
+    stage.turn()
+    producer.produce("orders", b"held")
+    stage.hears("east", 1, "orders", step=2)
+
+    def sleeps() -> None:
+        monkeypatch.setattr("twinshore.client.moves.steady_s", lambda: steady_s() + 3600)
+
+    stage.centre.meanwhile = sleeps
+    stage.turn()
+    assert stage.log("east") == [("orders", b"first")]
+    assert len(producer) == 1
+
+
+def test_a_refusal_by_a_switchs_rules_is_no_answer_though_it_is_heard_once_the_topic_has_moved(stage: Stage) -> None:
+    producer = stage.opens("orders")
+    east, heard = stage.at("east"), list[object]()
+    producer.produce("orders", b"refused for now", on_delivery=lambda error, _: heard.append(error))
+    stage.hears("west", 2, "orders")
+    east.meanwhile = lambda: east.answers(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    stage.turn(2)
+    assert stage.at("west").log == [("orders", b"refused for now")]
+    producer.produce("orders", b"refused for good", on_delivery=lambda error, _: heard.append(error))
+    stage.at("west").answers(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    producer.poll()
+    assert [isinstance(one, KafkaError) for one in heard] == [True, True]

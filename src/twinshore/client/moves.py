@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
@@ -89,9 +90,9 @@ class Moves:
 
     # -- answers
 
-    def _delivered(self, kept: Kept, error: KafkaError | None, message: Message) -> None:
+    def _delivered(self, cluster: str, kept: Kept, error: KafkaError | None, message: Message) -> None:
         """In the thread that moves. What was thrown away for another home is sent there."""
-        if error is not None and self._is_sent_again(kept.topic, error.code()):
+        if error is not None and self._is_sent_again(cluster, kept.topic, error.code()):
             self.waiting.again(kept)
         else:
             if kept.is_spooled:
@@ -100,10 +101,16 @@ class Moves:
                 self.answers.add(kept.told, error, message)
         self._heard_of += 1
 
-    def _is_sent_again(self, topic: str, code: int) -> bool:
+    def _is_sent_again(self, cluster: str, topic: str, code: int) -> bool:
+        """A refusal by rules counts where the topic is at home there: elsewhere it is the switch that keeps writers
+        out."""
         if self.stopping.is_set() and not self.waiting.outlives:
             return False
-        return code in PURGED or (code in SHUT_OUT and isinstance(self.centre.order(topic), Park))
+        return code in PURGED or (code in SHUT_OUT and not self._is_at_home(topic, cluster))
+
+    def _is_at_home(self, topic: str, cluster: str) -> bool:
+        order = self.centre.order(topic)
+        return isinstance(order, Write) and order.cluster == cluster
 
     # -- the thread
 
@@ -126,6 +133,7 @@ class Moves:
                 self._replace(cluster, client)
         self.waiting.settle()
         until_s = self.centre.until_s()
+        held = self.centre.held()  # before it is asked where they go: what is heard between the two is held in both
         with self.gate:
             topics = {*self.routes, *self.waiting.topics(), *self._at}
         orders = {topic: self.centre.order(topic) for topic in topics}
@@ -135,7 +143,7 @@ class Moves:
                     self.routes.pop(topic, None)
         with self.gate:
             self.until_s = until_s
-        self._settle(topics)
+        self._settle(topics, held)
         for topic, order in orders.items():
             if isinstance(order, Write):
                 self._go(topic, order.cluster)
@@ -145,10 +153,9 @@ class Moves:
         with self.room:
             self.room.notify_all()
 
-    def _settle(self, topics: set[str]) -> None:
+    def _settle(self, topics: set[str], held: frozenset[str]) -> None:
         """Of a topic that a switch holds, says so once nothing is on its way to it: which is so where nothing is on its
         way to its cluster at all. Calls to topics that stay there wait meanwhile, but not for long."""
-        held = self.centre.held()
         for topic in held - topics:
             self.centre.parked(topic)  # it never wrote to it
         for cluster in {self._at[topic] for topic in held if topic in self._at}:
@@ -182,6 +189,8 @@ class Moves:
         with self.gate:
             if self.routes.get(topic) is client and self.waiting.is_empty(topic):
                 return None
+            if not self._is_at_home(topic, cluster):
+                return None  # a switch was heard of since this turn began
             self.routes.pop(topic, None)
             has_room = self._send_kept(client, topic)
             if self.waiting.is_empty(topic):
@@ -194,6 +203,8 @@ class Moves:
     def _send_kept(self, client: Client, topic: str) -> bool:
         """A portion of it; whether the client would have taken more."""
         for _ in range(SEND_AT_ONCE):
+            if steady_s() >= self.until_s:
+                return False  # as after the machine has slept
             kept = self.waiting.head(topic)
             if kept is None:
                 return True
@@ -266,7 +277,7 @@ class Moves:
     def client(self, cluster: str) -> Client:
         if cluster not in self._clients:
             settings = {"client.id": self._name, **self._reach.sites[cluster].settings()}
-            made = Client(settings, self._delivered, self._lease_s)
+            made = Client(settings, partial(self._delivered, cluster), self._lease_s)
             with self.gate:
                 self._clients[cluster] = made
         return self._clients[cluster]
