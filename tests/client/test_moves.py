@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from tests.client.turning import Stage, fault, stage
+from tests.client.turning import CLUSTERS, Stage, fault, stage
 from twinshore.kafka.clock import steady_s
 
 __all__ = ["stage"]
@@ -239,3 +239,16 @@ def test_a_refusal_by_a_switchs_rules_is_no_answer_though_it_is_heard_once_the_t
     stage.at("west").answers(KafkaError.TOPIC_AUTHORIZATION_FAILED)
     producer.poll()
     assert [isinstance(one, KafkaError) for one in heard] == [True, True]
+
+
+def test_a_push_makes_a_producer_forget_no_switch(stage: Stage) -> None:
+    """The old home answers first, and was not told yet that the topic has left it."""
+    producer = stage.opens("orders")
+    stage.hears("west", 2, "orders")
+    stage.turn()
+    stage.pushes("east", {**CLUSTERS, "east": {**CLUSTERS["east"], "linger.ms": 5}})
+    stage.turn()
+    assert producer.where("orders") == "west"
+    stage.pushes("stage", {"stage": {"bootstrap.servers": "127.0.0.1:3"}})
+    stage.turn()
+    assert producer.where("orders") == "topic orders is at home on west, which this client has not met"

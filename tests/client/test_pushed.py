@@ -61,6 +61,30 @@ def test_what_is_no_push_is_told_in_one_sentence(raw: str, why: str) -> None:
     assert "hidden" not in str(caught.value)
 
 
+@pytest.mark.parametrize("where", ["settings", "clusters"])
+@pytest.mark.parametrize(
+    ("own", "pushed"),
+    [
+        ("PLAINTEXT", {"plugin.library.paths": "/tmp/theirs"}),
+        ("PLAINTEXT", {"enable.ssl.certificate.verification": False}),
+        ("SASL_SSL", {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN"}),
+        ("SASL_SSL", {"security.protocol": "SSL"}),
+        ("SSL", {"security.protocol": "PLAINTEXT"}),
+    ],
+)
+def test_a_push_makes_an_application_no_less_safe_than_it_is(own: str, pushed: dict[str, Any], where: str) -> None:
+    mine = {"security.protocol": own, "sasl.mechanism": "PLAIN", "sasl.username": "shop", "sasl.password": "hidden"}
+    raw = text(settings=pushed) if where == "settings" else text(clusters={"west": {**WEST, **pushed}})
+    with pytest.raises(ConfigError, match="cannot be pushed") as caught:
+        read_pushed(raw, mine, TOPICS)
+    assert "hidden" not in str(caught.value)
+
+
+def test_a_push_may_make_an_application_safer() -> None:
+    found = read_pushed(text(settings={"security.protocol": "SSL"}), {}, TOPICS)
+    assert found.sites["west"].settings()["security.protocol"] == "SSL"
+
+
 def test_half_a_push_is_none() -> None:
     whole = text()
     for cut in range(len(whole)):
@@ -71,6 +95,7 @@ def test_half_a_push_is_none() -> None:
 def test_what_was_kept_is_whole_or_nothing(tmp_path: Path) -> None:
     path = tmp_path / "last"
     assert kept(path) is None
+    path.with_name("last.part").touch(0o666)
     keep(path, text())
     assert kept(path) == text()
     assert path.stat().st_mode & 0o077 == 0, "it may hold passwords"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -10,7 +10,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from twinshore.client import HotProducer
 from twinshore.client.centres.homes import HomesCentre
+from twinshore.client.centres.pushed import Pushed
 from twinshore.client.moves import Moves
+from twinshore.client.sites import sites_of
 from twinshore.homes.following import Order, Write
 from twinshore.homes.home_lines import HomeLine, HomeState
 from twinshore.kafka.clock import steady_s
@@ -114,6 +116,11 @@ class Stage:
         for one in self.made:
             one.answers()
         return self.producer
+
+    def pushes(self, home: str, clusters: Mapping[str, Mapping[str, Any]]) -> None:
+        """What the producer goes by from its next turn on."""
+        sites = sites_of(clusters, {})
+        self.producer._moves._reach._push(Pushed(sites, home, "another one"))
 
     @property
     def centre(self) -> ByHand:

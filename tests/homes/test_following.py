@@ -64,6 +64,31 @@ def test_a_client_takes_the_highest_word_that_it_ever_heard() -> None:
     assert found.says().heard == {}, "bills is none of its topics"
 
 
+def test_what_one_client_has_heard_holds_for_the_one_that_goes_on_with_other_clusters() -> None:
+    """The old home is back from the dead, and answers first: nobody has told it yet."""
+    before = client(EAST, WEST, replace(WEST, topic="bills"))
+    after = Following("2" * 32, "billing", ["orders"], "here", told=before.told())
+    after.met("here", "id-e")
+    after.said("here", after.says(), 1.0, 1.0)
+    assert isinstance(after.order("orders", 1.1), Park), "it was not read itself yet"
+    after.read({"orders": EAST}, 1.1)
+    assert after.order("orders", 1.2) == Park(
+        WEST.switch, "topic orders is at home on west, which this client has not met"
+    )
+    after.met("there", "id-w")
+    assert after.order("orders", 1.2) == Write("there", 2)
+    assert set(after.told()) == {"orders"}
+
+
+def test_a_name_that_leads_to_another_cluster_leads_no_more_to_the_first_one() -> None:
+    found = client(EAST)
+    found.met("here", "a stranger's")
+    assert isinstance(found.order("orders", 0.1), Park)
+    assert found.cluster_id("here") == "a stranger's"
+    found.met("here", "id-e")
+    assert found.order("orders", 0.1) == Write("here", 1)
+
+
 def test_a_client_that_reaches_no_cluster_parks_when_its_lease_runs_out() -> None:
     found = client(EAST)
     assert found.until_s() == LEASE_S

@@ -64,6 +64,7 @@ class HotConsumer:
         self._at: dict[str, str] = {}
         self._left: dict[str, str] = {}
         self._left_ids: dict[str, str] = {}
+        self._pushed: set[str] = set()  # left for settings that were pushed, which may lead anywhere
         self._behind: dict[str, dict[int, int]] = {}  # of topics that were left: how far each partition was handed out
         self._carry: dict[tuple[str, int], int] = {}  # the same at the new home, until partitions are dealt out there
         self._next: dict[tuple[str, int], int] = {}
@@ -178,6 +179,7 @@ class HotConsumer:
     def _take_up(self) -> None:
         """Leaves all topics, to read on with what was pushed."""
         self._leave(set(self._at))
+        self._pushed |= self._left_ids.keys()
         if self._centre is not None:
             self._centre.stop()
         self._centre = self._reach.ask(self._name, self._topics, self._lease_s)
@@ -242,8 +244,10 @@ class HotConsumer:
     def _join(self, wanted: Mapping[str, Write]) -> None:
         for topic, order in wanted.items():
             term = max(order.term, FIRST_TERM)  # before its first switch no line tells of it
-            left_id = self._left_ids.pop(topic, "")
-            if order.term or (left_id and self._centre and self._centre.cluster_id(order.cluster) == left_id):
+            left_id, pushed = self._left_ids.pop(topic, ""), topic in self._pushed
+            self._pushed.discard(topic)
+            is_same = bool(left_id and self._centre and self._centre.cluster_id(order.cluster) == left_id)
+            if is_same or (order.term and not pushed):
                 self._carry |= self._carried_over(topic, term)
             else:  # nobody says that the two hold the same: the group's place there counts
                 self._behind.pop(topic, None)

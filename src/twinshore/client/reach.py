@@ -31,6 +31,7 @@ class Reach:
     ) -> None:
         self._news, self._warn, self._check = news, warn, check
         self._pushed = deque[Pushed](maxlen=1)  # the last one counts
+        self._asked: HomesCentre | None = None
         self._pushes = clusters if isinstance(clusters, Pushes) else None
         if isinstance(clusters, Pushes):
             first = clusters.begin(config, topics, warn, self._push, self._must_make)
@@ -50,8 +51,13 @@ class Reach:
         return True
 
     def ask(self, name: str, topics: Iterable[str], lease_s: float) -> HomesCentre:
-        """From now on the clusters are asked where these topics are at home."""
-        made = HomesCentre(name, topics, self.sites, self.begin, lease_s=lease_s, news=self._news, warn=self._warn)
+        """From now on the clusters are asked where these topics are at home. What was heard before stays known: a
+        cluster that answers first, and was not told yet of a switch, takes no topic back."""
+        told = self._asked.told() if self._asked is not None else {}
+        made = HomesCentre(
+            *(name, topics, self.sites, self.begin), lease_s=lease_s, told=told, news=self._news, warn=self._warn
+        )
+        self._asked = made
         made.start()
         return made
 

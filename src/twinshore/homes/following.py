@@ -65,23 +65,35 @@ def poll_s(told: Iterable[Told]) -> float:
 
 
 class Following:
-    """One client of `topics` (names, or beginnings with a `*`). Times are its own monotonic clock's."""
+    """One client of `topics` (names, or beginnings with a `*`). Times are its own monotonic clock's. `told`: what it
+    has heard before, as of other clusters; a lower word counts no more."""
 
     def __init__(
-        self, follower_id: str, name: str, topics: Iterable[str], begin: str, lease_s: float = LEASE_S
+        self,
+        follower_id: str,
+        name: str,
+        topics: Iterable[str],
+        begin: str,
+        lease_s: float = LEASE_S,
+        told: Mapping[str, HomeLine | Clash] | None = None,
     ) -> None:
         self._id, self._name, self._topics = follower_id, name, tuple(topics)
         self._begin, self._lease_s = begin, lease_s
         self._clusters: dict[str, str] = {}
-        self._told: dict[str, HomeLine | Clash] = {}
+        self._told = {topic: one for topic, one in (told or {}).items() if self._follows(topic)}
         self._parked: dict[str, Word] = {}
         self._read_s = self._said_s = self._visible_s = -math.inf
         self._last: dict[str, tuple[tuple[dict[str, Word], frozenset[str]], float]] = {}
         self._number = 0
 
     def met(self, cluster: str, cluster_id: str) -> None:
-        """The cluster that the client calls so has this id."""
+        """The cluster that the client calls so has this id, and no other one any more."""
+        self._clusters = {known: name for known, name in self._clusters.items() if name != cluster}
         self._clusters[cluster_id] = cluster
+
+    def told(self) -> Mapping[str, HomeLine | Clash]:
+        """All that it has heard."""
+        return dict(self._told)
 
     def cluster_id(self, cluster: str) -> str:
         """Of the cluster that the client calls so; empty before it was met."""
@@ -90,12 +102,15 @@ class Following:
     def read(self, lines: Mapping[str, HomeLine], asked_s: float) -> None:
         """These lines stand on one of the clusters, which was asked then."""
         for topic, line in lines.items():
-            if any(covers(one, topic) for one in self._topics):
+            if self._follows(topic):
                 before = self._told.get(topic)
                 higher = stands([line, *_lines(before)])
                 assert higher is not None
                 self._told[topic] = higher
         self._read_s = max(self._read_s, asked_s)
+
+    def _follows(self, topic: str) -> bool:
+        return any(covers(one, topic) for one in self._topics)
 
     def parked(self, topic: str) -> None:
         """Nothing is written to the topic, and nothing is on its way, since it was ordered to park."""

@@ -15,7 +15,7 @@ from twinshore.client.sites import Site
 from twinshore.fleet import KafkaError
 from twinshore.homes.follower_lines import goodbye_line
 from twinshore.homes.following import LEASE_S, POLL_S, Following, Order, Park, Write
-from twinshore.homes.home_lines import HomeLine
+from twinshore.homes.home_lines import Clash, HomeLine
 from twinshore.homes.home_notes import FollowerNotes, HomeNotes
 from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.kafka.cluster import KafkaCluster
@@ -26,8 +26,8 @@ AGAIN_S = PATIENCE_S / 4
 
 class HomesCentre:
     """`topics`: names, or beginnings of names with a `*` behind; `begin`: where topics are written of which no line
-    tells. `news` is called from a thread of the centre when it has heard or lost something; `warn` is told, once, why a
-    cluster is not believed."""
+    tells; `told`: what another one has heard before it. `news` is called from a thread of the centre when it has heard
+    or lost something; `warn` is told, once, why a cluster is not believed."""
 
     def __init__(
         self,
@@ -37,12 +37,13 @@ class HomesCentre:
         begin: str,
         *,
         lease_s: float = LEASE_S,
+        told: Mapping[str, HomeLine | Clash] | None = None,
         news: Callable[[], None] = lambda: None,
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._id, self._name, self._sites = uuid.uuid4().hex, name, sites
         self._guard = threading.Lock()
-        self._following = Following(self._id, name, topics, begin, lease_s)
+        self._following = Following(self._id, name, topics, begin, lease_s, told)
         self._news, self._warn = news, warn
         self._warned: set[str] = set()
         self._shown: set[str] = set()
@@ -84,6 +85,11 @@ class HomesCentre:
         """What stands of the topic on the clusters."""
         with self._guard:
             return self._following.line(topic)
+
+    def told(self) -> Mapping[str, HomeLine | Clash]:
+        """All that was heard of where topics are at home."""
+        with self._guard:
+            return self._following.told()
 
     def cluster_id(self, cluster: str) -> str:
         """The id by which the cluster was met; empty before."""
@@ -133,6 +139,8 @@ class HomesCentre:
     def _ask(self, site: Site, kafka: KafkaCluster, homes: HomeNotes, followers: FollowerNotes) -> float:
         cluster_id = kafka.cluster_id()
         if site.cluster_id and cluster_id != site.cluster_id:
+            with self._guard:
+                self._shown.discard(site.name)
             self._once(f"{site.name} is cluster {cluster_id}, and {site.cluster_id} was expected: it is not followed")
             return POLL_S
         if not homes.homes and not followers.exists():

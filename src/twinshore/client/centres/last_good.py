@@ -21,6 +21,7 @@ def keep(path: Path, text: str) -> None:
     handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         with os.fdopen(handle, "wb") as file:
+            os.fchmod(file.fileno(), 0o600)  # somebody else may have made it
             file.write(f"{HEAD} {crc32c(data):08x}\n".encode() + data)
             file.flush()
             os.fsync(file.fileno())

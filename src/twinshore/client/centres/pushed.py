@@ -21,6 +21,7 @@ from twinshore.homes.follower_lines import covers
 CHARS_MAX = 1 << 20
 CLUSTERS_MAX = 64
 NAMED_MAX = 5
+_ITS_OWN = ("plugin.", "enable.ssl.certificate.verification")
 KNOWN = ("clusters", "home", "settings", "topics")
 
 
@@ -50,7 +51,24 @@ def read_pushed(text: str, shared: Mapping[str, Any], topics: Iterable[str]) -> 
     if foreign := [one for one in meant if not any(covers(own, one) for own in mine)]:
         raise ConfigError(f"it is meant for topic {listed(foreign, NAMED_MAX)}, which the application does not have")
     sites = sites_of(clusters, {**shared, **settings})
+    _must_be_as_safe(shared, settings, clusters)
     return Pushed(sites, home, hashlib.sha256(text.encode()).hexdigest())
+
+
+def _must_be_as_safe(shared: Mapping[str, Any], *pushed: Mapping[str, Any]) -> None:
+    """Whoever pushes may not have the application run code, nor send its own password in clear or to anybody."""
+    *rest, clusters = pushed
+    for some in (*rest, *clusters.values()):
+        if owned := sorted(name for name in some if name.startswith(_ITS_OWN)):
+            raise ConfigError(f"{owned[0]} cannot be pushed: the application sets it itself")
+        asked = some.get("security.protocol")
+        own = str(shared.get("security.protocol", "PLAINTEXT")).upper()
+        if asked is not None and _guards(own) - _guards(str(asked).upper()):
+            raise ConfigError(f"security.protocol {asked} cannot be pushed: the application's own is {own}")
+
+
+def _guards(protocol: str) -> set[str]:
+    return {one for one in ("SASL", "SSL") if one in protocol.split("_")}
 
 
 def _object(text: str) -> dict[str, Any]:
