@@ -8,6 +8,7 @@ is sent again, before anything newer of its topic. With a spool, what is kept ba
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -63,6 +64,7 @@ class HotProducer:
         self._max_block_s, self._kept_max = max_block_s, kept_max
         self._name = name or str(config.get("client.id", "producer"))
         warned = Warned(warn)
+        self._process = os.getpid()
         self._killed = False
         wake, check = threading.Event(), partial(must_make, self._name, lease_s)
         reach = Reach(clusters, config, self._topics, warn=warned.at_once, check=check, news=wake.set)
@@ -104,6 +106,7 @@ class HotProducer:
         """As a Producer's, whose TypeError and ValueError it raises for what no record can be. BufferError where there
         is no room for as long as `max_block_s`, or the spool cannot be written; ConfigError for a topic that is none of
         `topics`."""
+        self._must_be_ours()
         what, told = given(topic, value, key, partition, timestamp, headers), on_delivery or callback
         waits_until_s = 0.0
         while True:
@@ -147,6 +150,7 @@ class HotProducer:
 
     def flush(self, timeout: float = -1) -> int:
         """Until each call has its answer, or so long at most; how many have none yet."""
+        self._must_be_ours()
         until_s = steady_s() + timeout if timeout >= 0 else float("inf")
         while True:
             self._moves.answers.tell()
@@ -168,6 +172,8 @@ class HotProducer:
     def close(self, timeout: float = 30.0) -> int:
         """Sends what is left, for so long at most, and says goodbye; how many calls were never answered. With a spool:
         how many are left there for the next producer."""
+        if self._is_forked():
+            return 0
         unanswered = self.flush(0 if self._moves.stopping.is_set() else timeout)
         self._end(goodbye=True)
         left = self._moves.waiting.left()
@@ -176,7 +182,15 @@ class HotProducer:
     def kill(self) -> None:
         """Ends it as a process dies: nobody hears of it, and what is on its way is on its own."""
         self._killed = True
-        self._end(goodbye=False)
+        if not self._is_forked():
+            self._end(goodbye=False)
+
+    def _is_forked(self) -> bool:
+        return os.getpid() != self._process
+
+    def _must_be_ours(self) -> None:
+        if self._is_forked():
+            raise RuntimeError(f"{self._name} belongs to the process that was forked: make one behind the fork")
 
     # -- within the gate
 

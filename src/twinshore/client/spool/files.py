@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from weakref import WeakSet
 
 from twinshore.client.spool.frames import HEADER_BYTES, SegmentHeader, header_bytes
 from twinshore.client.spool.scanning import Read
@@ -29,6 +30,7 @@ class SpoolFiles:
         self._sync = sync
         self.salts = self._find()
         self._lock = self._active = -1
+        self._process = 0  # that has the lock
         self.sequence, self.end = 0, 0  # of the segment that is written, and how far it is on the disk
         self._doubtful = False
 
@@ -53,6 +55,8 @@ class SpoolFiles:
                 f"{self.folder} is the spool of a producer that runs, in process {holder}",
                 hint="give each producer a folder of its own, or stop that one",
             )
+        self._process = os.getpid()
+        _LOCKED.add(self)
         os.truncate(self._lock, 0)
         os.pwrite(self._lock, b"%d\n" % os.getpid(), 0)
         self.salts = self._find()
@@ -71,6 +75,15 @@ class SpoolFiles:
         holder = self._try_lock()
         self.unlock()
         return holder or ""
+
+    def is_forked(self) -> bool:
+        """Whether this is another process than the one that has the lock."""
+        return self._process not in (0, os.getpid())
+
+    def forget(self) -> None:
+        """In a process that was forked: what is open is the other one's."""
+        self._close_active()
+        self.unlock()
 
     def _try_lock(self) -> str | None:
         import fcntl  # there is none on Windows, where only the spool is lacking then
@@ -206,6 +219,19 @@ class SpoolFiles:
         if self._active >= 0:
             os.close(self._active)
             self._active = -1
+
+
+_LOCKED = WeakSet[SpoolFiles]()
+
+
+def _forget_all() -> None:
+    """Else a process that was forked would keep the lock for as long as it lives."""
+    for one in list(_LOCKED):
+        one.forget()
+
+
+if hasattr(os, "register_at_fork"):  # there is none on Windows
+    os.register_at_fork(after_in_child=_forget_all)
 
 
 def _sync_folder(folder: Path) -> None:

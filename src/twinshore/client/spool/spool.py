@@ -112,7 +112,8 @@ class Spool:
 
     def keep(self, records: Sequence[SpoolRecord], *, beyond: bool = False) -> Batch | None:
         """They are written with the next batch, in this order; `commit` does it. None where there is no room; with
-        `beyond` there always is."""
+        `beyond` there always is. BufferError in a process that was forked."""
+        self._must_be_ours()
         bodies = [(record, body_bytes(record)) for record in records]
         size = sum(PREFIX_BYTES + len(body) for _, body in bodies)
         with self._guard:
@@ -129,6 +130,7 @@ class Spool:
 
     def commit(self, batch: Batch) -> None:
         """Returns once it is on the disk; BufferError with the reason where it is not, and then nothing of it is."""
+        self._must_be_ours()
         with self._turned:
             while not batch.ended and not self._closed and (self._writing or self._batch is not batch):
                 self._turned.wait()
@@ -141,6 +143,10 @@ class Spool:
         if batch.error is not None:
             why = getattr(batch.error, "strerror", None) or str(batch.error) or type(batch.error).__name__
             raise BufferError(f"not written to the spool {self.folder}: {why}") from batch.error
+
+    def _must_be_ours(self) -> None:
+        if self._files.is_forked():
+            raise BufferError(f"not written to the spool {self.folder}: it belongs to the process that was forked")
 
     def _lead(self, batch: Batch) -> None:
         places: list[Place] = []
@@ -275,7 +281,10 @@ class Spool:
                 self._portions.forget(topic)
 
     def close(self, *, mark: bool = True) -> None:
-        """Without `mark` it ends as a process that dies."""
+        """Without `mark` it ends as a process that dies. In a process that was forked nothing is done to it."""
+        if self._files.is_forked():  # nor is a lock taken, which another thread may have had
+            self._files.forget()
+            return
         with self._turned:
             self._closed = True
             self._turned.notify_all()
