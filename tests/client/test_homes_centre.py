@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
 from typing import Any, cast
 
 from twinshore.client.centres.homes import HomesCentre
 from twinshore.client.sites import sites_of
+from twinshore.client.warned import Warned
 from twinshore.homes.following import Park, Write
 from twinshore.homes.home_notes import FollowerNotes, HomeNotes
 from twinshore.kafka.cluster import KafkaCluster
@@ -50,3 +53,24 @@ def test_a_cluster_that_was_the_expected_one_is_written_to_no_more_once_another_
     assert said == ["east is cluster a stranger's, and E was expected: it is not followed"]
     asks(centre, "east", "E")
     assert centre.order("orders") == Write("east", 0)
+
+
+def test_whoever_asks_goes_on_where_a_file_is_away_for_a_moment_or_somebody_raises(tmp_path: Path) -> None:
+    ca = tmp_path / "ca.pem"
+    site = {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "SSL", "ssl.ca.location": str(ca)}
+    said: list[str] = []
+
+    def warn(sentence: str) -> None:
+        said.append(sentence)
+        raise BrokenPipeError
+
+    centre = HomesCentre("shop", ["orders"], sites_of({"east": site}, {}), "east", warn=Warned(warn).at_once)
+    centre.start()
+    until_s = time.monotonic() + 30
+    while not said and time.monotonic() < until_s:
+        time.sleep(0.01)
+    time.sleep(0.1)
+    assert [one.is_alive() for one in centre._threads] == [True]
+    assert ["ca.pem" in one or "No such file" in one for one in said] == [True], said
+    centre.stop()
+    assert [one.is_alive() for one in centre._threads] == [False]

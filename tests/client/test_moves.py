@@ -252,3 +252,21 @@ def test_a_push_makes_a_producer_forget_no_switch(stage: Stage) -> None:
     stage.pushes("stage", {"stage": {"bootstrap.servers": "127.0.0.1:3"}})
     stage.turn()
     assert producer.where("orders") == "topic orders is at home on west, which this client has not met"
+
+
+def test_whoever_is_warned_may_call_the_producer(stage: Stage) -> None:
+    """And what it raises ends no thread."""
+    asked: list[int] = []
+
+    def warn(_: str) -> None:
+        asked.append(len(producer))
+        raise BrokenPipeError
+
+    producer = stage.opens("orders", warn=warn)
+    stage.hears("east", 1, "orders", step=1, held=True)
+    stage.turn()
+    producer.produce("orders", b"too large")
+    stage.at("east").refuses["orders"] = fault(KafkaError.MSG_SIZE_TOO_LARGE)
+    stage.hears("east", 1, "orders", step=2)
+    stage.turn()
+    assert asked == [0]

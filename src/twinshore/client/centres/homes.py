@@ -9,10 +9,11 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 
 from twinshore.client.sites import Site
 from twinshore.fleet import KafkaError
+from twinshore.fleet.once import in_words
 from twinshore.homes.follower_lines import goodbye_line
 from twinshore.homes.following import LEASE_S, POLL_S, Following, Order, Park, Write
 from twinshore.homes.home_lines import Clash, HomeLine
@@ -117,24 +118,36 @@ class HomesCentre:
             return self._following.poll_s() < POLL_S
 
     def _follow(self, site: Site) -> None:
-        with closing(KafkaCluster(site.cluster, client_id=f"follower-{self._name}", patience_s=PATIENCE_S)) as kafka:
-            homes, followers = HomeNotes(kafka), FollowerNotes(kafka)
-            pause_s = 0.0
-            while not self._stopping.wait(pause_s):
-                if self._deaf.is_set():
-                    return
-                try:
-                    pause_s = self._ask(site, kafka, homes, followers)
-                except KafkaError as error:
-                    pause_s = AGAIN_S  # the lease runs on: that is what it is for
-                    if not error.retriable:
-                        self._once(f"{site.name}: {error}")
+        """Whatever fails is asked again, over new connections: what was remembered of the cluster, or read of its
+        files, may be what is wrong."""
+        while not (self._stopping.is_set() or self._deaf.is_set()):
+            try:
+                with closing(
+                    KafkaCluster(site.cluster, client_id=f"follower-{self._name}", patience_s=PATIENCE_S)
+                ) as kafka:
+                    self._follow_by(site, kafka)
+            except Exception as error:  # whoever ended here would leave the lease to run out for ever, and nobody told
+                self._once(f"{site.name}: {in_words(error)}")
                 self._news()
-            if not self._deaf.is_set():
-                try:
-                    followers.say(goodbye_line(self._id), wall_ms())
-                except KafkaError:
-                    pass
+                self._stopping.wait(POLL_S)
+
+    def _follow_by(self, site: Site, kafka: KafkaCluster) -> None:
+        """Until the end. Raises what may not pass by itself."""
+        homes, followers = HomeNotes(kafka), FollowerNotes(kafka)
+        pause_s = 0.0
+        while not self._stopping.wait(pause_s):
+            if self._deaf.is_set():
+                return
+            try:
+                pause_s = self._ask(site, kafka, homes, followers)
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+                pause_s = AGAIN_S  # the lease runs on: that is what it is for
+            self._news()
+        if not self._deaf.is_set():
+            with suppress(KafkaError):
+                followers.say(goodbye_line(self._id), wall_ms())
 
     def _ask(self, site: Site, kafka: KafkaCluster, homes: HomeNotes, followers: FollowerNotes) -> float:
         cluster_id = kafka.cluster_id()
