@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,20 @@ def test_a_file_that_is_replaced_is_heard_of_and_a_bad_one_changes_nothing(tmp_p
         Pushes(PushFile(path)).begin({}, TOPICS, again.warn, again)
     with pytest.raises(ConfigError, match="another client"):
         later.begin({}, TOPICS, again.warn, again)
+
+
+def test_a_push_that_is_bad_again_is_told_again(tmp_path: Path) -> None:
+    path, told = tmp_path / "push.json", Told()
+    path.write_text(text())
+    pushes = Pushes(PushFile(path))
+    pushes.begin({}, TOPICS, told.warn, told)
+    for good in (text(), text(home="east")):
+        replaced(path, '{"home"')
+        told.wait()
+        replaced(path, good)
+        time.sleep(1.2)
+    assert len([one for one in told.sentences if "this push is not taken" in one]) == 2
+    pushes.stop()
 
 
 def test_a_push_of_transactions_is_told_and_the_next_one_heard_of(tmp_path: Path) -> None:

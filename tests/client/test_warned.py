@@ -17,7 +17,8 @@ def test_a_trouble_that_goes_on_is_told_once_and_one_that_comes_back_again() -> 
     warned.tell()
     assert said == ["orders waits", "payments waits"]
     now_s[0] += NEWS_S
-    warned.at_once("orders waits")
+    warned("orders waits")
+    warned.tell()
     assert said[2:] == ["orders waits"]
     for number in range(2 * SENTENCES_MAX):
         warned(str(number))
@@ -35,4 +36,5 @@ def test_what_the_function_raises_keeps_nobody_from_the_rest() -> None:
     warned("one")
     warned("two")
     warned.tell()
-    assert said == ["one", "two"]
+    warned.at_once("two")
+    assert said == ["one", "two", "two"]

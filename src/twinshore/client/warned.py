@@ -38,10 +38,9 @@ class Warned:
                 sentence = self._waiting.popleft()
             except IndexError:
                 return
-            with suppress(Exception):
-                self._warn(sentence)
+            self.at_once(sentence)
 
     def at_once(self, sentence: str) -> None:
-        """For whoever holds no lock."""
-        self(sentence)
-        self.tell()
+        """For whoever holds no lock, and knows that it is news."""
+        with suppress(Exception):
+            self._warn(sentence)

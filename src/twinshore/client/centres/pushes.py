@@ -13,7 +13,7 @@ from twinshore.client.centres.last_good import keep, kept
 from twinshore.client.centres.pushed import Pushed, read_pushed
 from twinshore.client.centres.sources import Source
 from twinshore.fleet import ConfigError, TwinshoreError
-from twinshore.fleet.once import in_words
+from twinshore.fleet.once import Once, in_words
 
 FIRST_S = 10.0
 AGAIN_S = 1.0
@@ -29,6 +29,7 @@ class Pushes:
         self._shared: Mapping[str, Any] = {}
         self._topics: tuple[str, ...] = ()
         self._warn: Callable[[str], None] = lambda _: None
+        self._asking, self._taking = Once(self._say), Once(self._say)
         self._check: Callable[[Pushed], None] = lambda _: None
         self._told: Callable[[Pushed], None] = lambda _: None
         self._trouble = ""
@@ -71,10 +72,11 @@ class Pushes:
             try:
                 text = self._source.news(self._stopping)
             except Exception as error:  # whatever a database's driver raises
-                self._say(f"{self._source.name} cannot be asked: {in_words(error)}")
+                self._asking.say(f"{self._source.name} cannot be asked: {in_words(error)}")
                 self._heard.set()
                 self._stopping.wait(AGAIN_S)
                 continue
+            self._asking.well()
             if text is not None:
                 self._take(text)
                 self._heard.set()
@@ -85,8 +87,9 @@ class Pushes:
             self._check(pushed)
         except Exception as error:  # whatever is wrong with it, or with the check: the next one may be well
             why = error.args[0].str() if isinstance(error, KafkaException) else error
-            self._say(f"{self._source.name}: this push is not taken, and the one before stays: {why}")
+            self._taking.say(f"{self._source.name}: this push is not taken, and the one before stays: {why}")
             return
+        self._taking.well()
         with self._guard:
             if self._stopping.is_set() or (self._now is not None and pushed.digest == self._now.digest):
                 return
@@ -95,7 +98,9 @@ class Pushes:
             try:
                 keep(self._last_good, text)
             except OSError as error:
-                self._say(f"{self._last_good} cannot be written, so a start without the centre would fail: {error}")
+                self._taking.say(
+                    f"{self._last_good} cannot be written, so a start without the centre would fail: {error}"
+                )
         told(pushed)
 
     def _before(self) -> Pushed | None:
@@ -111,6 +116,5 @@ class Pushes:
         return pushed
 
     def _say(self, sentence: str) -> None:
-        if sentence != self._trouble:
-            self._trouble = sentence
-            self._warn(sentence)
+        self._trouble = sentence
+        self._warn(sentence)
