@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
 
 from tests.client.turning import CLUSTERS, Stage, fault, stage
+from twinshore.client.spool import Spool
 from twinshore.kafka.clock import steady_s
 
 __all__ = ["stage"]
@@ -270,3 +272,45 @@ def test_whoever_is_warned_may_call_the_producer(stage: Stage) -> None:
     stage.hears("east", 1, "orders", step=2)
     stage.turn()
     assert asked == [0]
+
+
+def test_a_producer_is_closed_though_whom_it_tells_of_an_answer_raises(stage: Stage, tmp_path: Path) -> None:
+    def raises(*_: object) -> None:
+        raise LookupError("the application's own")
+
+    producer = stage.opens("orders", spool=tmp_path)
+    producer.produce("orders", b"answered", on_delivery=raises)
+    stage.at("east").answers()
+    producer.produce("orders", b"on its way")
+    with pytest.raises(LookupError), producer:
+        pass
+    assert stage.centre.goodbyes == 1
+    with pytest.raises(RuntimeError, match="is closed"):
+        producer.produce("orders", b"later")
+    spool = Spool(tmp_path)
+    assert spool.topics() == {"orders": 1}, "its lock is free, and what was on its way is there"
+    spool.close(mark=False)
+
+
+def test_a_producer_that_is_closed_while_it_takes_up_a_push_ends_in_good_order(stage: Stage, tmp_path: Path) -> None:
+    producer = stage.opens("orders", spool=tmp_path)
+    producer.produce("orders", b"on its way")
+    east = stage.at("east")
+    east.lives = False
+    flushes: list[int] = []
+
+    def meanwhile() -> None:
+        flushes.append(1)
+        if len(flushes) == 3:
+            producer._moves.stopping.set()
+
+    east.meanwhile = meanwhile
+    before = stage.centre
+    stage.pushes("west", CLUSTERS)
+    stage.turn()
+    assert len(flushes) == 3, "it does not wait for what is on its way as long as it else would"
+    assert stage.centre is before, "nobody else is asked where topics are at home: whom would they wait for?"
+    producer._moves.stopping.clear()
+    east.meanwhile = lambda: None
+    assert producer.close(0) == 1
+    assert before.goodbyes == 1

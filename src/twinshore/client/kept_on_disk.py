@@ -180,17 +180,22 @@ class KeptOnDisk:
         return self._spool.unsent() - sum(self._strange.values()) + self._only_in_memory()
 
     def left(self) -> int:
-        ours = sum(self._spool.topics().values()) - sum(self._strange.values())
-        return ours + self._only_in_memory()
+        return sum(self._spool.topics().values()) - sum(self._strange.values())
 
     def _only_in_memory(self) -> int:
         return sum(map(len, self._came_back.values())) + sum(map(len, self._in_memory.values()))
 
     def close(self, *, goodbye: bool) -> None:
-        if goodbye:
-            self.settle()
-        with self._told_of():
-            self._spool.close(mark=goodbye)
+        try:
+            if goodbye:
+                self.settle()
+        finally:
+            with self._told_of():
+                self._spool.close(mark=goodbye)
+        if goodbye and (lost := self._only_in_memory()):
+            self._warn(
+                f"{counted(lost, 'call')} that the spool {self._spool.folder} does not take end with the producer"
+            )
 
     @contextmanager
     def _told_of(self) -> Iterator[None]:

@@ -19,7 +19,7 @@ from twinshore.client.kept import OF_ONE_RECORD, PURGED, SHUT_OUT, Kept, KeptCal
 from twinshore.client.reach import Reach
 from twinshore.client.sites import Site
 from twinshore.client.warned import Warned
-from twinshore.fleet.once import in_words
+from twinshore.fleet.once import each, in_words
 from twinshore.homes.following import Park, Write
 from twinshore.kafka.clock import steady_s
 
@@ -28,7 +28,7 @@ SEND_AT_ONCE = 2_000  # calls that were kept back; other topics' calls wait mean
 PUSHED_S = 5.0  # so long what is on its way may be answered before it is sent with other settings, or elsewhere
 SETTLE_S = 1.0  # writers to topics that stay wait no longer for what is on its way to one that moves
 AGAIN_S = 1.0
-END_S = 10.0
+SLICE_S = 0.1
 
 
 class Moves:
@@ -70,13 +70,14 @@ class Moves:
         self._reach.stop()
         self.stopping.set()
         self.wake.set()
-        self._thread.join(END_S)
-        for client in self._clients.values():
-            if killed or len(client):
-                client.give_up()
-        self.centre.stop(goodbye=goodbye)
-        self.waiting.close(goodbye=goodbye)
-        self._warned.tell()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()  # until then clients, the centre and what is kept are its own
+        clients = [client for client in self._clients.values() if killed or len(client)]
+        ends = partial(self.centre.stop, goodbye=goodbye), partial(self.waiting.close, goodbye=goodbye)
+        try:
+            each([*(client.give_up for client in clients), *ends])
+        finally:
+            self._warned.tell()
 
     # -- within the gate
 
@@ -127,6 +128,8 @@ class Moves:
     def turn(self) -> None:
         if self._reach.has_changed():
             self._take_up()
+        if self.stopping.is_set():
+            return
         for cluster, client in list(self._clients.items()):
             client.poll()
             if client.is_dead:
@@ -286,14 +289,26 @@ class Moves:
         """What is on its way is waited for; calls are kept back until the clusters that count now were asked."""
         for cluster, client in list(self._clients.items()):
             self._close_routes(client)
-            if client.flush(PUSHED_S):
+            if self._is_left_after(client, PUSHED_S) and not self.stopping.is_set():
                 self._give_up(cluster, client)
+        if self.stopping.is_set():
+            return
         self.centre.stop()
         with self.gate:
             self._clients.clear()
             self.until_s = 0.0
         self._at.clear()
+        if self.stopping.is_set():
+            return
         self.centre = self._reach.ask(self._name, self._topics, self._lease_s)
+
+    def _is_left_after(self, client: Client, for_s: float) -> bool:
+        """Whether some of it is still on its way; it may be told sooner where the producer is closed."""
+        until_s = steady_s() + for_s
+        while client.flush(max(0.0, min(SLICE_S, until_s - steady_s()))):
+            if self.stopping.is_set() or steady_s() >= until_s:
+                return True
+        return False
 
     def _warm_up(self) -> None:
         """Where topics may soon be written."""

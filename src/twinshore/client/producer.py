@@ -174,8 +174,10 @@ class HotProducer:
         how many are left there for the next producer."""
         if self._is_forked():
             return 0
-        unanswered = self.flush(0 if self._moves.stopping.is_set() else timeout)
-        self._end(goodbye=True)
+        try:
+            unanswered = self.flush(0 if self._moves.stopping.is_set() else timeout)
+        finally:  # an `on_delivery` may raise
+            self._end(goodbye=True)
         left = self._moves.waiting.left()
         return unanswered if left is None else left
 

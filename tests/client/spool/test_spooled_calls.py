@@ -278,7 +278,10 @@ def test_one_call_that_the_disk_can_never_hold_stays_in_memory_and_keeps_no_othe
             kept.sent("orders")
             found.append(head.value)
     assert found == [b"0", b"bad", b"2"]
+    kept.again(bad)
     kept.close(goodbye=True)
+    assert kept.left() == 2, "what is in memory is not there for the next start"
+    assert said[-1] == f"1 call that the spool {tmp_path} does not take end with the producer"
 
 
 def test_with_asyncio_it_is_the_same(tmp_path: Path) -> None:
