@@ -96,8 +96,13 @@ def load(files: SpoolFiles) -> Loaded:
         loaded.segments[sequence] = segment
         for one in _segment(files, segment, is_last=sequence == last):
             if isinstance(one, Gap):
-                segment.gaps[one.at] = one
-                loaded.troubles.append(Trouble(files.path(sequence).name, one))
+                gap = one
+                is_past = sequence != last or (sequence, gap.at) < loaded.marks.end
+                if is_past and (sequence, gap.at) not in loaded.marks.gaps:
+                    # The next segment began when this one was whole; and a mark counts what is on the disk alone.
+                    gap = Gap(gap.at, gap.until, GapKind.DAMAGED)
+                segment.gaps[gap.at] = gap
+                loaded.troubles.append(Trouble(files.path(sequence).name, gap))
             else:
                 loaded._take(segment, one)
     return loaded
@@ -112,8 +117,4 @@ def _segment(files: SpoolFiles, segment: Segment, *, is_last: bool) -> Iterator[
             yield Gap(0, segment.end, GapKind.TORN)
             return
         yield Gap(0, min(HEADER_BYTES, segment.end), GapKind.DAMAGED)
-    for one in scan(read, SegmentHeader(segment.sequence, 0, segment.salt), segment.end):
-        if isinstance(one, Gap) and one.kind is GapKind.TORN and not is_last:
-            yield Gap(one.at, one.until, GapKind.DAMAGED)  # the next segment began when this one was whole
-        else:
-            yield one
+    yield from scan(read, SegmentHeader(segment.sequence, 0, segment.salt), segment.end)

@@ -28,15 +28,20 @@ class Mark:
 @dataclass(frozen=True, slots=True)
 class Marks:
     """`end`: the segment, and the byte of it, where the spool ended then. A mark says nothing of what lies behind: what
-    comes late has a low number."""
+    comes late has a low number. `gaps`: bytes before there, by segment and where they begin, that are of writes which
+    may never have ended: an earlier start said so, when nothing lay behind them yet."""
 
     next_number: int = 0
     end: tuple[int, int] = (0, 0)
     topics: Mapping[str, Mark] = field(default_factory=dict)
+    gaps: frozenset[tuple[int, int]] = frozenset()
 
     def text(self) -> bytes:
         topics = {name: [mark.below, list(mark.open)] for name, mark in sorted(self.topics.items())}
-        body = json.dumps({"version": VERSION, "next": self.next_number, "end": self.end, "topics": topics}).encode()
+        told = {"version": VERSION, "next": self.next_number, "end": self.end, "topics": topics}
+        if self.gaps:
+            told["gaps"] = sorted(self.gaps)
+        body = json.dumps(told).encode()
         return b"%08x %s\n" % (crc32c(body), body)
 
 
@@ -53,4 +58,5 @@ def read_marks(text: bytes) -> Marks | None:
         )
     topics = {name: Mark(below, tuple(still)) for name, (below, still) in found["topics"].items()}
     segment, at = found["end"]
-    return Marks(found["next"], (segment, at), topics)
+    gaps = frozenset((sequence, begin) for sequence, begin in found.get("gaps", ()))
+    return Marks(found["next"], (segment, at), topics, gaps)

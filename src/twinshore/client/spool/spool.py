@@ -64,6 +64,13 @@ class Spool:
         self.folder, self.bytes_max, self._warn = folder, bytes_max, warn
         self._segment_bytes = min(segment_bytes, bytes_max // 8)
         self._files = SpoolFiles(folder, sync=sync)
+        self._guard = threading.Lock()
+        self._turned = threading.Condition(self._guard)
+        self._batch: Batch | None = None
+        self._writing = self._closed = False
+        self._pending_bytes = 0
+        self._is_marked = True
+        self._marked_s = steady_s()
         try:
             self._files.lock()
             self._open(past_damage)
@@ -73,14 +80,6 @@ class Spool:
         except BaseException:
             self._files.close()
             raise
-        self._guard = threading.Lock()
-        self._turned = threading.Condition(self._guard)
-        self._batch: Batch | None = None
-        self._writing = self._closed = False
-        self._pending_bytes = 0
-        self._portions = Portions(self._files, self._guard, self._segments, self._books)
-        self._is_marked = True
-        self._marked_s = steady_s()
 
     def _open(self, past_damage: bool) -> None:
         loaded = load(self._files)
@@ -107,6 +106,9 @@ class Spool:
                 last.end = gap.at
         self._bytes = sum(segment.end for segment in self._segments.values())
         self._end = max((last.sequence, last.end) if last else (0, 0), loaded.marks.end)
+        self._portions = Portions(self._files, self._guard, self._segments, self._books)
+        if self._unfinished() - loaded.marks.gaps:
+            self.tend(at_once=True)  # once something lies behind them they would be taken for damage
 
     # -- any thread
 
@@ -255,6 +257,7 @@ class Spool:
                 self.next_number,
                 self._end,
                 {topic: book.mark() for topic, book in self._books.items() if book.below},
+                self._unfinished(),
             )
             self._is_marked, self._marked_s = True, now_s
         try:
@@ -263,6 +266,10 @@ class Spool:
             self._is_marked = False
             raise
         self._delete()
+
+    def _unfinished(self) -> frozenset[tuple[int, int]]:
+        gaps = ((one.sequence, gap) for one in self._segments.values() for gap in one.gaps.values())
+        return frozenset((sequence, gap.at) for sequence, gap in gaps if gap.kind is GapKind.UNFINISHED)
 
     def _delete(self) -> None:
         with self._guard:
