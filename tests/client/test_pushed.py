@@ -66,7 +66,7 @@ def test_what_is_no_push_is_told_in_one_sentence(raw: str, why: str) -> None:
 @pytest.mark.parametrize(
     ("own", "pushed"),
     [
-        ("PLAINTEXT", {"plugin.library.paths": "/tmp/theirs"}),
+        ("PLAINTEXT", {"plugin.library.paths": "theirs.so"}),
         ("PLAINTEXT", {"enable.ssl.certificate.verification": False}),
         ("SASL_SSL", {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN"}),
         ("SASL_SSL", {"security.protocol": "SSL"}),
