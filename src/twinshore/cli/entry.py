@@ -26,6 +26,7 @@ VERBS = (
     "migrate",
     "delay",
     "advise",
+    "simulate",
     "spool",
     "completion",
 )
@@ -34,7 +35,10 @@ VERBS = (
 EXIT_CODES = {
     0: "done, or well: also a mirror that was stopped in good order",
     1: "done, and the answer is no: sides differ, an alarm stands, a place was refused, something was found",
-    2: "not done, as it says, or a wrong option; of `prove`, `delay check`, `mirror examine` and `advise`: cannot tell",
+    2: (
+        "not done, as it says, or a wrong option; of `prove`, `delay check`, `mirror examine`, `advise` and"
+        " `simulate explore`: cannot tell"
+    ),
     130: "ended by Ctrl-C before it was done",
     143: "ended by SIGTERM before it was done",
 }

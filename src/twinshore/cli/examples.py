@@ -55,6 +55,8 @@ EXAMPLES = {
     "mirror resume": "mirror resume orders --partition 3",
     "mirror run": "mirror run --settings twinshore.toml",
     "prove": "prove --topic orders --here",
+    "simulate explore": "simulate explore --min-insync 2 --records 1",
+    "simulate story": "simulate story min-insync-1",
     "spool drop": "spool drop spool --topic orders",
     "spool send": "spool send spool --topic orders --dry-run",
     "spool show": "spool show spool",

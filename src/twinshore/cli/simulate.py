@@ -1,0 +1,88 @@
+"""`twinshore simulate`: how a partition of Kafka loses a record, told step by step, or searched for."""
+
+from __future__ import annotations
+
+import json
+
+import typer
+
+from twinshore.cli.looking import JSON
+
+NAME = typer.Argument("", help="Which story; without it, all are listed.")
+REPLICAS = typer.Option(3, "--replicas", help="Replicas of the partition.")
+RECORDS = typer.Option(2, "--records", help="Records that the producer sends. More of them take much longer.")
+ACKS = typer.Option("all", "--acks", help="The producer's acks: 0, 1, all.")
+MIN_INSYNC = typer.Option(1, "--min-insync", help="The topic's min.insync.replicas.")
+UNCLEAN = typer.Option(False, "--unclean/--clean", help="Whether a replica that lags may be made the leader.")
+FLUSH = typer.Option("never", "--flush", help="What is on disk: never before a power loss, or each record at once.")
+TRUNCATION = typer.Option(
+    "epoch", "--truncation", help="How followers cut logs: epoch, or high-watermark (pre KIP-101)."
+)
+ELR = typer.Option(False, "--elr/--no-elr", help="Eligible leader replicas (KIP-966).")
+IDEMPOTENCE = typer.Option(None, "--idempotence/--no-idempotence", help="On where acks=all and retries, as in clients.")
+RETRIES = typer.Option(
+    True, "--retries/--no-retries", help="Whether the producer sends again what was not acknowledged."
+)
+IN_FLIGHT = typer.Option(True, "--in-flight/--one-in-flight", help="Whether it sends on before an answer is there.")
+COMMIT = typer.Option(
+    "none", "--commit", help="A consumer's commits: auto, before or after handling; none: no consumer."
+)
+FAULT = typer.Option(
+    [], "--fault", help="Only these: crash, power, cut, slow, answer, reader; may be given several times."
+)
+HARM = typer.Option([], "--harm", help="Only this: lost, twice, reordered; may be given several times.")
+FAULTS = typer.Option(2, "--faults", help="The most faults in one schedule.")
+STATES = typer.Option(200_000, "--states", min=1, help="States to look at before it gives up.")
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb to the command."""
+    group = typer.Typer(help="Plays how a partition of Kafka keeps or loses a record.", no_args_is_help=True)
+    group.command("story")(story)
+    group.command("explore")(explore)
+    app.add_typer(group, name="simulate")
+
+
+def story(name: str = NAME, json_output: bool = JSON) -> None:
+    """Plays a classic loss, or what mends it, step by step; without a name it lists them. Asks no cluster."""
+    from twinshore.loss.operations import stories
+
+    if not name:
+        lines = [json.dumps(stories.listed_values())] if json_output else stories.listed()
+    else:
+        found = stories.story_named(name)
+        lines = [json.dumps(stories.story_values(found))] if json_output else stories.told_story(found)
+    for line in lines:
+        typer.echo(line)
+
+
+def explore(
+    replicas: int = REPLICAS,
+    records: int = RECORDS,
+    acks: str = ACKS,
+    min_insync: int = MIN_INSYNC,
+    unclean: bool = UNCLEAN,
+    flush: str = FLUSH,
+    truncation: str = TRUNCATION,
+    elr: bool = ELR,
+    idempotence: bool | None = IDEMPOTENCE,
+    retries: bool = RETRIES,
+    in_flight: bool = IN_FLIGHT,
+    commit: str = COMMIT,
+    fault: list[str] = FAULT,
+    harm: list[str] = HARM,
+    faults: int = FAULTS,
+    states: int = STATES,
+    json_output: bool = JSON,
+) -> None:
+    """Finds the fewest faults that lose, double or reorder an acknowledged record. Asks no cluster.
+
+    Exit code 0: no schedule within the bounds does; 1: one does, and is told; 2: there are more states than --states.
+    """
+    from twinshore.loss.operations.explore import Asked, exit_code, explored, sentences_of, values_of
+
+    words = (flush, truncation, elr, idempotence, retries, in_flight, commit, tuple(fault), tuple(harm), faults, states)
+    found = explored(Asked(replicas, records, acks, min_insync, unclean, *words))
+    for line in [json.dumps(values_of(found))] if json_output else sentences_of(found):
+        typer.echo(line)
+    raise typer.Exit(exit_code(found))

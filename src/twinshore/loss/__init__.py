@@ -1,0 +1,28 @@
+"""How one partition of Kafka keeps or loses a record: a model that is played, and searched for the smallest loss.
+
+Nouns: setup (what topic, producer and consumer are set to), partition (replicas, leader, clients, at one moment), move
+(one thing that happens; some are faults), step, story (moves that somebody wrote), schedule (moves that a search
+found), harm (an acknowledged record is lost, there twice or out of order). Settings enter; sentences and values leave.
+It knows no cluster, chance or time: the same settings give the same answer.
+"""
+
+from twinshore.loss.search import Explored, Schedule, Step, explore
+from twinshore.loss.settings import Acks, Commit, Fault, Flush, Harm, Setup, Truncation
+from twinshore.loss.stories import STORIES, Story, play
+
+__all__ = [
+    "STORIES",
+    "Acks",
+    "Commit",
+    "Explored",
+    "Fault",
+    "Flush",
+    "Harm",
+    "Schedule",
+    "Setup",
+    "Step",
+    "Story",
+    "Truncation",
+    "explore",
+    "play",
+]

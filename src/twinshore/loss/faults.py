@@ -1,0 +1,44 @@
+"""What a partition and its clients may suffer. Pure."""
+
+from __future__ import annotations
+
+from twinshore.loss.clients import sends
+from twinshore.loss.move import Deed, Move
+from twinshore.loss.partition import Partition, Sent
+from twinshore.loss.replication import Moved
+from twinshore.loss.settings import Fault, Setup
+
+
+def faults(setup: Setup, state: Partition) -> Moved:
+    for broker in state.brokers:
+        replica = state.of(broker)
+        if not replica.up:
+            continue
+        if Fault.CRASH in setup.faults:
+            yield Move(Deed.CRASH, broker), _down(state, broker, len(replica.log))
+        if Fault.POWER in setup.faults and replica.flushed < len(replica.log):
+            yield Move(Deed.POWER, broker), _down(state, broker, replica.flushed)
+        alone = len(state.replicas) == 1
+        if Fault.CUT in setup.faults and not replica.cut and not alone:
+            yield (
+                Move(Deed.CUT, broker),
+                state.with_replica(broker, replica._replace(cut=True, view=_view(state, broker))),
+            )
+        if Fault.SLOW in setup.faults and not replica.slow and not replica.cut and not alone:
+            yield Move(Deed.SLOW, broker), state.with_replica(broker, replica._replace(slow=True))
+    if Fault.ANSWER in setup.faults:
+        yield from sends(setup, state, faults=True)
+    if Fault.READER in setup.faults and state.reader is not None:
+        reader = state.reader
+        yield Move(Deed.READER), state._replace(reader=reader._replace(place=reader.committed, hand=0))
+
+
+def _view(state: Partition, broker: int) -> int:
+    return len(state.in_sync) if state.leader == broker else 0
+
+
+def _down(state: Partition, broker: int, end: int) -> Partition:
+    replica = state.of(broker)
+    refused = replica.waiting
+    down = replica.cut_to(end)._replace(up=False, cut=False, slow=False, leads=False, view=0, waiting=())
+    return state.with_replica(broker, down).answered(refused, Sent.REFUSED)

@@ -1,0 +1,1 @@
+"""What an operator asks of the model: a story that is played, and a search for the smallest schedule that does harm."""

@@ -1,0 +1,63 @@
+"""The stories: which there are, and one of them step by step. No cluster is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from twinshore.fleet import ConfigError
+from twinshore.fleet.settings.edge import did_you_mean
+from twinshore.loss.harms import damages
+from twinshore.loss.search import Step
+from twinshore.loss.stories import STORIES, Story, play
+from twinshore.loss.telling import described, picture, sentence, step_values, values
+
+
+def listed() -> Iterator[str]:
+    width = max(len(story.name) for story in STORIES)
+    for story in STORIES:
+        yield f"{story.name:{width}}  {story.title}"
+
+
+def listed_values() -> list[dict[str, Any]]:
+    return [{"name": story.name, "title": story.title, "ends": story.ends} for story in STORIES]
+
+
+def story_named(name: str) -> Story:
+    """ConfigError where nobody knows it."""
+    for story in STORIES:
+        if story.name == name:
+            return story
+    hint = did_you_mean(name, [story.name for story in STORIES])
+    raise ConfigError(f"no story is called {name!r}{hint}", hint="twinshore simulate story lists them")
+
+
+def told_story(story: Story) -> Iterator[str]:
+    """Each step with the partition after it, then what came of it."""
+    yield f"{story.title}."
+    yield f"With {described(story.setup)}."
+    steps = play(story)
+    for number, step in enumerate(steps, 1):
+        yield ""
+        yield f"{number}. {'Fault: ' if step.move.is_fault else ''}{sentence(story.setup, step)}"
+        yield from (f"     {line}" for line in picture(step.after))
+    yield ""
+    yield f"So it ends: {_end(steps)}."
+    yield story.moral
+
+
+def story_values(story: Story) -> dict[str, Any]:
+    steps = play(story)
+    return {
+        "name": story.name,
+        "title": story.title,
+        "settings": values(story.setup),
+        "steps": step_values(story.setup, steps),
+        "harm": [damage._asdict() for damage in damages(steps[-1].after)],
+        "moral": story.moral,
+    }
+
+
+def _end(steps: tuple[Step, ...]) -> str:
+    says = [damage.says for damage in damages(steps[-1].after)]
+    return "; ".join(says) or "nothing that was acknowledged is lost, there twice or out of order"

@@ -1,0 +1,127 @@
+"""One partition at one moment: its replicas, who leads, and what its clients know. Pure.
+
+Brokers and records are numbered from 1; 0 is nobody, or nothing. All values are tuples, so that a search can keep them.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from twinshore.loss.settings import Commit, Setup
+
+
+class Entry(NamedTuple):
+    record: int
+    epoch: int
+
+
+class Sent(IntEnum):
+    """How a record stands with its producer. REFUSED: it heard an error, or nothing; it may try again."""
+
+    NOT_YET = 0
+    WAITING = 1
+    ACKNOWLEDGED = 2
+    REFUSED = 3
+
+
+class Replica(NamedTuple):
+    """`high`: the high watermark as it knows it. `flushed`: entries on disk. `epoch`: the latest leader's it heard of.
+
+    `leads`: it takes itself for the leader; one that is cut off does so for longer than the controller. `view`: how
+    many were in sync when it was cut off. `told`: its log's end, as the leader knows it from its last fetch.
+    `eligible`: it may lead though it is not in sync (ELR). `waiting`: records whose producer waits for its answer.
+    """
+
+    log: tuple[Entry, ...] = ()
+    flushed: int = 0
+    high: int = 0
+    up: bool = True
+    cut: bool = False
+    slow: bool = False
+    epoch: int = 0
+    leads: bool = False
+    view: int = 0
+    told: int = 0
+    in_sync: bool = True
+    eligible: bool = False
+    waiting: tuple[int, ...] = ()
+
+    @property
+    def reachable(self) -> bool:
+        """By brokers and the controller."""
+        return self.up and not self.cut
+
+    def holds(self, record: int) -> bool:
+        return any(entry.record == record for entry in self.log)
+
+    def cut_to(self, end: int) -> Replica:
+        return self._replace(log=self.log[:end], flushed=min(self.flushed, end), high=min(self.high, end))
+
+
+class Reader(NamedTuple):
+    """`place`: the offset it reads next. `hand`: the record that it has and did not handle yet."""
+
+    place: int
+    committed: int
+    hand: int
+    handled: tuple[int, ...]
+
+
+class Partition(NamedTuple):
+    """`leader`: by the controller. `start`: where its epoch begins in the log. `last`: who led last, where ELR is on
+    and nobody may lead. `seen`: the latest epoch that the producer knows."""
+
+    replicas: tuple[Replica, ...]
+    leader: int
+    epoch: int
+    start: int
+    last: int
+    sent: tuple[int, ...]
+    seen: int
+    reader: Reader | None
+
+    def of(self, broker: int) -> Replica:
+        return self.replicas[broker - 1]
+
+    def with_replica(self, broker: int, replica: Replica) -> Partition:
+        at = broker - 1
+        return self._replace(replicas=(*self.replicas[:at], replica, *self.replicas[at + 1 :]))
+
+    @property
+    def brokers(self) -> range:
+        return range(1, len(self.replicas) + 1)
+
+    @property
+    def in_sync(self) -> tuple[int, ...]:
+        return tuple(broker for broker in self.brokers if self.of(broker).in_sync)
+
+    @property
+    def led(self) -> Replica | None:
+        """The leader's replica, where the controller has one and it runs."""
+        return self.of(self.leader) if self.leader and self.of(self.leader).up else None
+
+    @property
+    def acknowledged(self) -> tuple[int, ...]:
+        return tuple(at for at, status in enumerate(self.sent, 1) if status == Sent.ACKNOWLEDGED)
+
+    def answered(self, records: tuple[int, ...], status: Sent) -> Partition:
+        """These records stand so with their producer now."""
+        if not records:
+            return self
+        sent = tuple(int(status) if at in records else old for at, old in enumerate(self.sent, 1))
+        return self._replace(sent=sent)
+
+    def key(self) -> Any:
+        """The same for states that differ only in which broker has which number."""
+        ranked = sorted(
+            (*replica, broker == self.leader, broker == self.last) for broker, replica in enumerate(self.replicas, 1)
+        )
+        return tuple(ranked), self[2:4], self[5:]
+
+
+def begin(setup: Setup) -> Partition:
+    """Nothing is written yet, broker 1 leads, and all are in sync."""
+    replicas = tuple(Replica(leads=broker == 0) for broker in range(setup.replicas))
+    reader = None if setup.commit is Commit.NONE else Reader(0, 0, 0, (0,) * setup.records)
+    return Partition(replicas, 1, 0, 0, 0, (0,) * setup.records, 0, reader)

@@ -1,0 +1,100 @@
+"""The smallest schedule that does harm: fewest faults first, then fewest steps. Pure.
+
+States that differ only in the numbers of brokers are one. What was reached with fewer faults is never looked at again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import chain
+from typing import Any
+
+from twinshore.loss.clients import reads, sends, waits
+from twinshore.loss.faults import faults
+from twinshore.loss.harms import Damage, damages
+from twinshore.loss.move import Move
+from twinshore.loss.partition import Partition, begin
+from twinshore.loss.replication import replication
+from twinshore.loss.settings import Harm, Setup
+
+STATES_MAX = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that happened, and how the partition stood before and after."""
+
+    move: Move
+    before: Partition
+    after: Partition
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    damage: Damage
+    steps: tuple[Step, ...]
+
+    @property
+    def faults(self) -> int:
+        return sum(step.move.is_fault for step in self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Explored:
+    """`whole`: every schedule within the bounds was looked at, for the harms that were not found."""
+
+    setup: Setup
+    faults_max: int
+    sought: tuple[Harm, ...]
+    found: dict[Harm, Schedule]
+    states: int
+    whole: bool
+
+
+def quiet(setup: Setup, state: Partition) -> Iterator[tuple[Move, Partition]]:
+    """All that can happen without a fault, in an order that is always the same."""
+    return chain(sends(setup, state, faults=False), waits(state), replication(setup, state), reads(setup, state))
+
+
+def explore(
+    setup: Setup, *, faults_max: int, sought: tuple[Harm, ...] = tuple(Harm), states_max: int = STATES_MAX
+) -> Explored:
+    """Looks until each harm sought is found, all is seen, or `states_max` states are."""
+    first = begin(setup)
+    queue: list[tuple[int, int, int, Partition]] = [(0, 0, 0, first)]
+    came: dict[int, tuple[int, Move, Partition]] = {}
+    waiting: dict[Partition, tuple[int, int]] = {first: (0, 0)}
+    seen: set[Any] = set()
+    found: dict[Harm, Schedule] = {}
+    number = 0
+    while queue and len(found) < len(sought) and len(seen) < states_max:
+        spent, steps, at, state = heappop(queue)
+        key = state.key()
+        if key in seen:
+            continue
+        seen.add(key)
+        for damage in damages(state):
+            if damage.harm in sought and damage.harm not in found:
+                found[damage.harm] = Schedule(damage, _way(came, at, state))
+        after = chain(quiet(setup, state), faults(setup, state) if spent < faults_max else ())
+        for move, then in after:
+            cost = (spent + move.is_fault, steps + 1)
+            known = waiting.get(then)
+            if known is not None and known <= cost:
+                continue
+            waiting[then] = cost
+            number += 1
+            came[number] = (at, move, state)
+            heappush(queue, (*cost, number, then))
+    return Explored(setup, faults_max, sought, found, len(seen), not queue)
+
+
+def _way(came: dict[int, tuple[int, Move, Partition]], at: int, state: Partition) -> tuple[Step, ...]:
+    steps: list[Step] = []
+    while at:
+        at, move, before = came[at]
+        steps.append(Step(move, before, state))
+        state = before
+    return tuple(reversed(steps))

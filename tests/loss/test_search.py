@@ -1,0 +1,113 @@
+"""The smallest schedules that do harm, and that there is none where Kafka promises so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from twinshore.loss.move import Deed
+from twinshore.loss.partition import begin
+from twinshore.loss.search import Explored, Schedule, explore
+from twinshore.loss.settings import Acks, Commit, Fault, Flush, Harm, Setup, Truncation
+
+ONE = Setup(records=1)
+CP = Setup(records=1, min_insync=2)
+
+
+def lost(setup: Setup, faults: int = 2) -> Explored:
+    return explore(setup, faults_max=faults, sought=(Harm.LOST,))
+
+
+def loss_of(setup: Setup, faults: int = 2) -> Schedule:
+    return lost(setup, faults).found[Harm.LOST]
+
+
+def deeds(schedule: Schedule) -> list[Deed]:
+    return [step.move.deed for step in schedule.steps if step.move.is_fault]
+
+
+def test_all_acks_with_one_in_sync_need_two_faults_to_lose() -> None:
+    schedule = loss_of(ONE)
+    assert deeds(schedule) == [Deed.SLOW, Deed.POWER]
+    assert schedule.damage.record == 1
+    none = lost(ONE, 1)
+    assert (none.found, none.whole) == ({}, True)
+
+
+def test_two_in_sync_and_eligible_replicas_lose_nothing_by_two_faults() -> None:
+    found = explore(replace(CP, elr=True), faults_max=2)
+    assert (found.found, found.whole) == ({}, True)
+    assert found.states > 1000
+
+
+def test_two_in_sync_lose_nothing_while_disks_keep_what_was_written() -> None:
+    for setup in (replace(CP, flush=Flush.EACH), replace(CP, faults=frozenset(Fault) - {Fault.POWER})):
+        found = lost(setup)
+        assert (found.found, found.whole) == ({}, True)
+
+
+def test_without_eligible_replicas_who_was_last_in_sync_leads_whatever_became_of_its_log() -> None:
+    """What KIP-966 mends: the others have the record and may not lead."""
+    schedule = loss_of(CP)
+    assert deeds(schedule) == [Deed.SLOW, Deed.POWER]
+    end = schedule.steps[-1].after
+    assert [one.holds(1) for one in end.replicas].count(True) == 2
+
+
+def test_the_high_watermark_alone_loses_by_two_crashes_and_leader_epochs_do_not() -> None:
+    setup = replace(CP, faults=frozenset({Fault.CRASH}), truncation=Truncation.HIGH_WATERMARK)
+    schedule = loss_of(setup)
+    assert deeds(schedule) == [Deed.CRASH, Deed.CRASH]
+    assert any(step.move.deed is Deed.FOLLOW for step in schedule.steps)
+    assert lost(replace(setup, truncation=Truncation.EPOCH)).found == {}
+
+
+@pytest.mark.parametrize(("acks", "fault"), [(Acks.LEADER, Deed.CRASH), (Acks.NONE, Deed.UNANSWERED)])
+def test_weaker_acks_lose_by_one_fault(acks: Acks, fault: Deed) -> None:
+    schedule = loss_of(Setup(records=1, acks=acks, min_insync=2, idempotent=False), 1)
+    assert deeds(schedule) == [fault]
+
+
+def test_unclean_election_loses_though_everything_is_flushed() -> None:
+    setup = Setup(records=1, unclean=True, flush=Flush.EACH)
+    assert deeds(loss_of(setup)) == [Deed.SLOW, Deed.CRASH]
+    assert lost(replace(setup, unclean=False)).found == {}
+
+
+def test_a_producer_doubles_and_reorders_only_without_idempotence() -> None:
+    setup = Setup(replicas=2, min_insync=2, idempotent=False)
+    sought = (Harm.TWICE, Harm.REORDERED)
+    found = explore(setup, faults_max=1, sought=sought)
+    assert set(found.found) == set(sought)
+    assert explore(replace(setup, idempotent=True), faults_max=1, sought=sought).found == {}
+    waiting = explore(replace(setup, in_flight=False), faults_max=1, sought=(Harm.REORDERED,))
+    assert (waiting.found, waiting.whole) == ({}, True)
+
+
+@pytest.mark.parametrize(
+    ("commit", "harms"),
+    [(Commit.AUTO, {Harm.LOST, Harm.TWICE}), (Commit.BEFORE, {Harm.LOST}), (Commit.AFTER, {Harm.TWICE})],
+)
+def test_what_one_dead_consumer_does(commit: Commit, harms: set[Harm]) -> None:
+    setup = Setup(replicas=1, commit=commit, faults=frozenset({Fault.READER}))
+    assert set(explore(setup, faults_max=1).found) == harms
+
+
+def test_a_schedule_is_a_chain_of_steps_and_the_same_each_time() -> None:
+    schedule = loss_of(ONE)
+    assert schedule.steps[0].before == begin(ONE)
+    assert all(one.after == two.before for one, two in zip(schedule.steps, schedule.steps[1:], strict=False))
+    assert loss_of(ONE) == schedule
+
+
+def test_states_that_differ_only_in_brokers_numbers_are_one() -> None:
+    state = begin(ONE)
+    slow = state.of(2)._replace(slow=True)
+    assert state.with_replica(2, slow).key() == state.with_replica(3, slow).key()
+    assert state.with_replica(2, slow).key() != state.with_replica(1, state.of(1)._replace(slow=True)).key()
+
+
+def test_a_search_that_was_not_whole_says_so() -> None:
+    found = explore(CP, faults_max=2, states_max=50)
+    assert (found.found, found.states, found.whole) == ({}, 50, False)

@@ -1,0 +1,71 @@
+"""Each story is one that the model allows, and ends as it says; told in sentences, and as values."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from twinshore.fleet import ConfigError
+from twinshore.loss.harms import damages
+from twinshore.loss.move import Deed, Move
+from twinshore.loss.operations import stories
+from twinshore.loss.settings import Harm, Setup
+from twinshore.loss.stories import STORIES, Story, play
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
+def test_it_ends_as_it_says(story: Story) -> None:
+    end = play(story)[-1].after
+    assert {damage.harm for damage in damages(end)} == ({story.ends} if story.ends else set())
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
+def test_it_is_told(story: Story) -> None:
+    lines = list(stories.told_story(story))
+    steps = [line for line in lines if line[:1].isdigit()]
+    assert len(steps) == len(story.script)
+    assert all(line.endswith(".") for line in steps)
+    assert lines[-1] == story.moral
+    values = json.loads(json.dumps(stories.story_values(story)))
+    assert len(values["steps"]) == len(steps)
+    assert all(step["says"] in line for step, line in zip(values["steps"], steps, strict=True))
+    assert [one["harm"] for one in values["harm"]] == ([story.ends] if story.ends else [])
+
+
+def test_a_step_that_cannot_happen_is_an_error() -> None:
+    wrong = Story("wrong", "", Setup(), (Move(Deed.ELECT, 2),), None, "")
+    with pytest.raises(ValueError, match=r"wrong: .* cannot happen"):
+        play(wrong)
+
+
+def test_each_has_a_name_of_its_own_and_is_listed() -> None:
+    assert len({story.name for story in STORIES}) == len(STORIES)
+    assert len(list(stories.listed())) == len(stories.listed_values()) == len(STORIES)
+
+
+def test_one_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no story is called 'unclena'; did you mean unclean"):
+        stories.story_named("unclena")
+
+
+def test_the_sentences_of_a_leader_that_dies() -> None:
+    lines = [line for line in stories.told_story(stories.story_named("acks-1")) if line[:1].isdigit()]
+    assert lines == [
+        "1. The producer sends record 1 to broker 1; it is appended at offset 0; record 1 is acknowledged.",
+        "2. Fault: The process of broker 1 dies.",
+        "3. The controller misses broker 1 and makes broker 2 the leader; in sync: 2, 3.",
+        "4. Broker 1 starts again.",
+        "5. Broker 1 fetches from broker 2; it cuts record 1; in sync: 1, 2, 3.",
+    ]
+
+
+def test_what_never_arrives_is_not_called_acknowledged() -> None:
+    lines = list(stories.told_story(stories.story_named("acks-0")))
+    assert any("and it never arrives; record 1 counts as sent." in line for line in lines)
+
+
+def test_a_picture_shows_who_has_what() -> None:
+    lines = list(stories.told_story(stories.story_named("acks-1-cut")))
+    assert "     broker 1 | records 1 | high watermark 0 | takes itself for the leader, cut off" in lines
+    assert any(Harm.LOST in one["harm"] for one in stories.story_values(stories.story_named("unclean"))["harm"])
