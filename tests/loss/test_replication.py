@@ -180,3 +180,18 @@ def test_a_leader_that_is_cut_off_acknowledges_with_acks_1_only() -> None:
     played.do(Deed.HEAL, 1)
     played.fetch(1, 3, 1, 3)
     assert (played.state.acknowledged, played.harms()) == ((1,), set())
+
+
+def test_a_broker_comes_back_only_once_it_was_missed_and_with_elr_none_that_died_stays_in_sync() -> None:
+    for elr in (False, True):
+        played = Played(Setup(replicas=2, elr=elr))
+        played.do(Deed.CRASH, 1)
+        played.do(Deed.CRASH, 2)
+        assert not played.may(Deed.RESTART, 2)
+        played.do(Deed.NOTICE, 1)
+        assert played.state.in_sync == (2,)
+        assert played.may(Deed.RESTART, 2) is not elr
+        if elr:
+            assert played.do(Deed.NOTICE, 2).in_sync == ()
+            played.do(Deed.RESTART, 2)
+            assert not played.state.of(2).eligible

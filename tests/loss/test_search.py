@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise, product
 
 import pytest
 
@@ -97,7 +98,7 @@ def test_what_one_dead_consumer_does(commit: Commit, harms: set[Harm]) -> None:
 def test_a_schedule_is_a_chain_of_steps_and_the_same_each_time() -> None:
     schedule = loss_of(ONE)
     assert schedule.steps[0].before == begin(ONE)
-    assert all(one.after == two.before for one, two in zip(schedule.steps, schedule.steps[1:], strict=False))
+    assert all(one.after == two.before for one, two in pairwise(schedule.steps))
     assert loss_of(ONE) == schedule
 
 
@@ -111,3 +112,12 @@ def test_states_that_differ_only_in_brokers_numbers_are_one() -> None:
 def test_a_search_that_was_not_whole_says_so() -> None:
     found = explore(CP, faults_max=2, states_max=50)
     assert (found.found, found.states, found.whole) == ({}, 50, False)
+
+
+@pytest.mark.parametrize("commit", Commit)
+def test_without_a_fault_nothing_is_harmed_whatever_is_set(commit: Commit) -> None:
+    for acks, elr, unclean, truncation in product(Acks, (False, True), (False, True), Truncation):
+        idempotent = acks is Acks.ALL
+        setup = Setup(2, 2, acks, 2, unclean, truncation=truncation, elr=elr, idempotent=idempotent, commit=commit)
+        found = explore(setup, faults_max=0)
+        assert (found.found, found.whole) == ({}, True), setup
