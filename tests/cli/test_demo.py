@@ -82,9 +82,9 @@ def _tree(process: subprocess.Popen[str]) -> Sequence[psutil.Process]:
     return psutil.Process(process.pid).children(recursive=True)
 
 
-@pytest.mark.timeout(700)
+@pytest.mark.timeout(900)
 def test_it_ends_identical_with_topics_moved_a_cluster_lost_and_back(start: Start, tmp_path: Path) -> None:
-    text, _ = start("demo", *SHORT).communicate(timeout=650)
+    text, _ = start("demo", *SHORT).communicate(timeout=850)
     lines = text.splitlines()
     last = re.fullmatch(r"demo: identical, (\d+) records, 12 partitions", lines[-1])
     assert last, text

@@ -55,4 +55,4 @@ def test_a_topic_that_no_link_carries_gets_a_twin_first(rig: Rig, east: LabClust
         lab.create_topic("first.own")
     fill(west, "first.own", 3)
     _, said = switch(rig, "run", "first.own", "--to", "west", "--yes", expected=RefusedError)
-    assert "west holds 3 offsets of its own in first.own" in said
+    assert "west has 3 offsets of its own in first.own" in said

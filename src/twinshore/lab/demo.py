@@ -21,13 +21,13 @@ LINE_EVERY_S = 1.0
 FIRST_WITHIN_S = 180.0
 # No word from a partition for so long means that its lane stands; records come many times a second.
 STRUCK_S = 1.0
-BACK_WITHIN_S = 60.0
-CAUGHT_UP_WITHIN_S = 60.0
-GROUP_WITHIN_S = 30.0
+BACK_WITHIN_S = 180.0
+CAUGHT_UP_WITHIN_S = 180.0
+GROUP_WITHIN_S = 90.0
 PATIENCE_EVERY_S = 5.0
 STALLED_S_MAX = 60.0
 MOVED = "payments"
-MOVES_WITHIN_S = 60.0
+MOVES_WITHIN_S = 120.0
 AT_HOME_S = 2.0
 
 
