@@ -280,7 +280,7 @@ def test_two_who_write_the_same_partition_never_count_a_record_twice(open_anothe
     assert position.to_offset == 240
 
 
-def test_a_thousand_partitions_take_a_fifth_of_a_second_of_work(tmp_path: Path) -> None:
+def test_a_thousand_partitions_take_less_than_a_second_of_work(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
         best_s = 9.0
         for turn in range(6):
@@ -295,4 +295,4 @@ def test_a_thousand_partitions_take_a_fifth_of_a_second_of_work(tmp_path: Path) 
             store.receipts.record(given)
             best_s = min(best_s, time.process_time() - began_s)
         assert len(store.receipts.positions(LINK)) == 1000
-    assert best_s < 0.2
+    assert best_s < 1.0, "a fifth of it on a machine that does nothing else"
