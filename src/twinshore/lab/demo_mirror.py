@@ -19,7 +19,7 @@ from twinshore.lab.processes import Child, ProcessMark, mark_of, start_child
 
 STOP_PATIENCE_S = 15.0
 # What the command line of Spark's Python workers holds; workers are forked and share their daemon's.
-_WORKER_WORDS = ("pyspark.daemon", "pyspark.worker", "twinshore.service.forked_workers")
+_WORKER_WORDS = ("pyspark.daemon", "pyspark.worker")
 
 
 class DemoMirror:

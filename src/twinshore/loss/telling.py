@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from typing import Any
 
+from twinshore.fleet.sentences import counted
 from twinshore.loss.move import FAULTS, Deed, Move
 from twinshore.loss.partition import Partition, Replica, Sent
 from twinshore.loss.replication import common
@@ -146,7 +148,7 @@ def picture(state: Partition) -> Iterator[str]:
 def described(setup: Setup) -> str:
     """The settings in one line."""
     parts = [
-        f"{setup.replicas} replica{'s' if setup.replicas > 1 else ''}",
+        counted(setup.replicas, "replica"),
         f"acks={setup.acks}",
         f"min.insync.replicas={setup.min_insync}",
         f"unclean election {'on' if setup.unclean else 'off'}",
@@ -168,7 +170,7 @@ def outcome(explored: Explored) -> Iterator[str]:
         yield ""
         found = explored.found.get(harm)
         if found is not None:
-            yield f"{harm.upper()} by {_counted(found.faults, 'fault')} in {_counted(len(found.steps), 'step')}:"
+            yield f"{harm.upper()} by {counted(found.faults, 'fault')} in {counted(len(found.steps), 'step')}:"
             yield from (f"  {line}" for line in told(setup, found.steps))
             yield f"  So it ends: {found.damage.says}."
         elif explored.whole:
@@ -182,29 +184,11 @@ def outcome(explored: Explored) -> Iterator[str]:
 
 
 def _bounds(explored: Explored) -> str:
-    return f"{_counted(explored.faults_max, 'fault')} and {_counted(explored.setup.records, 'record')}"
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return f"{counted(explored.faults_max, 'fault')} and {counted(explored.setup.records, 'record')}"
 
 
 def values(setup: Setup) -> dict[str, Any]:
-    return {
-        "replicas": setup.replicas,
-        "records": setup.records,
-        "acks": setup.acks,
-        "min_insync": setup.min_insync,
-        "unclean": setup.unclean,
-        "flush": setup.flush,
-        "truncation": setup.truncation,
-        "elr": setup.elr,
-        "idempotent": setup.idempotent,
-        "retries": setup.retries,
-        "in_flight": setup.in_flight,
-        "commit": setup.commit,
-        "faults": [fault for fault in Fault if fault in setup.faults],
-    }
+    return {**asdict(setup), "faults": [fault for fault in Fault if fault in setup.faults]}
 
 
 def step_values(setup: Setup, steps: Iterable[Step]) -> list[dict[str, Any]]:

@@ -55,10 +55,11 @@ def read_pushed(text: str, shared: Mapping[str, Any], topics: Iterable[str]) -> 
     return Pushed(sites, home, hashlib.sha256(text.encode()).hexdigest())
 
 
-def _must_be_as_safe(shared: Mapping[str, Any], *pushed: Mapping[str, Any]) -> None:
+def _must_be_as_safe(
+    shared: Mapping[str, Any], settings: Mapping[str, Any], clusters: Mapping[str, Mapping[str, Any]]
+) -> None:
     """Whoever pushes may not have the application run code, nor send its own password in clear or to anybody."""
-    *rest, clusters = pushed
-    for some in (*rest, *clusters.values()):
+    for some in (settings, *clusters.values()):
         if owned := sorted(name for name in some if name.startswith(_ITS_OWN)):
             raise ConfigError(f"{owned[0]} cannot be pushed: the application sets it itself")
         asked = some.get("security.protocol")

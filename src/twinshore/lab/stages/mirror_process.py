@@ -19,7 +19,7 @@ from twinshore.lab.processes import Child, ProcessMark, mark_of, start_child
 
 STOP_PATIENCE_S = 30.0
 # Spark forks its workers, so they share their daemon's command line.
-_WORKER_WORDS = ("pyspark.daemon", "pyspark.worker", "twinshore.service.forked_workers")
+_WORKER_WORDS = ("pyspark.daemon", "pyspark.worker")
 
 
 def settings_of(

@@ -10,7 +10,7 @@ from twinshore.fleet.settings.edge import did_you_mean
 from twinshore.loss.harms import damages
 from twinshore.loss.search import Step
 from twinshore.loss.stories import STORIES, Story, play
-from twinshore.loss.telling import described, picture, sentence, step_values, values
+from twinshore.loss.telling import described, picture, step_values, told, values
 
 
 def listed() -> Iterator[str]:
@@ -37,10 +37,10 @@ def told_story(story: Story) -> Iterator[str]:
     yield f"{story.title}."
     yield f"With {described(story.setup)}."
     steps = play(story)
-    for number, step in enumerate(steps, 1):
+    for line, step in zip(told(story.setup, steps), steps, strict=True):
         yield ""
-        yield f"{number}. {'Fault: ' if step.move.is_fault else ''}{sentence(story.setup, step)}"
-        yield from (f"     {line}" for line in picture(step.after))
+        yield line
+        yield from (f"     {broker}" for broker in picture(step.after))
     yield ""
     yield f"So it ends: {_end(steps)}."
     yield story.moral

@@ -54,7 +54,6 @@ class Lane(Roster):
         self._joining = Joining(self.limits)
         self.uncut = Uncut()
         self._portion = Portion(self.limits.work_max)
-        self._worked = 0
         self.finishing = False
         self._never_cut = never_cut
 
@@ -159,8 +158,7 @@ class Lane(Roster):
 
     def took(self, spent_s: float) -> None:
         """So long a turn of the pump's loop took, without what it waited."""
-        self._portion.took(spent_s, self._worked)
-        self._worked = 0
+        self._portion.took(spent_s)
 
     def _take(
         self,
@@ -184,8 +182,7 @@ class Lane(Roster):
             data, at = part.records, track.fetched
             cutter = Cutter(data, at, track.write_from, self.limits, self._joining, part.aborted)
         done = cutter.cut(self._portion.left)
-        self._portion.left -= cutter.work
-        self._worked += cutter.work
+        self._portion.spend(cutter.work)
         if done.end == track.fetched and not done.halt:
             track.partition_bytes_max = answers.bytes_needed(part.records, track.partition_bytes_max)
             self._wake(track)

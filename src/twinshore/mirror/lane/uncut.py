@@ -23,13 +23,20 @@ class Portion:
 
     def __init__(self, most: int) -> None:
         self.work = self.left = self._most = most
+        self._done = 0
 
     def again(self) -> None:
         """The next turn's begins."""
         self.left = self.work
 
-    def took(self, spent_s: float, done: int) -> None:
-        """A turn in which so much was cut is over. One in which little was cut says nothing of a portion."""
+    def spend(self, work: int) -> None:
+        """So much was cut."""
+        self.left -= work
+        self._done += work
+
+    def took(self, spent_s: float) -> None:
+        """A turn is over. One in which little was cut says nothing of a portion."""
+        done, self._done = self._done, 0
         if spent_s > TURN_S:
             self.work = max(self._most // 100, int(self.work * TURN_S / spent_s))
         elif spent_s < TURN_S / 2 and done > self.work // 2:
