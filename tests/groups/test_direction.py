@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
 
 from tests.groups.model_sides import ModelSide
 from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.groups.book import Book
-from twinshore.groups.direction import FRESH_S, Direction, Turn
+from twinshore.groups.direction import FRESH_S, Direction
 from twinshore.groups.place import MARK, State, decide_back
 from twinshore.groups.rounds import Round, standing
 from twinshore.groups.scope import Scope
 from twinshore.groups.translation import AS_IS
+from twinshore.groups.turns import Turn
 from twinshore.groups.word import compared_among, last_said, word_of
+from twinshore.kafka.groups import GroupListing
 from twinshore.kafka.questions import OffsetKind
 from twinshore.wire.group_places import Place, Where
 
@@ -33,6 +35,7 @@ class Stage:
         self.west.ends = dict.fromkeys(TWINS.values(), 100)
         self.clock_s = 0.0
         self.ours = True
+        self.holds: Callable[[], bool] = lambda: True
         self.now_s = 0.0
         self._periods = verify_s, renew_s
         self.restart()
@@ -52,9 +55,8 @@ class Stage:
     def turn(self, *, act: bool = True) -> Turn:
         self.now_s += 1.0
         here, there = self.east.listed(), self.west.listed()
-        return self.direction.turn(
-            SCOPE, here, there, lambda one: one.group != "left-out", self.now_s, act=act, may=lambda: self.ours
-        )
+        may, holds = (lambda: self.ours), (lambda: self.holds())
+        return self.direction.turn(SCOPE, here, there, _is_meant, self.now_s, act=act, may=may, holds=holds)
 
     def state(self, group: str) -> tuple[State, int]:
         return standing(self.direction.book.entries[group])[:2]
@@ -390,3 +392,7 @@ def test_a_commit_that_nobody_answered_does_not_count_as_the_same(what: str) -> 
     stage.west.refuses.clear()
     stage.turn()
     assert (stage.there("g"), stage.state("g")) == (40, (State.SAME, 0))
+
+
+def _is_meant(one: GroupListing) -> bool:
+    return one.group != "left-out"

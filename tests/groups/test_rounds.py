@@ -12,12 +12,13 @@ import pytest
 from tests.cli import asking
 from tests.cli.asking import LINK, opened, write_settings
 from tests.groups.test_direction import PARTS, TWINS, Stage
-from twinshore.fleet import GroupRules, NamedPartition
+from twinshore.fleet import GroupRules, KafkaError, NamedPartition
 from twinshore.fleet.settings import Settings, parse_settings
 from twinshore.groups.place import MARK, State
 from twinshore.groups.rounds import Rounds
+from twinshore.links.homes import pair_of
 from twinshore.mirror.metrics.group_word import GROUPS_KIND
-from twinshore.store import Remembered, Store
+from twinshore.store import Asked, Remembered, Store, TopicInSwitch, TwinRow
 from twinshore.wire.group_places import Place
 
 
@@ -39,6 +40,43 @@ def test_a_filter_for_groups_holds_from_the_next_round_on_without_a_restart(tmp_
         assert admitted(1.0) == ["billing"]
         asking.run(file, "link", "reset", LINK)
         assert admitted(2.0) == list(names)
+
+
+def test_once_a_topic_changed_homes_no_round_goes_by_what_was_before_until_both_sides_have_answered(
+    tmp_path: Path,
+) -> None:
+    """Nobody answers at either address. Between two tries no time passes, as far as a round can tell."""
+    file = write_settings(tmp_path, f'[links."{LINK}"]\n')
+    settings = parse_settings(file.read_text(), name=file.name, env={})
+    with (
+        opened(file) as store,
+        contextlib.closing(Rounds(settings.links[0], settings, store, retention_s=1.0, leaves=True)) as rounds,
+    ):
+        rounds.begin(0.0)
+        assert rounds._holds()
+        store.twins.save([TwinRow(LINK, "orders", 0, "aa" * 16, "bb" * 16, 0, 0, 1)])
+        rounds.begin(0.1)  # looked a moment ago
+        store.switching.begin([TopicInSwitch(pair_of(settings.links[0]), "orders", "id", LINK, Asked.ANNOUNCED, 1)])
+        assert not rounds._holds()
+        for _ in range(3):
+            with pytest.raises(KafkaError):
+                rounds.begin(0.2)
+
+
+def test_nothing_is_committed_once_a_topic_has_changed_homes_and_that_is_asked_when_the_ends_are_known() -> None:
+    stage = Stage()
+    seen = []
+
+    def holds() -> bool:
+        seen.append(stage.west.asked["ListOffsets"])
+        return False
+
+    stage.holds = holds
+    stage.commit("g", 70)
+    assert stage.turn().commits == 0
+    assert (stage.there("g"), seen) == (None, [1])
+    stage.holds = lambda: True
+    assert (stage.turn().commits, stage.there("g")) == (1, 70)
 
 
 class Owing:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.groups.book import Book, Entry
@@ -14,6 +12,7 @@ from twinshore.groups.refusals import words_of
 from twinshore.groups.scope import Scope
 from twinshore.groups.sides import ClusterGroups, Logs, Reader
 from twinshore.groups.translation import Spot
+from twinshore.groups.turns import Turn, Wish
 from twinshore.kafka.errors import describe
 from twinshore.kafka.groups import NOT_THERE, GroupListing, Listed, always
 from twinshore.kafka.questions import OffsetKind
@@ -33,29 +32,6 @@ HEARD_S = 10.0
 AT_ONCE_MAX = 500
 # A topic whose ends cannot be had is not asked for again so soon: each question takes a client's whole patience.
 ENDLESS_S = 15.0
-
-
-@dataclass(slots=True)
-class Wish:
-    """A place to be committed: where it was read, what was decided, how far the target would still be behind."""
-
-    where: Where
-    decision: Decision
-    place: Place
-    behind: int
-
-
-@dataclass(slots=True)
-class Turn:
-    """What a round did. `told`: sentences for whoever runs the link. `unheard`: groups of the reading side whose places
-    it did not say; None: a whole coordinator did not."""
-
-    groups: int = 0
-    changed: int = 0
-    moved: Counter[State] = field(default_factory=Counter)
-    commits: int = 0
-    told: dict[str, str] = field(default_factory=dict)
-    unheard: Collection[str] | None = None
 
 
 class Direction:
@@ -98,8 +74,10 @@ class Direction:
         *,
         act: bool = True,
         may: Callable[[], bool] = always,
+        holds: Callable[[], bool] = always,
     ) -> Turn:
-        """One round. Not `act`: everything but the commits. `may`: whether the link is still ours to act for."""
+        """One round. Not `act`: everything but the commits. `may`: whether the link is still ours to act for. `holds`:
+        whether the scope still does; asked once the ends are known, since no place up to such an end is a wrong one."""
         turn, book = Turn(), self.book
         if scope is not book.scope or now_s >= self._ends_until_s:
             # An end is trusted to grow only, and only for a while: a twin's log can be lost as any other.
@@ -123,7 +101,7 @@ class Direction:
             if not act:
                 self._note(wishes, now_s, turn)
             elif wishes:
-                done = self._clock() - heard_at_s < HEARD_S and self._fresh(node, read_at_s, turn) and may()
+                done = self._clock() - heard_at_s < HEARD_S and self._fresh(node, read_at_s, turn) and holds() and may()
                 if done:
                     self._commit(node, wishes, now_s, turn, may)
             # What was read and not committed by is looked at anew.

@@ -6,18 +6,20 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypedDict
 
 from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.settings import Settings
 from twinshore.groups.book import Book, Entry
 from twinshore.groups.crossing import LinkCrossing
-from twinshore.groups.direction import Direction, Turn
+from twinshore.groups.direction import Direction
 from twinshore.groups.kept_names import names_in, names_row
 from twinshore.groups.kept_together import KeptTogether
 from twinshore.groups.place import Rules, State, decide, decide_back, has_note
 from twinshore.groups.refusals import TOLD_AFTER_S, refusals_in_words
 from twinshore.groups.scope import NOWHERE, Scope, scope_of
 from twinshore.groups.translation import ByExtents, Extent, Translation
+from twinshore.groups.turns import Turn
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.kafka.groups import SHARE, GroupListing, Groups, Listed, always
@@ -46,6 +48,14 @@ RETENTION_DEFAULT_S = 7 * 86_400.0
 RETENTION_UNKNOWN_S = 3_600.0
 RENEWALS_IN_RETENTION = 4
 RENEW_S_MIN = 2.0
+
+
+class _Asks(TypedDict):
+    """What each direction of a round is told alike."""
+
+    act: bool
+    may: Callable[[], bool]
+    holds: Callable[[], bool]
 
 
 @dataclass(slots=True)
@@ -115,9 +125,10 @@ class Rounds:
         self.at_source.asked.clear()
         self.at_target.asked.clear()
         self.begin(now_s)
+        asks: _Asks = {"act": act, "may": may, "holds": self._holds}
         reading, writing = self.at_source.listed(), self.at_target.listed()
         if self._forward is not None:
-            turn = self._forward.turn(self.scope, reading, writing, self._by_offsets, now_s, act=act, may=may)
+            turn = self._forward.turn(self.scope, reading, writing, self._by_offsets, now_s, **asks)
             done.add(turn)
             for name, wait in self._together.waiting.items():
                 if now_s - wait.since_s >= TOLD_AFTER_S:
@@ -126,17 +137,13 @@ class Rounds:
             if act:
                 self._keep_names(self._forward.book, turn)
         if self._back is not None:
-            done.add(
-                self._back.turn(self._scope_back, writing, reading, self._by_offsets, now_s, act=act, may=may), "back: "
-            )
-        self._share(reading, writing, now_s, done, act=act, may=may)
+            done.add(self._back.turn(self._scope_back, writing, reading, self._by_offsets, now_s, **asks), "back: ")
+        self._share(reading, writing, now_s, done, asks)
         done.asked = self.at_source.asked + self.at_target.asked
         done.took_s = time.perf_counter() - begun_s
         return done
 
-    def _share(
-        self, reading: Listed, writing: Listed, now_s: float, done: Round, *, act: bool, may: Callable[[], bool]
-    ) -> None:
+    def _share(self, reading: Listed, writing: Listed, now_s: float, done: Round, asks: _Asks) -> None:
         """Starts of share groups, now and then: they move only as whole runs of records are done with."""
         if now_s - self._shared_at_s < SHARE_S or not any(one.kind == SHARE for one in reading.groups.values()):
             return
@@ -149,7 +156,7 @@ class Rounds:
             rules = Rules(self.link.groups.resets, marks=False)
             self._shares = Direction(reader, writer, self.target, book, decide, rules)
         try:
-            turn = self._shares.turn(self.scope, reading, writing, self._shared, now_s, act=act, may=may)
+            turn = self._shares.turn(self.scope, reading, writing, self._shared, now_s, **asks)
             done.add(turn, "share: ")
         except KafkaError as error:
             done.told["share groups"] = f"do not follow: {error.message}"
@@ -204,8 +211,9 @@ class Rounds:
                 self._forward.echo = book.expect
         self._hear_switches()
         if now_s - self._scoped_at_s >= SCOPE_S:
-            self._scoped_at_s = now_s
             scope = self._look(source_gone=source_gone)
+            # Only now: where a side did not answer, the next round looks again, and goes by nothing older until then.
+            self._scoped_at_s = now_s
             if scope != self.scope:
                 self.scope, self._scope_back = scope, scope.reversed()
                 self._carried.clear()
@@ -216,9 +224,14 @@ class Rounds:
         pair = pair_of(self.link)
         version = self._store.switching.version(pair)
         if version != self._switching_version:
-            self._switching_version, self._scoped_at_s = version, float("-inf")
+            self._scoped_at_s = float("-inf")
             rows = self._store.switching.of(pair) if self._leaves else ()
             self._left = frozenset(row.topic for row in rows if row.asked is Asked.LET_GO)
+            self._switching_version = version
+
+    def _holds(self) -> bool:
+        """Whether no topic has changed homes since this round began."""
+        return self._store.switching.version(pair_of(self.link)) == self._switching_version
 
     def rules_for(self, group: str, *sides: Mapping[Where, Place]) -> Rules:
         """What holds for the group's places, which are these on the two sides."""

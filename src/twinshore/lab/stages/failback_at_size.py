@@ -28,8 +28,8 @@ VERB_S = 420.0
 @dataclass(frozen=True, slots=True)
 class Returned:
     """`missing`: diverged and in no file; `more`: in a file and not diverged; `listed`: by `switch rescue list`.
-    `unequal`: on one of both homes alone afterwards, or elsewhere. `misplaced`: partitions where the group does not
-    stand where it should."""
+    `unequal`: on one of both homes alone afterwards, or elsewhere. `misplaced`: partitions, of both homes, where
+    the group does not stand where it should."""
 
     diverged: int
     listed: int
@@ -77,8 +77,11 @@ def returned(diverged: int, *, say: Callable[[str], None], command: str) -> Retu
         homes = [set(records_of(lab.cluster, TOPIC, READY_S)) for lab in (east, west)]
         saved = _saved(folder / "rescued")
         told = json.loads(_verb(command, mirror.settings, "rescue", "list", "--json"))
-        # Where nothing diverged the group stands where it stood: at the end of what had crossed.
+        # It has read what had crossed, and of what the new home wrote since nothing. There it may read on where it
+        # stood as the old home fell silent, and no further on than that, or it would pass records over.
         misplaced = sum(now != point for now, point in zip(_places(east.cluster), points, strict=True))
+        stand = zip(before, _places(west.cluster), points, strict=True)
+        misplaced += sum(not low <= now <= high for low, now, high in stand)
         return Returned(
             diverged=len(late),
             listed=sum(one["records"] for one in told),
