@@ -32,7 +32,8 @@ def hanging(folder: Path) -> SparkEngine:
                 time.sleep(0.01)
             if order == "look":
                 found = {name: name in sys.modules for name in (PUMP, LOOPS)}
-                yield json.dumps([found, len(list(Path("/proc/self/task").iterdir())), built()])
+                threads = len(list(Path("/proc/self/task").iterdir()))
+                yield json.dumps([found, threads, built(), sys.modules["pyspark"].__file__])
             yield "finished"
 
     load = ("twinshore.no_such_room", PUMP)
@@ -46,9 +47,10 @@ def test_a_worker_has_its_modules_and_one_that_hangs_is_ended_from_outside_and_n
     engine = hanging(tmp_path)
     try:
         # What is loaded before a worker is forked is there when it begins; what cannot be loaded keeps nobody.
-        found, threads, compiled = json.loads(engine.ride("look", "raft 0 tide 9"))
+        found, threads, compiled, spark = json.loads(engine.ride("look", "raft 0 tide 9"))
         assert found == {PUMP: True, LOOPS: compiled}
         assert threads == 1, "a thread of the daemon's would be missing in what is forked from it"
+        assert Path(spark).is_file(), "what is loaded out of an archive is compiled anew"
         ridden = ThreadPoolExecutor(1).submit(engine.ride, "hang", "raft 0 tide 0")
         deadline = time.monotonic() + WITHIN_S
         while not (tmp_path / "hang").exists() or not (tmp_path / "hang").read_text():

@@ -25,6 +25,8 @@ from twinshore.lab.produce import Workload
 KEPT_FILE = "demo.json"
 BROKER_HEAP_MB = 384
 STOP_PATIENCE_LOST_S = 3.0
+# Two brokers live here for minutes, beside a mirror, on a machine that may be small.
+QUICK_JVM = ("-XX:TieredStopAtLevel=1",)
 
 
 class DemoStage:
@@ -63,6 +65,11 @@ class DemoStage:
             )
             load.start()
             self.loads.append(load)
+
+    def slow_load(self) -> None:
+        """Half as many records a second from now on."""
+        for load in self.loads:
+            load.slow_down()
 
     def stop_load(self) -> int:
         """How many records were acknowledged in all."""
@@ -123,7 +130,7 @@ class DemoStage:
     def _cluster(self, name: str) -> LabCluster:
         folder = self.folder / name
         folder.mkdir()
-        return LabCluster(name, folder=folder, heap_mb=BROKER_HEAP_MB, detached=self.keep)
+        return LabCluster(name, folder=folder, heap_mb=BROKER_HEAP_MB, jvm_flags=QUICK_JVM, detached=self.keep)
 
 
 def end_kept(folder: Path) -> int:

@@ -97,11 +97,17 @@ class Workload:
         if not self._stopping.is_set():
             self.stop()
 
+    def slow_down(self) -> None:
+        """Half the rate from now on."""
+        self._records_per_s /= 2
+
     def _run(self) -> None:
-        started_s = time.monotonic()
+        before_s, owed = time.monotonic(), 0.0
         producers = itertools.cycle(self._producers)
         while not self._stopping.wait(_SLICE_S):
-            due = int((time.monotonic() - started_s) * self._records_per_s)
+            now_s = time.monotonic()
+            owed += (now_s - before_s) * self._records_per_s
+            before_s, due = now_s, int(owed)
             # One producer a slice, so that each compression makes batches of more than one record.
             producer = next(producers)
             try:

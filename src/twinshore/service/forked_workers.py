@@ -10,10 +10,15 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import re
+import sys
 from collections.abc import Iterable
 from importlib import import_module
+from pathlib import Path
 
 TO_LOAD = "TWINSHORE_WORKERS_LOAD"
+# As Spark names them: SPARK_HOME/python/lib/pyspark.zip, and py4j's beside it.
+_ARCHIVE = re.compile(r"pyspark\.zip|py4j-.*-src\.zip")
 _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -35,7 +40,21 @@ def load(modules: Iterable[str]) -> None:
         loops(LOOPS)
 
 
+def unpacked(path: Iterable[str]) -> list[str]:
+    """This path of modules without the archives that Spark puts first, where the very same package is installed: what
+    comes out of an archive is compiled anew by each process, which takes a second of a processor."""
+    entries = list(path)
+    archives = [entry for entry in entries if _ARCHIVE.fullmatch(Path(entry).name)]
+    folders = {Path(entry).parents[2] for entry in archives if len(Path(entry).parents) > 2}
+    whole = {str(folder.parent) for folder in folders if (folder / "daemon.py").is_file()}
+    if not whole or not all((Path(entry) / "py4j").is_dir() for entry in whole):
+        return entries
+    kept = [entry for entry in entries if entry not in archives]
+    return kept + [entry for entry in whole if entry not in kept]
+
+
 def main() -> None:
+    sys.path[:] = unpacked(sys.path)
     from pyspark import daemon
 
     for name in _THREADS:

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 import twinshore
 from twinshore.fleet import TwinshoreError
 from twinshore.fleet.settings import MirrorSettings
-from twinshore.service import forked_workers
+from twinshore.service import forked_workers, quick_start
 from twinshore.service.gateway import JAVA_OPTIONS, start_gateway, started, stop_quietly
 
 SPARE_SLOTS = 4  # Heirs of lanes and other jobs (delay, proof) must never wait behind full lanes.
@@ -47,6 +47,8 @@ def open_session(
     # Elsewhere the package is not there yet when the workers' daemon starts.
     forked = forked_workers.options(load) if master.startswith("local") else {}
     conf = {**_TIDES, **forked, **dict(settings.spark.conf)}
+    if master.startswith("local"):
+        conf[JAVA_OPTIONS] = quick_start.options(conf.get(JAVA_OPTIONS, ""))
     return start_session("twinshore mirror", master, conf, "[mirror.spark]", stop)
 
 
