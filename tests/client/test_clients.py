@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from twinshore.client import HotConsumer, HotProducer
 from twinshore.client.centres.homes import HomesCentre
-from twinshore.client.consumer import Habits, habits
+from twinshore.client.habits import Habits, habits
 from twinshore.fleet import ConfigError, NotYetError
 from twinshore.homes.following import Write
 from twinshore.homes.home_lines import HomeLine

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from twinshore.client.centres.homes import HomesCentre
+from twinshore.client.habits import Habits, habits, since
 from twinshore.client.reach import Clusters, Reach
 from twinshore.client.sites import Site
 from twinshore.client.warned import Warned
@@ -168,6 +168,17 @@ class HotConsumer:
         order = self._centre.order(topic) if self._centre else Park("", "nothing is subscribed to")
         return order.why if isinstance(order, Park) else f"about to be read on {order.cluster}"
 
+    def term(self, topic: str) -> int:
+        """How often the topic has changed homes, with the one that it is read on now; 0 while it waits. A place that is
+        kept elsewhere than with Kafka is kept with the term under which it was read."""
+        return self._terms.get(topic, 0) if topic in self._at else 0
+
+    def place_now(self, topic: str, partition: int, place: int, term: int) -> int | None:
+        """Where whoever read up to this place, under that term, reads on now: what lay behind the point at which the
+        topic changed homes by force is not there. None where nobody knows: it changed homes more than once since."""
+        line = self._centre.line(topic) if self._centre else None
+        return since({partition: place}, term, self.term(topic), line).get(partition)
+
     def close(self) -> None:
         """Leaves the group, commits where that is its habit, and says goodbye."""
         self._reach.stop()
@@ -266,13 +277,9 @@ class HotConsumer:
     def _carried_over(self, topic: str, term: int) -> dict[tuple[str, int], int]:
         """How far the topic was handed out, as the new home counts: what lay behind the point at which it changed homes
         by force is not there, and other records have its offsets now."""
-        was = self._terms.get(topic, term)
-        mine = {(topic, number): place for number, place in self._behind.pop(topic, {}).items()}
-        if was == term:
-            return mine
         line = self._centre.line(topic) if self._centre else None
-        points = line.points if line is not None and (line.term, was + 1) == (term, term) else ()
-        return {where: min(place, points[where[1]]) for where, place in mine.items() if where[1] < len(points)}
+        mine = self._behind.pop(topic, {})
+        return {(topic, number): at for number, at in since(mine, self._terms.get(topic, term), term, line).items()}
 
     def _subscribe(self, cluster: str, topics: list[str]) -> None:
         lost = self._told.get("lost")
@@ -354,22 +361,6 @@ class HotConsumer:
         if self._centre is not None:
             self._centre.stop()
             self._centre = None
-
-
-@dataclass(frozen=True, slots=True)
-class Habits:
-    """Of a consumer as it is set: whether it commits by itself, and whether partitions are dealt to it bit by bit."""
-
-    commits: bool
-    is_incremental: bool
-
-
-def habits(settings: Mapping[str, Any]) -> Habits:
-    strategy = str(settings.get("partition.assignment.strategy", ""))
-    return Habits(
-        commits=str(settings.get("enable.auto.commit", True)).lower() not in ("false", "0"),
-        is_incremental="cooperative" in strategy or settings.get("group.protocol") == "consumer",
-    )
 
 
 def _must_have_group(site: Site) -> None:

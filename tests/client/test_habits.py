@@ -1,0 +1,34 @@
+"""What a place is worth once its topic has changed homes."""
+
+from __future__ import annotations
+
+import pytest
+
+from twinshore.client.habits import since
+from twinshore.homes.home_lines import HomeLine
+
+
+def line(term: int, *points: int) -> HomeLine:
+    return HomeLine("orders", "west", "id", term, points=points)
+
+
+@pytest.mark.parametrize("known", [None, line(1), line(2, 5)])
+def test_in_its_own_term_a_place_is_what_it_was(known: HomeLine | None) -> None:
+    assert since({0: 7}, 2, 2, known) == {0: 7}
+
+
+def test_after_one_change_it_lies_no_further_than_where_the_homes_part() -> None:
+    assert since({0: 7, 1: 7, 2: 0}, 1, 2, line(2, 5, 9, 9)) == {0: 5, 1: 7, 2: 0}
+
+
+def test_of_a_partition_that_was_not_there_when_it_changed_homes_nobody_knows() -> None:
+    assert since({0: 7, 1: 7}, 1, 2, line(2, 9)) == {0: 7}
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "known"),
+    [(1, 3, line(3, 9)), (1, 2, None), (1, 2, line(3, 9)), (3, 2, line(2, 9)), (1, 0, line(2, 9))],
+    ids=["changed twice", "nothing heard", "changed again", "of a later term", "between two homes"],
+)
+def test_where_nobody_knows_nothing_is_said(was: int, now: int, known: HomeLine | None) -> None:
+    assert since({0: 7}, was, now, known) == {}
