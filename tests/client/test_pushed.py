@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from twinshore.client.centres import pushes as pushed_module
 from twinshore.client.centres.last_good import keep, kept
 from twinshore.client.centres.pushed import Pushed, read_pushed
 from twinshore.client.centres.pushes import Pushes
@@ -210,6 +211,28 @@ def test_a_push_of_which_no_client_can_be_made_is_not_kept(tmp_path: Path) -> No
     told.wait()
     assert told.sentences[-1].endswith("the one before stays: linger.ms is no number")
     assert (told.pushes, kept(tmp_path / "last")) == ([], text())
+    pushes.stop()
+
+
+def test_a_push_of_which_a_client_can_be_made_a_moment_later_is_taken_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pushed_module, "UNTAKEN_S", 0.1)
+    path, told, tries = tmp_path / "push.json", Told(), list[str]()
+    path.write_text(text())
+
+    def check(pushed: Pushed) -> None:
+        tries.append(pushed.begin)
+        if tries.count("east") in (1, 2):
+            raise OSError("no such file: it is just being replaced")
+
+    pushes = Pushes(PushFile(path))
+    assert pushes.begin({}, TOPICS, told.warn, told, check).begin == "west"
+    replaced(path, text(home="east"))
+    told.wait()
+    told.wait()
+    assert ([one.begin for one in told.pushes], len(told.sentences)) == (["east"], 1)
+    assert tries == ["west", "east", "east", "east"]
     pushes.stop()
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.cli import asking
 from tests.cli.asking import LINK, opened, write_settings
 from tests.groups.test_direction import PARTS, TWINS, Stage
-from twinshore.fleet import GroupRules, KafkaError, NamedPartition
+from twinshore.fleet import GroupRules, KafkaError, NamedPartition, StoreError
 from twinshore.fleet.settings import Settings, parse_settings
 from twinshore.groups.place import MARK, State
 from twinshore.groups.rounds import Rounds
@@ -77,6 +77,27 @@ def test_nothing_is_committed_once_a_topic_has_changed_homes_and_that_is_asked_w
     assert (stage.there("g"), seen) == (None, [1])
     stage.holds = lambda: True
     assert (stage.turn().commits, stage.there("g")) == (1, 70)
+
+
+def test_a_filter_that_could_not_be_read_once_is_heard_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write_settings(tmp_path, f'[links."{LINK}"]\n')
+    settings = parse_settings(file.read_text(), name=file.name, env={})
+    with (
+        opened(file) as store,
+        contextlib.closing(Rounds(settings.links[0], settings, store, retention_s=1.0)) as rounds,
+    ):
+        asking.run(file, "link", "filter", LINK, "--exclude-groups", "audit")
+
+        def away(link: str) -> object:
+            raise StoreError(f"the store does not say what is in force on {link}")
+
+        with monkeypatch.context() as patched, pytest.raises(StoreError):
+            patched.setattr(store.controls, "of", away)
+            rounds.begin(0.0)
+        rounds.begin(1.0)
+        assert not rounds.admits("audit")
 
 
 class Owing:

@@ -31,6 +31,7 @@ class Reach:
     ) -> None:
         self._news, self._warn, self._check = news, warn, check
         self._pushed = deque[Pushed](maxlen=1)  # the last one counts
+        self._is_due = False  # until the clusters that count now were asked
         self._asked: HomesCentre | None = None
         self._pushes = clusters if isinstance(clusters, Pushes) else None
         if isinstance(clusters, Pushes):
@@ -41,14 +42,13 @@ class Reach:
             self.begin = next(iter(self.sites))
 
     def has_changed(self) -> bool:
-        """Whether something else was pushed since; it counts from now on."""
-        if not self._pushed:
-            return False
-        found = self._pushed.popleft()
-        if (found.sites, found.begin) == (self.sites, self.begin):
-            return False
-        self.sites, self.begin = found.sites, found.begin
-        return True
+        """Whether something else was pushed since, which counts from now on, and `ask` was not called for it: whoever
+        failed before that has it to take up still."""
+        if self._pushed:
+            found = self._pushed.popleft()
+            if (found.sites, found.begin) != (self.sites, self.begin):
+                self.sites, self.begin, self._is_due = found.sites, found.begin, True
+        return self._is_due
 
     def ask(self, name: str, topics: Iterable[str], lease_s: float) -> HomesCentre:
         """From now on the clusters are asked where these topics are at home. What was heard before stays known: a
@@ -57,8 +57,8 @@ class Reach:
         made = HomesCentre(
             *(name, topics, self.sites, self.begin), lease_s=lease_s, told=told, news=self._news, warn=self._warn
         )
-        self._asked = made
         made.start()
+        self._asked, self._is_due = made, False
         return made
 
     def stop(self) -> None:

@@ -190,9 +190,9 @@ class Rounds:
         self._held = self._held or hold_to(self.link, self._store, self.source, self.target)
         version = self._store.controls.version(self.link.name)
         if version != self._control_version:
-            self._control_version = version
             self.link = in_force(self._begins, self._store.controls.of(self.link.name)).link
             self._admitted.clear()
+            self._control_version = version  # only now is it heard
         if self._forward is None:
             rules = self.link.groups
             renew_s = max(RENEW_S_MIN, self._retention() / RENEWALS_IN_RETENTION)

@@ -14,9 +14,11 @@ from twinshore.client.centres.pushed import Pushed, read_pushed
 from twinshore.client.centres.sources import Source
 from twinshore.fleet import ConfigError, TwinshoreError
 from twinshore.fleet.once import Once, in_words
+from twinshore.kafka.clock import steady_s
 
 FIRST_S = 10.0
 AGAIN_S = 1.0
+UNTAKEN_S = 5.0
 
 
 class Pushes:
@@ -33,6 +35,7 @@ class Pushes:
         self._check: Callable[[Pushed], None] = lambda _: None
         self._told: Callable[[Pushed], None] = lambda _: None
         self._trouble = ""
+        self._untaken, self._untaken_s = "", 0.0  # a push of which no client could be made then, and when that was
         self._now: Pushed | None = None
         self._heard, self._stopping = threading.Event(), threading.Event()
         self._guard = threading.Lock()
@@ -77,14 +80,20 @@ class Pushes:
                 self._stopping.wait(AGAIN_S)
                 continue
             self._asking.well()
+            if text is None and self._untaken and steady_s() > self._untaken_s + UNTAKEN_S:
+                text = self._untaken
             if text is not None:
                 self._take(text)
                 self._heard.set()
 
     def _take(self, text: str) -> None:
+        self._untaken = ""
         try:
             pushed = read_pushed(text, self._shared, self._topics)
+            # Why no client can be made of it may pass, as where a file of certificates is just being replaced.
+            self._untaken, self._untaken_s = text, steady_s()
             self._check(pushed)
+            self._untaken = ""
         except Exception as error:  # whatever is wrong with it, or with the check: the next one may be well
             why = error.args[0].str() if isinstance(error, KafkaException) else error
             self._taking.say(f"{self._source.name}: this push is not taken, and the one before stays: {why}")
