@@ -10,10 +10,12 @@ import pytest
 
 from tests.switch.test_acl_fence import US, rule
 from tests.switch.test_guards import WIDE, Ruled, writers
+from twinshore.fleet import KafkaError
 from twinshore.fleet.settings import Settings, load_settings
 from twinshore.lab.ports import free_port
 from twinshore.service.companions import Beside
 from twinshore.store import Flip, IncidentKind, LinkIdentity, Store, open_store
+from twinshore.switch import companion as companion_module
 from twinshore.switch.companion import OldHomeCompanion
 from twinshore.switch.hands.guarding import Guarding
 
@@ -104,3 +106,27 @@ def test_a_guard_that_was_only_written_down_keeps_nobody_out(settings: Settings,
     with companion("west->east", settings, store) as west:
         west._look()
         assert len(alarms(store, "west->east")) == 1
+
+
+@pytest.mark.parametrize(("us", "why"), [("", "set `principal`"), (US, "")])
+def test_an_old_home_that_rules_could_shut_and_do_not_is_told_of_while_it_answers(
+    settings: Settings, store: Store, monkeypatch: pytest.MonkeyPatch, us: str, why: str
+) -> None:
+    """Nobody knows whom its authorizer takes us for, so no guard can be put up that would not shut us out."""
+    moved(store, "east", "west", 2)
+    east = Ruled(frozenset({WIDE, rule("orders")}))
+    monkeypatch.setattr(companion_module, "RulesOf", lambda _: east)
+    monkeypatch.setattr(companion_module, "principal", lambda *_: us)
+    monkeypatch.setattr(companion_module, "hold_to", lambda *_: True)
+    with companion("west->east", settings, store) as west:
+        monkeypatch.setattr(west, "_tell_home", lambda *_: None)
+        for _ in range(2):
+            west._look()
+            assert [why in said for said in alarms(store, "west->east")] == ([True] if why else [])
+        monkeypatch.setattr(companion_module, "hold_to", gone)
+        west._look()
+        assert len(alarms(store, "west->east")) == (1 if why else 0), "one that was shut and is silent stays shut"
+
+
+def gone(*_: object) -> bool:
+    raise KafkaError("east does not answer", retriable=True)

@@ -60,6 +60,7 @@ class FencePlan:
     `deny`: denials that we add. `give`: what we allow in place of the rules that we `take` away. Of an earlier plan
     that this one takes the place of: `over`, ours and no longer needed, and `back`, theirs that may return.
     `open_to_all`: topics to which nobody can be kept from writing. `remarks`: what people should know, in sentences.
+    `ruled`: whether an authorizer runs, so that somebody could be kept out.
     """
 
     deny: tuple[Acl, ...] = ()
@@ -69,6 +70,7 @@ class FencePlan:
     back: tuple[Acl, ...] = ()
     open_to_all: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+    ruled: bool = True
 
     def doing(self) -> list[Step]:
         """In order. Halfway nobody has more than before, and nobody has lost a right but that to write there."""
@@ -93,13 +95,14 @@ class FencePlan:
     def as_record(self) -> dict[str, Any]:
         """For the store, as JSON has it."""
         rules = {name: [list(astuple(acl)) for acl in getattr(self, name)] for name in _LISTS}
-        return {**rules, "open_to_all": list(self.open_to_all), "remarks": list(self.remarks)}
+        return {**rules, "open_to_all": list(self.open_to_all), "remarks": list(self.remarks), "ruled": self.ruled}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> FencePlan:
         """Out of the store."""
         rules = {name: tuple(Acl(*one) for one in record[name]) for name in _LISTS}
-        return cls(**rules, open_to_all=tuple(record["open_to_all"]), remarks=tuple(record["remarks"]))
+        open_, remarks = tuple(record["open_to_all"]), tuple(record["remarks"])
+        return cls(**rules, open_to_all=open_, remarks=remarks, ruled=bool(record.get("ruled", True)))
 
 
 def done(steps: Iterable[Step], acls: Iterable[Acl]) -> frozenset[Acl]:
@@ -178,7 +181,7 @@ def _nobody_kept_out(sight: Sight) -> FencePlan:
         f"{sight.cluster} has no authorizer: nobody can be kept from writing to {_names(sight.topics)}; its ends are"
         " watched"
     )
-    return FencePlan(open_to_all=tuple(sorted(sight.topics)), remarks=(remark,))
+    return FencePlan(open_to_all=tuple(sorted(sight.topics)), remarks=(remark,), ruled=False)
 
 
 def _nobody_kept_out_for_want_of_us(sight: Sight) -> FencePlan:

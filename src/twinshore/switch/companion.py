@@ -103,6 +103,9 @@ class OldHomeCompanion:
                 return open_still(self._link, topics, "the link has not begun yet")
             self._tell_home(ends.source, ends.target, topics)
             self._guard(ends.target, topics)
+            known = self._guards.known(self._link.target)
+            if left_open := known.left_open.intersection(topics):
+                return open_still(self._link, left_open, "; ".join(known.plan.remarks))
         except KafkaError as error:
             if not error.retriable:
                 return open_still(self._link, topics, str(error))

@@ -32,6 +32,11 @@ class Guard:
         """Whether nothing of it is still to be taken back."""
         return not self.plan.over and not self.plan.back
 
+    @property
+    def left_open(self) -> frozenset[str]:
+        """The twins that anybody may write to though rules could keep him out."""
+        return frozenset(self.plan.open_to_all if self.plan.ruled else ())
+
     def to_json(self) -> str:
         raw = {"topics": sorted(self.topics), "us": self.us, "plan": self.plan.as_record(), "up": sorted(self.up)}
         return json.dumps(raw, sort_keys=True)
@@ -57,7 +62,7 @@ def anew(known: Guard, sight: Sight) -> Guard:
 def settled(done: Guard) -> Guard:
     """Once every broker shows it. What it took back of earlier guards is forgotten: a rule that looks like one of these
     from now on is somebody else's."""
-    return replace(done, plan=replace(done.plan, over=(), back=()), up=done.topics)
+    return replace(done, plan=replace(done.plan, over=(), back=()), up=done.topics - done.left_open)
 
 
 def is_up(known: Guard, wanted: Guard, acls: Collection[Acl] | None) -> bool:
