@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,19 +16,22 @@ from twinshore.fleet import Cluster, KafkaError, Link, RefusedError
 from twinshore.fleet.settings import Settings, load_settings
 from twinshore.homes.home_notes import HomeNotes
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.rights import EVERYBODY, Acl, Pattern, Resource
 from twinshore.lab import LabCluster
 from twinshore.lab.ports import free_port
 from twinshore.mirror.driver.plan import TWINS_OWN
 from twinshore.service.clock import wall_ms
 from twinshore.store import Store, open_store
+from twinshore.switch.acl_fence import FencePlan
 from twinshore.switch.deeds import Deed, Kind
 from twinshore.switch.hands import settings_given
 from twinshore.switch.hands.claims import claim
-from twinshore.switch.operations import running
+from twinshore.switch.operations import running, taking_over
 from twinshore.switch.operations.running import Asking
 from twinshore.switch.operations.taking_over import standing_on, take_over
 from twinshore.switch.record import Moved, Record, State
 from twinshore.switch.returned import Tail, to_json
+from twinshore.switch.taking_over import Debt
 
 BACK = Link("west", "east")
 WEEK, YEAR = str(7 * 86_400_000), str(365 * 86_400_000)
@@ -100,3 +103,33 @@ def test_whoever_waited_for_the_lease_of_a_switch_that_is_done_does_nothing(sett
     asking = Asking("bob", lambda _: None, threading.Event())
     with pytest.raises(RefusedError, match="has gone on meanwhile: it is done"):
         running._go_on(kept, settings, store, asking, (stale.record, onward))
+
+
+def test_what_a_flipped_switch_denied_on_the_new_home_is_given_back_at_the_second_try(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One topic of two is moved back by force, and the new home does not answer the first time."""
+    denied = {topic: Acl(Resource.TOPIC, topic, Pattern.LITERAL, EVERYBODY, "*", 4, 2) for topic in ("bills", "orders")}
+    rights = json.dumps(FencePlan(tuple(denied.values())).as_record())
+    topics = tuple(Moved(topic, "a" * 32, "b" * 32, 1, 1, (5,)) for topic in denied)
+    one = replace(record(Kind.PLANNED), topics=topics, deed=Deed.TAKE_UP, rights=rights)
+    store.switches.save(one.row(NOW_MS))
+    paid = list[Debt]()
+
+    def pay(_: object, debt: Debt, __: str) -> None:
+        paid.append(debt)
+        if len(paid) == 1:
+            raise KafkaError("east does not answer yet", retriable=True)
+
+    monkeypatch.setattr(taking_over, "pay", pay)
+    with closing(KafkaCluster(Cluster("east", (f"127.0.0.1:{free_port()}",)))) as east:
+        for turn in range(2):
+            row = store.switches.of(one.id)
+            assert row is not None
+            with nullcontext() if turn else pytest.raises(KafkaError):
+                take_over(Record.from_json(row.record), ["orders"], east, store, "bob")
+    assert [debt.topics for debt in paid] == [("orders",)] * 2
+    assert {FencePlan.from_record(json.loads(debt.rights)).deny for debt in paid} == {(denied["orders"],)}
+    row = store.switches.of(one.id)
+    assert row is not None
+    assert Record.from_json(row.record).names() == ("bills",)
