@@ -178,7 +178,12 @@ def test_transactions_are_compared_by_what_consumers_see(pair: Pair, east: LabCl
     pair[0].admin.create_topic(topic, partitions=2, replication_factor=1, settings={})
     log_kinds.transactional(east, topic, seed=3, steps=60)
     named = NamedPartition(topic, 0)
-    end = pair[0].list_offsets([named], OffsetKind.LAST_STABLE)[named]
+    end = pair[0].list_offsets([named], OffsetKind.HIGH_WATERMARK)[named]
+    deadline_s = time.monotonic() + 60
+    while pair[0].list_offsets([named], OffsetKind.LAST_STABLE)[named] < end:
+        assert time.monotonic() < deadline_s, "all are closed, and a broker writes their ends a moment later"
+        time.sleep(0.05)
+        end = pair[0].list_offsets([named], OffsetKind.HIGH_WATERMARK)[named]
     seen = [
         Record(offset, at_ms, key, value)  # type: ignore[arg-type]
         for offset, key, value, _, at_ms in log_kinds.seen(east, topic, 0, committed=True)

@@ -123,6 +123,23 @@ def test_a_place_is_left_by_force_until_its_topic_moves_or_is_a_twin() -> None:
     assert left_by_force([now, left], ["in"], "east", "west") == {"in"}, "the one that asks counts not"
 
 
+@pytest.mark.parametrize(
+    ("saved", "there", "lacks"),
+    [
+        (Place(40, ""), None, True),
+        (Place(40, MARK), None, True),
+        (Place(40, ""), Place(200, MARK), True),
+        (Place(40, ""), Place(200, ""), False),
+        (Place(40, MARK), Place(200, MARK), False),
+    ],
+    ids=["forgotten", "forgotten of the link", "filled by the link", "gone on", "the link's"],
+)
+def test_who_read_a_twin_on_his_own_reads_on_there_though_the_link_has_given_him_its_homes_place(
+    saved: Place, there: Place | None, lacks: bool
+) -> None:
+    assert old_places.is_lacking(saved, there) is lacks
+
+
 def test_a_place_that_was_the_links_is_put_back_as_the_links() -> None:
     """Without its mark a rebuild would make each group stand on its own, and none would follow."""
     saved = {"billing": {("in", 0): Place(40, MARK), ("out", 1): Place(7, "")}}

@@ -82,18 +82,22 @@ def moved_on(planned: Sequence[Goal], now: Sequence[Goal], old: str, new: str) -
     return ""
 
 
-def alone_at(records: Iterable[Record], group: str, topics: Iterable[str]) -> str:
-    """The cluster to which the group was moved alone, where none of these topics has moved since; empty otherwise.
-    `records`: of all switches, the newest first."""
-    some = set(topics)
+def alone_at(records: Iterable[Record], group: str, topics: Iterable[str], cluster: str) -> frozenset[str]:
+    """Those of the topics that the group was moved to this cluster alone for, and that have not moved since. `records`:
+    of all switches, the newest first."""
+    rest, found = set(topics), set[str]()
     for one in records:
+        if not rest:
+            break
         if one.state is not State.DONE:
             continue
-        if one.kind is Kind.GROUP and one.group == group and some.intersection(one.names()):
-            return one.new
-        if one.kind in MOVES_HOMES and some.intersection(one.names()):
-            return ""
-    return ""
+        ours = rest.intersection(one.names())
+        if one.kind is Kind.GROUP and one.group == group:
+            found |= ours if one.new == cluster else set()
+            rest -= ours
+        elif one.kind in MOVES_HOMES:
+            rest -= ours
+    return frozenset(found)
 
 
 def left_by_force(records: Iterable[Record], topics: Iterable[str], old: str, new: str) -> frozenset[str]:

@@ -77,11 +77,13 @@ def returned(diverged: int, *, say: Callable[[str], None], command: str) -> Retu
         homes = [set(records_of(lab.cluster, TOPIC, READY_S)) for lab in (east, west)]
         saved = _saved(folder / "rescued")
         told = json.loads(_verb(command, mirror.settings, "rescue", "list", "--json"))
-        # It has read what had crossed, and of what the new home wrote since nothing. There it may read on where it
-        # stood as the old home fell silent, and no further on than that, or it would pass records over.
-        misplaced = sum(now != point for now, point in zip(_places(east.cluster), points, strict=True))
-        stand = zip(before, _places(west.cluster), points, strict=True)
-        misplaced += sum(not low <= now <= high for low, now, high in stand)
+        # It has read what had crossed, and of what the new home wrote since nothing. On either side it may read on
+        # where it stood as the old home fell silent, and no further on than where the homes part.
+        misplaced = sum(
+            not low <= now <= high
+            for lab in (east, west)
+            for low, now, high in zip(before, _places(lab.cluster), points, strict=True)
+        )
         return Returned(
             diverged=len(late),
             listed=sum(one["records"] for one in told),

@@ -12,6 +12,7 @@ from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.incidents import POLICY_RESCUE, IncidentKind
 from twinshore.fleet.sentences import counted, listed
 from twinshore.fleet.settings import Settings
+from twinshore.groups.place import MARK
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.errors import Code
@@ -21,11 +22,13 @@ from twinshore.mirror.follow.lifecycle import CONFIRMED
 from twinshore.service.clock import wall_ms
 from twinshore.store import AuditRow, Incident, Remembered, Store
 from twinshore.switch.decision import Done, Outcome, Wait
+from twinshore.switch.group_goals import left_by_force
 from twinshore.switch.hands import old_places, rescue
 from twinshore.switch.hands.places import follow_home
-from twinshore.switch.record import Moved, Record
+from twinshore.switch.record import Moved, Record, readable
 from twinshore.switch.rescued import Origin
 from twinshore.switch.returned import Tail, clamped, from_json, to_json
+from twinshore.wire.group_places import Place
 
 NAMED_MAX = 5
 # A coordinator may forget a place within so long of the new topic's birth, though it was committed for that one.
@@ -134,16 +137,21 @@ def put_back(record: Record, old: KafkaCluster, link: Link, settings: Settings, 
     along the link that fills the twins. `now_ms`: by the clock of the record."""
     saved = old_places.from_json(record.places)
     starts = {(one.topic, one.partition): one.first - one.gone for one in from_json(record.tails)}
+    before = [known for row in store.switches.all() if (known := readable(row.record))]
+    # What groups left here when their topics were moved by force counts as the link's from now on: they follow.
+    follow = left_by_force(before, record.names(), link.target, link.source)
     wanted = {}
     for group, places in saved.items():
         at = clamped({where: one.offset for where, one in places.items()}, starts)
-        wanted[group] = {where: one._replace(offset=at[where]) for where, one in places.items()}
+        wanted[group] = {
+            where: Place(at[where], MARK if where[0] in follow else one.metadata) for where, one in places.items()
+        }
     stands = ""
     if wanted:
         lacking = old_places.put_back(old, wanted)
         if lacking or not record.tried_for(PLACES_STAND_MS, now_ms):
             return Wait(f"{listed(lacking or sorted(wanted), NAMED_MAX)} is put back on {record.old}")
         stands = f"{counted(len(wanted), 'group')} stands on {record.old} where it stood"
-    # What groups left here when their topics were moved by force is their own, and would stay as it is.
+    # Where nothing was made anew what they left is their own still, and would stay as it is.
     follows = follow_home(link, settings, store, record.names(), record.by)
     return Done(record, "; ".join(filter(None, (stands, follows))))

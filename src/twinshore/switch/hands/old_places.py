@@ -45,8 +45,8 @@ def places_in(cluster: KafkaCluster, topics: Collection[str]) -> tuple[dict[str,
 
 
 def put_back(cluster: KafkaCluster, places: Places) -> tuple[str, ...]:
-    """Commits each place of which its coordinator knows nothing; which places are not there yet, in words. One that
-    stands by now is another's word, and newer; and a group that has members by now says itself where it stands."""
+    """Commits each place that is not there; which groups have some that are not there yet. A group that has members by
+    now says itself where it stands."""
     lacking: list[str] = []
     with closing(Groups(cluster)) as groups:
         located = groups.located(sorted(places))
@@ -58,11 +58,19 @@ def put_back(cluster: KafkaCluster, places: Places) -> tuple[str, ...]:
             if node is None or told is None or told.error:
                 lacking.append(name)
                 continue
-            absent = {where: place for where, place in wanted.items() if where not in told.places}
+            there = told.places
+            absent = {where: place for where, place in wanted.items() if is_lacking(place, there.get(where))}
             answers = groups.commit({node: {name: absent}}).get(name, {}) if absent else {}
             if absent and not BUSY.issuperset(answers.values() or (0,)):
                 lacking.append(name)
     return tuple(lacking)
+
+
+def is_lacking(saved: Place, there: Place | None) -> bool:
+    """Whether the saved place is to be put back. One that stands by now is another's word, and newer; but not the
+    link's: while the topic was filled anew it gave each group that had no place there its home's, also one that had
+    stood there on its own, and would pass records over."""
+    return there is None or (there.metadata == MARK and saved.metadata != MARK)
 
 
 def to_json(places: Places) -> str:

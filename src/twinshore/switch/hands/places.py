@@ -45,9 +45,10 @@ def copy_places(link: Link, settings: Settings, store: Store, topics: Collection
         for view in look(link, settings, store):
             if view.why or view.said_s_ago is not None:
                 return Copied((), (), (), (view.group, view.why or "its old home does not answer"))
-            ours = replace(view, parts=tuple(one for one in view.parts if one.topic in topics))
+            meant = set(topics) - alone_at(before, view.group, topics, link.target)
+            ours = replace(view, parts=tuple(one for one in view.parts if one.topic in meant))
             wishes = wishes_forward(ours, "")
-            if not ours.parts or alone_at(before, view.group, topics) == link.target:
+            if not ours.parts:
                 continue
             if wishes and view.target_state not in MEMBERLESS:
                 left.append(view.group)
@@ -73,8 +74,9 @@ def follow_home(link: Link, settings: Settings, store: Store, topics: Collection
     rounds = Rounds(link, settings, store, retention_s=1.0)
     try:
         for view in look(link, settings, store):
-            ours = tuple(part for part in view.parts if part.topic in topics)
-            if not ours or alone_at(before, view.group, topics) == link.target:
+            meant = set(topics) - alone_at(before, view.group, topics, link.target)
+            ours = tuple(part for part in view.parts if part.topic in meant)
+            if not ours:
                 continue
             if view.said_s_ago is not None:
                 raise KafkaError(f"{link.source} does not answer", retriable=True)
