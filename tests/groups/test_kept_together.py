@@ -36,6 +36,10 @@ class Logs:
         self.target = dict.fromkeys(INVOICES, 0)
         self.away = False
         self.twinless: set[str] = set()
+        self.now = SCOPE
+
+    def scope(self) -> Scope:
+        return self.now
 
     def topics(self) -> Mapping[str, int]:
         if self.away:
@@ -74,7 +78,7 @@ class Stage:
     def turn(self) -> None:
         self.now_s += 1.0
         here, there = self.east.listed(), self.west.listed()
-        self.direction.turn(SCOPE, here, there, lambda _: True, self.now_s)
+        self.direction.turn(self.logs.now, here, there, lambda _: True, self.now_s)
 
     def there(self, group: str = "billing") -> int:
         place = self.west.groups.get(group, {}).get(TWINS[PARTS[0]])

@@ -6,13 +6,16 @@ passed over, and its places that are the same on both sides are closed until som
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 from zlib import crc32
 
 from twinshore.groups.place import NOTHING, Decision, Memory, Rules, State, has_note
-from twinshore.groups.scope import NOWHERE, Scope
+from twinshore.groups.scope import NOWHERE, Scope, came
 from twinshore.wire.group_places import GroupPlaces, Place, Where
+
+V = TypeVar("V")
 
 RENEWED_WITHIN_S = 3600.0
 # Of so many groups that are no more it is remembered where the link left them.
@@ -52,15 +55,21 @@ class Book:
         self._departed: dict[str, dict[Where, Memory]] = {}
 
     def rescope(self, scope: Scope) -> None:
-        """Other twins than before: everything is looked at again."""
+        """Other twins than before: everything is looked at again. What was known of a topic that has gone says nothing
+        once it comes again. Nor does a place in it that was heard before it came: others have moved the group since."""
         if scope.names == self.scope.names and scope.parts.keys() == self.scope.parts.keys():
             self.scope = scope
             return
+        new, gone = came(self.scope, scope), came(scope, self.scope)
         self.scope = scope
+        self._expected = {name: _without(gone, some) for name, some in self._expected.items()}
+        self._departed = {name: _without(gone, some) for name, some in self._departed.items()}
         for entry in self.entries.values():
             entry.open.clear()
             entry.standing.clear()
             entry.refused.clear()
+            if any(topic in new for topic, _ in entry.said.places):
+                entry.said = entry.said._replace(places=_without(new, entry.said.places))
             entry.memory = {where: one for where, one in entry.memory.items() if where in scope.parts}
             self.reopen(entry)
 
@@ -213,6 +222,10 @@ class Book:
         """Each of its places is worth a look, whatever is remembered."""
         entry.check = True
         entry.open |= entry.said.places.keys() & self.scope.parts.keys()
+
+
+def _without(topics: Container[str], some: Mapping[Where, V]) -> dict[Where, V]:
+    return {where: one for where, one in some.items() if where[0] not in topics}
 
 
 def _is_settled(entry: Entry, where: Where) -> bool:

@@ -29,6 +29,9 @@ class LinkCrossing:
         self._ids: dict[str, str] = {}
         self._counts: dict[str, int] = {}
 
+    def scope(self) -> Scope:
+        return self._scope()
+
     def topics(self) -> Mapping[str, int]:
         """Also those that are hidden from this user, or that nobody answers for, as far as they are known."""
         seen = self._source.metadata(None, refresh=True).topics

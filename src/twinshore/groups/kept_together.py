@@ -10,6 +10,7 @@ from twinshore.fleet import KafkaError
 from twinshore.fleet.sentences import listed
 from twinshore.fleet.settings.sections.groups import unmet
 from twinshore.groups.outputs import Moment, Rules, left_of, outputs_of, shortened, waits_for, within
+from twinshore.groups.scope import NOWHERE, Scope, came
 from twinshore.groups.sides import ByCoordinator, Reader
 from twinshore.wire.group_places import GroupPlaces, Where
 
@@ -32,6 +33,9 @@ class Wait(NamedTuple):
 class Crossing(Protocol):
     """The link's topics on both sides."""
 
+    def scope(self) -> Scope:
+        """Of which there are twins now."""
+
     def topics(self) -> Mapping[str, int]:
         """Those of the source that the link may carry, and how many partitions each has."""
 
@@ -52,6 +56,7 @@ class KeptTogether:
         self._reader, self._rules, self._crossing, self._clock = reader, rules, crossing, clock
         self.waiting: dict[str, Wait] = {}
         self.unmet: dict[str, str] = {}
+        self._scope = NOWHERE
         self._bound: dict[str, bool] = {}
         self._raw: dict[str, GroupPlaces] = {}
         self._taken: dict[str, GroupPlaces] = {}
@@ -75,6 +80,7 @@ class KeptTogether:
         if not self._rules:
             return self._reader.places(wanted, known)
         self._forget({name for groups in wanted.values() for name in groups})
+        self._rescope(self._crossing.scope())
         # What a group that waits has said is another thing than what was given out.
         said_before = {name: said for name, said in known.items() if not self._is_bound(name)} | self._raw
         found, away = self._reader.places(wanted, said_before)
@@ -106,6 +112,17 @@ class KeptTogether:
         self._bound = {name: bound for name, bound in self._bound.items() if name in names}
         for kept in (self._raw, self._taken, self._moments, self._released, self._given, self.waiting):
             for name in kept.keys() - names:
+                del kept[name]
+
+    def _rescope(self, scope: Scope) -> None:
+        """Forgets what was given out, and what waits, of groups with places in topics that have gone or come: others
+        have moved these groups meanwhile. Such a group is known again once what it has written by now has crossed."""
+        topics = came(self._scope, scope) | came(scope, self._scope)
+        self._scope = scope
+        said = (self._raw, self._taken, self._released) if topics else ()
+        names = {name for some in said for name, one in some.items() if any(topic in topics for topic, _ in one.places)}
+        for kept in (self._taken, self._moments, self._released, self._given, self.waiting):
+            for name in names & kept.keys():
                 del kept[name]
 
     def _is_bound(self, group: str) -> bool:

@@ -27,6 +27,11 @@ class Scope:
 NOWHERE = Scope({})
 
 
+def came(before: Scope, now: Scope) -> frozenset[str]:
+    """Topics, by their names on both sides, that have a twin now and had none before, or another topic's."""
+    return frozenset(name for row in set(now.names) - set(before.names) for name in row[:2])
+
+
 def scope_of(
     link: Link,
     rows: Iterable[TwinRow],
