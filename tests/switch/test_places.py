@@ -9,16 +9,20 @@ from typing import Any
 import pytest
 
 from tests.switch.test_decision import NOW_MS, record
-from twinshore.fleet import Link, WireError
+from tests.switch.test_hands import hands
+from twinshore.fleet import KafkaError, Link, WireError
 from twinshore.groups.look import GroupView, PartView
 from twinshore.groups.operations.move import DONE, NOT_DONE, Wishes
 from twinshore.groups.place import MARK, State
 from twinshore.store import Store, passing_store
+from twinshore.switch.decision import Done
 from twinshore.switch.deeds import DEEDS, Deed, Kind
 from twinshore.switch.group_goals import left_by_force
-from twinshore.switch.hands import old_places, places
+from twinshore.switch.hands import anew, old_places, places, standing
+from twinshore.switch.hands.debts import SILENT_MS_MAX
 from twinshore.switch.record import Record
 from twinshore.switch.record import State as Ended
+from twinshore.switch.returned import Tail, to_json
 from twinshore.wire.group_places import Place
 
 # The topics were at home on east, and are on west now: the link back fills the twins on east.
@@ -43,7 +47,9 @@ def forced(*topics: str, **other: Any) -> Record:
 def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Says what was committed, and the sentence, by what both clusters show."""
 
-    def follow(*views: GroupView, link: Link = BACK, left: tuple[Record, ...] = ()) -> tuple[dict[str, Wishes], str]:
+    def follow(
+        *views: GroupView, link: Link = BACK, left: tuple[Record, ...] = (), **ends: int
+    ) -> tuple[dict[str, Wishes], str]:
         done: dict[str, Wishes] = {}
 
         def moved(_store: Store, _writer: object, _link: str, group: str, wishes: Wishes, **_: str) -> list[Any]:
@@ -58,7 +64,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
         with passing_store("east") as store:
             for number, one in enumerate(left):
                 store.switches.save(replace(one, id=f"{number:032x}").row(NOW_MS + number))
-            return done, places.follow_home(link, settings, store, ["in", "out"], "anna")
+            upto = {(topic, 0): end for topic, end in ends.items()}
+            return done, places.follow_home(link, settings, store, ["in", "out"], "anna", upto)
 
     return follow
 
@@ -105,7 +112,21 @@ def test_who_has_members_there_or_is_not_told_of_or_went_on_is_named(asked: Any)
     assert list(done) == ["gone-on"]
     assert said == "`twinshore groups move` for busy, gone-on, silent"
     away = replace(view("billing", part("in", State.OWN, 7)), said_s_ago=3.0)
-    assert "is not known (west does not answer)" in asked(away, left=(forced("in"),))[1]
+    with pytest.raises(KafkaError, match="west does not answer"):
+        asked(away, left=(forced("in"),))
+
+
+def test_who_has_not_read_there_what_never_crossed_is_left_where_it_is(asked: Any) -> None:
+    """Its twin goes on mapped, behind that."""
+    seen = [view(group, part("in", State.OWN, at)) for group, at in (("read", 97), ("has-not", 96))]
+    for one in (*seen, view("both", part("in", State.OWN, 96), part("out", State.OWN, 7))):
+        done, said = asked(one, left=(forced("in", "out"),), **{"in": 97})
+        wanted = {"read": [("in", 0)], "both": [("out", 0)]}
+        assert list(done.get(one.group, {})) == wanted.get(one.group, [])
+        assert ("has not read on east all that never crossed, and stays" in said) is (one.group != "read"), said
+    theirs = view("nightly", part("in", State.OWN, 7))
+    assert "stands on east on its own" in asked(theirs, **{"in": 97})[1]
+    assert "never crossed" not in asked(theirs, **{"in": 97})[1]
 
 
 def test_a_place_is_left_by_force_until_its_topic_moves_or_is_a_twin() -> None:
@@ -116,9 +137,14 @@ def test_a_place_is_left_by_force_until_its_topic_moves_or_is_a_twin() -> None:
     going = replace(left, state=Ended.GOING, deed=DEEDS[Kind.FORCED][0])
     assert left_by_force([going], ["in"], "east", "west") == frozenset(), "nothing has moved yet"
     assert left_by_force([replace(going, deed=Deed.GIVE)], ["in"], "east", "west") == {"in"}, "the store is owed it"
-    for kind in (Kind.FAILBACK, Kind.REBUILD, Kind.PLANNED):
+    for kind in (Kind.FAILBACK, Kind.MAPPED, Kind.REBUILD, Kind.PLANNED):
         since = forced("out", kind=kind)
         assert left_by_force([since, left], ["in", "out"], "east", "west") == {"in"}
+    unseen = forced("out", kind=Kind.FAILBACK, unfollowed=True)
+    assert left_by_force([unseen, left], ["in", "out"], "east", "west") == {"in", "out"}, "nobody had it follow"
+    died = replace(left, kind=Kind.PLANNED, unfollowed=True)
+    assert left_by_force([died], ["in"], "east", "west") == {"in"}, "its old home died before groups were copied"
+    assert left_by_force([forced("in", kind=Kind.FAILBACK), died], ["in"], "east", "west") == frozenset()
     now = forced("in", kind=Kind.FAILBACK, state=Ended.GOING, deed=Deed.PUT_BACK)
     assert left_by_force([now, left], ["in"], "east", "west") == {"in"}, "the one that asks counts not"
 
@@ -138,6 +164,48 @@ def test_who_read_a_twin_on_his_own_reads_on_there_though_the_link_has_given_him
     saved: Place, there: Place | None, lacks: bool
 ) -> None:
     assert old_places.is_lacking(saved, there) is lacks
+
+
+def test_a_planned_switch_whose_old_home_has_died_says_so_of_its_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standing, "answers", lambda _: "east is away")
+    ended = hands(Kind.PLANNED)._places(record())
+    assert (ended.record.unfollowed, Record.from_json(ended.record.to_json()).unfollowed) == (True, True)
+
+
+@pytest.mark.parametrize("kind", [Kind.FAILBACK, Kind.MAPPED])
+def test_a_look_at_groups_that_fails_is_tried_again_and_not_for_ever(
+    kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given up, it leaves the groups to the next fail-back."""
+    tail = Tail("in", 0, 81, 97), Tail("in", 1, 5, 5)
+    one = replace(forced("in", kind=kind, state=Ended.GOING), deed=Deed.RELEASE, deed_ms=NOW_MS, tails=to_json(tail))
+    asked: list[Any] = []
+    fails = True
+
+    def follow(*args: Any) -> str:
+        asked.append(args[-1])
+        if fails:
+            raise KafkaError("west does not answer", retriable=True)
+        return "group billing follows west again"
+
+    nobody: Any = None
+
+    def at(now_ms: int) -> Done:
+        return anew.follow(one, BACK, nobody, nobody, now_ms)
+
+    monkeypatch.setattr(anew, "follow_home", follow)
+    with pytest.raises(KafkaError):
+        at(NOW_MS + 1)
+    given_up = at(NOW_MS + SILENT_MS_MAX)
+    assert (given_up.record.unfollowed, "fail back again" in given_up.sentence) == (True, True)
+    fails = False
+    assert at(NOW_MS + 1) == Done(one, "group billing follows west again")
+    assert asked[0] == ({("in", 0): 97} if kind is Kind.MAPPED else {})
+
+
+def test_mapped_its_groups_follow_as_well() -> None:
+    deeds = DEEDS[Kind.MAPPED]
+    assert deeds.index(Deed.GO_ON) < deeds.index(Deed.FOLLOW) < deeds.index(Deed.RELEASE)
 
 
 def test_a_place_that_was_the_links_is_put_back_as_the_links() -> None:

@@ -125,7 +125,7 @@ DEEDS: Mapping[Kind, tuple[Deed, ...]] = {
     ),
     Kind.MAPPED: (
         *(Deed.CLAIM, Deed.TELL, Deed.GUARD, Deed.LOOK, Deed.RESCUE, Deed.LET_GO, Deed.COMMIT),
-        *(Deed.GO_ON, Deed.RELEASE),
+        *(Deed.GO_ON, Deed.FOLLOW, Deed.RELEASE),
     ),
     Kind.REBUILD: (
         *(Deed.CLAIM, Deed.LET_GO, Deed.LOOK, Deed.RESCUE, Deed.COMMIT),

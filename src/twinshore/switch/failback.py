@@ -75,6 +75,7 @@ class Failback:
             Deed.REFILL: self._refill,
             Deed.LET_GO: lambda record: let_go(store, record),
             Deed.GO_ON: self._go_on,
+            Deed.FOLLOW: lambda record: anew.follow(record, back, settings, store, now_ms()),
             Deed.PUT_BACK: self._put_back,
             Deed.RELEASE: self._release,
         }

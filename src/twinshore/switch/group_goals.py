@@ -101,16 +101,18 @@ def alone_at(records: Iterable[Record], group: str, topics: Iterable[str], clust
 
 
 def left_by_force(records: Iterable[Record], topics: Iterable[str], old: str, new: str) -> frozenset[str]:
-    """Those of the topics that a forced switch moved from `old` to `new`, and that no switch has moved, or made twins
-    on `old`, since. Where they are twins already somebody may read them there on his own. `records`: of all switches,
-    the newest first."""
+    """Those of the topics that a forced switch, or one whose old home died before groups were copied, moved from `old`
+    to `new`, and that no switch has moved, or made twins on `old`, since. Where they are twins already somebody may
+    read them there on his own, unless no group could be looked at then. `records`: of all switches, the newest
+    first."""
     rest, found = set(topics), set()
     for one in records:
         ours = rest.intersection(one.names())
         moves = one.kind in MOVES_HOMES and one.committed
-        if moves and one.kind is Kind.FORCED and (one.old, one.new) == (old, new):
+        leaves = one.kind is Kind.FORCED or one.unfollowed
+        if moves and leaves and (one.old, one.new) == (old, new):
             found |= ours
-        if moves or (one.kind in MAKES_TWINS and one.state is State.DONE):
+        if moves or (one.kind in MAKES_TWINS and one.state is State.DONE and not one.unfollowed):
             rest -= ours
     return frozenset(found)
 

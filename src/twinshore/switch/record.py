@@ -77,7 +77,8 @@ class Record:
     `left` after it. `kept`: the cluster that keeps the record, where the store does not answer; `owed`: nothing is
     left to be done without the store; `late`: that is done now, when others may have set what the new home lacked.
     `command`: which of the settings' was begun last, or ended well; `unfinished`:
-    how `after` failed. `strays`: where others write on the new home before the fence is up. `waits`: what the deed
+    how `after` failed. `unfollowed`: groups' own places on the old home were neither copied nor made to follow.
+    `strays`: where others write on the new home before the fence is up. `waits`: what the deed
     waits for; `told` is the history."""
 
     id: str
@@ -111,6 +112,7 @@ class Record:
     late: bool = False
     command: str = ""
     unfinished: str = ""
+    unfollowed: bool = False
     strays: tuple[Stray, ...] = ()
     why: str = ""
     waits: str = ""

@@ -200,7 +200,7 @@ class Work:
         if record.kind is Kind.FORCED:
             return Done(record, "groups stand where the mirror last put them")
         if away := standing.answers(self._old):
-            return Done(record, f"groups stand where the mirror last put them: {away}")
+            return Done(replace(record, unfollowed=True), f"groups stand where the mirror last put them: {away}")
         copied = places.copy_places(self._link, self._settings, self._store, record.names(), record.by)
         if copied.unheard:
             return Wait(f"where group {copied.unheard[0]} stands is not known: {copied.unheard[1]}")

@@ -22,8 +22,10 @@ from twinshore.mirror.follow.lifecycle import CONFIRMED
 from twinshore.service.clock import wall_ms
 from twinshore.store import AuditRow, Incident, Remembered, Store
 from twinshore.switch.decision import Done, Outcome, Wait
+from twinshore.switch.deeds import Kind
 from twinshore.switch.group_goals import left_by_force
 from twinshore.switch.hands import old_places, rescue
+from twinshore.switch.hands.debts import SILENT_MS_MAX
 from twinshore.switch.hands.places import follow_home
 from twinshore.switch.record import Moved, Record, readable
 from twinshore.switch.rescued import Origin
@@ -139,12 +141,12 @@ def put_back(record: Record, old: KafkaCluster, link: Link, settings: Settings, 
     starts = {(one.topic, one.partition): one.first - one.gone for one in from_json(record.tails)}
     before = [known for row in store.switches.all() if (known := readable(row.record))]
     # What groups left here when their topics were moved by force counts as the link's from now on: they follow.
-    follow = left_by_force(before, record.names(), link.target, link.source)
+    theirs = left_by_force(before, record.names(), link.target, link.source)
     wanted = {}
     for group, places in saved.items():
         at = clamped({where: one.offset for where, one in places.items()}, starts)
         wanted[group] = {
-            where: Place(at[where], MARK if where[0] in follow else one.metadata) for where, one in places.items()
+            where: Place(at[where], MARK if where[0] in theirs else one.metadata) for where, one in places.items()
         }
     stands = ""
     if wanted:
@@ -152,6 +154,20 @@ def put_back(record: Record, old: KafkaCluster, link: Link, settings: Settings, 
         if lacking or not record.tried_for(PLACES_STAND_MS, now_ms):
             return Wait(f"{listed(lacking or sorted(wanted), NAMED_MAX)} is put back on {record.old}")
         stands = f"{counted(len(wanted), 'group')} stands on {record.old} where it stood"
-    # Where nothing was made anew what they left is their own still, and would stay as it is.
-    follows = follow_home(link, settings, store, record.names(), record.by)
-    return Done(record, "; ".join(filter(None, (stands, follows))))
+    followed = follow(record, link, settings, store, now_ms)
+    return replace(followed, sentence="; ".join(filter(None, (stands, followed.sentence))))
+
+
+def follow(record: Record, link: Link, settings: Settings, store: Store, now_ms: int) -> Done:
+    """What groups left on twins when their topics were moved by force is their own, and would stay as it is: it follows
+    its home from now on. Nothing of a mapped twin is deleted: who has not read there what never crossed, still may.
+    KafkaError while a cluster does not answer, for some seconds; then the next fail-back tries it again."""
+    unread = from_json(record.tails) if record.kind is Kind.MAPPED else ()
+    ends = {(one.topic, one.partition): one.end for one in unread if one.first < one.end}
+    try:
+        return Done(record, follow_home(link, settings, store, record.names(), record.by, ends))
+    except KafkaError as error:
+        if error.retriable and not record.tried_for(SILENT_MS_MAX, now_ms):
+            raise
+        why = f"whether groups follow {link.source} again is not known ({error.message})"
+        return Done(replace(record, unfollowed=True), f"{why}: see `twinshore groups`, and fail back again")

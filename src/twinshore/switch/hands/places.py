@@ -3,13 +3,13 @@ twins so that they follow their home."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.sentences import listed
 from twinshore.fleet.settings import Settings
-from twinshore.groups.look import GroupView, look
+from twinshore.groups.look import GroupView, PartView, look
 from twinshore.groups.operations.move import DONE, MEMBERLESS, Step, Wishes, moved, wishes_forward
 from twinshore.groups.outputs import waits_for
 from twinshore.groups.place import MARK, State
@@ -17,7 +17,7 @@ from twinshore.groups.rounds import Rounds
 from twinshore.store import Store
 from twinshore.switch.group_goals import alone_at, left_by_force
 from twinshore.switch.record import readable
-from twinshore.wire.group_places import Place
+from twinshore.wire.group_places import Place, Where
 
 NAMED_MAX = 5
 
@@ -61,16 +61,20 @@ def copy_places(link: Link, settings: Settings, store: Store, topics: Collection
     return Copied(tuple(done), tuple(left), tuple(refused))
 
 
-def follow_home(link: Link, settings: Settings, store: Store, topics: Collection[str], by: str) -> str:
+def follow_home(
+    link: Link, settings: Settings, store: Store, topics: Collection[str], by: str, ends: Mapping[Where, int]
+) -> str:
     """The places on twins that a forced switch left there follow their home from now on; in a sentence which do, and
     which do not. Whoever else has places of his own there may read there, and is left alone; as is a place that is
-    further on than the home's, and a group that has members there. The link's own places the mirror moves. Nobody waits
-    for a group of which a side says nothing."""
+    further on than the home's, one below `ends`, up to where a twin holds what its home lacks, and a group that has
+    members there. The link's own places the mirror moves. Nobody waits for a group of which a side says nothing.
+    KafkaError where nothing is known of any."""
     before = [record for row in store.switches.all() if (record := readable(row.record))]
     left_there = left_by_force(before, topics, link.target, link.source)
     followed: list[str] = []
     left: list[str] = []
     alone: list[str] = []
+    behind: list[str] = []
     rounds = Rounds(link, settings, store, retention_s=1.0)
     try:
         for view in look(link, settings, store):
@@ -80,7 +84,10 @@ def follow_home(link: Link, settings: Settings, store: Store, topics: Collection
                 continue
             if view.said_s_ago is not None:
                 raise KafkaError(f"{link.source} does not answer", retriable=True)
-            wishes = wishes_again(link, replace(view, parts=ours), left_there)
+            unread = [part for part in ours if (part.target or 0) < ends.get((part.topic, part.partition), 0)]
+            if any(_is_left(part, left_there) for part in unread):
+                behind.append(view.group)
+            wishes = wishes_again(link, replace(view, parts=tuple(p for p in ours if p not in unread)), left_there)
             if any(part.state == State.OWN and part.topic not in left_there for part in ours):
                 alone.append(view.group)
             if view.why or (wishes and view.target_state not in MEMBERLESS):
@@ -88,11 +95,9 @@ def follow_home(link: Link, settings: Settings, store: Store, topics: Collection
             elif wishes:
                 steps = moved(store, rounds.at_target, link.name, view.group, wishes, by=by)
                 (followed if all(step.outcome == DONE for step in steps) else left).append(view.group)
-    except KafkaError as error:
-        return f"whether groups follow {link.source} again is not known ({error.message}): see `twinshore groups`"
     finally:
         rounds.close()
-    return _follow(link, followed, left, alone)
+    return _follow(link, followed, left, alone, behind)
 
 
 def wishes_again(link: Link, view: GroupView, left_there: Collection[str]) -> Wishes:
@@ -102,18 +107,28 @@ def wishes_again(link: Link, view: GroupView, left_there: Collection[str]) -> Wi
     bound = bool(waits_for(link.groups.outputs, view.group))
     found: Wishes = {}
     for part in view.parts:
-        if part.state == State.OWN and part.topic in left_there and part.target is not None and part.within is not None:
+        if _is_left(part, left_there) and part.target is not None and part.within is not None:
             goal = part.target if bound else part.within
             found[(part.twin, part.partition)] = (part.target, Place(goal, MARK))
     return found
 
 
-def _follow(link: Link, followed: Sequence[str], left: Sequence[str], alone: Sequence[str]) -> str:
+def _is_left(part: PartView, left_there: Collection[str]) -> bool:
+    return part.state == State.OWN and part.topic in left_there
+
+
+def _follow(
+    link: Link, followed: Sequence[str], left: Sequence[str], alone: Sequence[str], behind: Sequence[str]
+) -> str:
     says = [f"group {listed(followed, NAMED_MAX)} follows {link.source} again"] if followed else []
     if alone:
         says.append(f"group {listed(alone, NAMED_MAX)} stands on {link.target} on its own and is left alone")
-    by_hand = sorted({*left, *alone})
+    if behind:
+        says.append(
+            f"group {listed(behind, NAMED_MAX)} has not read on {link.target} all that never crossed, and stays"
+        )
+    by_hand = sorted({*left, *alone, *behind})
     if by_hand:
-        word = " where it should follow" if alone else ""
+        word = " where it should follow" if alone or behind else ""
         says.append(f"`twinshore groups move` for {listed(by_hand, NAMED_MAX)}{word}")
     return "; ".join(says)
