@@ -46,8 +46,7 @@ def test_a_fence_that_stands_keeps_its_point_when_another_twin_grows_at_last() -
         assert isinstance(grown, Wait)
         assert _points(grown) == {"bills": 3, "orders": 5}
         assert grown.record is not None
-        assert isinstance(put_up(stage.kafka, grown.record, shut), Wait)
-        assert isinstance(put_up(stage.kafka, grown.record, shut), Done)
+        assert isinstance(put_up(stage.kafka, grown.record, shut), Done), "its fence went up at once"
         assert (end_of(bills), end_of(orders)) == (4, 6), "one marker each"
         assert all(is_fence(stage.kafka, one.named, at, shut) for one, at in ((bills, 3), (orders, 5)))
         assert bills.write(1, 3).error == orders.write(1, 5).error == Code.INVALID_PRODUCER_EPOCH
@@ -87,25 +86,26 @@ def test_what_others_wrote_is_read_in_as_many_tries_as_it_takes() -> None:
 
 
 @pytest.mark.long
-def test_whoever_writes_to_the_new_home_too_early_keeps_nobody_waiting() -> None:
+@pytest.mark.parametrize("kind", [Kind.PLANNED, Kind.FORCED])
+def test_whoever_writes_to_the_new_home_too_early_keeps_nobody_waiting(kind: Kind) -> None:
     """The switch is past its point of no return: its fence goes behind his records, and the point stays."""
     with staged(KAFKA_NEWEST) as stage:
         stage.lab.create_topic("bills", copies=1)
         link, stray = RawWriter(stage.kafka, "bills"), RawWriter(stage.kafka, "bills")
         shut = Shut(link.producer_id, {"bills": link.epoch})
         assert link.write(3, 0).error == stray.write(2, 0).error == 0
-        planned = replace(_of({"bills": 3}), kind=Kind.PLANNED)
-        assert isinstance(put_up(stage.kafka, planned, shut), Wait)
-        done = put_up(stage.kafka, planned, shut)
+        going = replace(_of({"bills": 3}), kind=kind)
+        assert isinstance(put_up(stage.kafka, going, shut), Wait)
+        done = put_up(stage.kafka, going, shut)
         assert isinstance(done, Done)
         assert _points(done) == {"bills": 3}
         assert (end_of(link), is_fence(stage.kafka, link.named, 5, shut)) == (6, True)
         assert link.write(1, 3).error == Code.INVALID_PRODUCER_EPOCH
         assert stray.write(1, 2).error == 0
-        assert isinstance(put_up(stage.kafka, planned, shut), Done), "done twice as done once"
+        assert isinstance(put_up(stage.kafka, going, shut), Done), "done twice as done once"
         assert end_of(link) == 7
 
-        late = replace(planned, topics=_of({"bills": 1}).topics)
+        late = replace(going, kind=Kind.PLANNED, topics=_of({"bills": 1}).topics)
         other = Shut(link.producer_id, {"bills": link.epoch + 5})
         assert isinstance(put_up(stage.kafka, late, other), Wait), "what the link wrote is not passed over"
         assert end_of(link) == 7

@@ -69,7 +69,7 @@ def look(log: Log, known: Stray | None, pages: int = 10, start: int = 0) -> tupl
         return left[0] > 0
 
     seen = stretch(known, NAMED, POINT, start, log.end)
-    return walk(seen, POINT, (LINK, LINK + 1), is_fence, log.page, may_go_on)
+    return walk(seen, POINT, (LINK, LINK + 1), is_fence, log.page, may_go_on)[:2]
 
 
 def test_more_than_any_bound_is_read_on_at_the_next_try() -> None:
@@ -132,7 +132,7 @@ def test_a_log_that_changes_under_the_reader_is_read_all_the_same() -> None:
     log.grow(1_000)
     assert look(log, None, start=log.end)[0] is Behind.STRAYS, "nothing of it is there any more"
     unseen: Callable[[int], Iterable[BatchHeader]] = lambda _: []  # noqa: E731
-    what, same = walk(Stray("orders", 0, 200, 900), POINT, (LINK,), is_fence, unseen, lambda: True)
+    what, same, _ = walk(Stray("orders", 0, 200, 900), POINT, (LINK,), is_fence, unseen, lambda: True)
     assert (what, same.read) == (Behind.UNREAD, 200), "no consumer may read it yet"
 
 
@@ -150,6 +150,25 @@ def test_in_any_order_the_first_of_the_link_or_its_fence_decides(
     while what is Behind.UNREAD:
         what, known = look(log, known, pages)
     assert what is (Behind.FENCED if fenced else Behind.STRAYS)
+
+
+@given(st.lists(st.tuples(st.integers(1, 40), st.sampled_from([OTHER, LINK]))), st.integers(1, 5), st.integers(1, 9))
+def test_a_point_that_nobody_has_heard_yet_moves_behind_all_that_the_link_wrote(
+    parts: list[tuple[int, int]], pages: int, batch: int
+) -> None:
+    log, point, known, what = Log(batch), POINT, None, Behind.UNREAD
+    for count, producer_id in parts:
+        log.grow(count)
+        log.put(producer_id)
+    wanted = max([POINT, *(at + 1 for at, one in log.others.items() if one.producer_id == LINK)])
+    fence = log.put(LINK, CONTROL)
+    log.put(LINK)
+    while what is Behind.UNREAD:
+        left = iter([True] * (pages - 1))
+        stray = stretch(known, NAMED, point, 0, log.end)
+        may = lambda left=left: next(left, False)  # noqa: E731
+        what, known, point = walk(stray, point, (LINK,), is_fence, log.page, may, follows=True)
+    assert (what, point, known.read if known else -1) == (Behind.FENCED, wanted, fence)
 
 
 def test_how_far_was_read_is_in_the_record() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from twinshore.fleet import NamedPartition
 from twinshore.switch.record import Stray
@@ -23,6 +24,14 @@ class Behind(StrEnum):
     STRAYS = "strays"
     THE_LINKS = "the link's"
     UNREAD = "unread"
+
+
+class Seen(NamedTuple):
+    """`what` lies from the `point` on, as far as `stray` says that it was read."""
+
+    what: Behind
+    stray: Stray
+    point: int
 
 
 def stretch(known: Stray | None, named: NamedPartition, point: int, start: int, end: int) -> Stray:
@@ -41,18 +50,23 @@ def walk(
     is_fence: Callable[[BatchHeader], bool],
     batches: Callable[[int], Iterable[BatchHeader]],
     may_go_on: Callable[[], bool],
-) -> tuple[Behind, Stray]:
+    *,
+    follows: bool = False,
+) -> Seen:
     """What lies in the stretch, and how far it is read by now. `theirs`: the link's producer ids. `batches`: some from
-    this offset on; none where they cannot be read yet. `may_go_on` is asked behind each of these reads."""
+    this offset on; none where they cannot be read yet. `may_go_on` is asked behind each of these reads. `follows`: the
+    point moves behind what the link wrote, wherever that lies, and is never lost to it."""
     at = stray.read
     while at < stray.until:
         found = [header for header in batches(at) if header.last_offset >= at]
         for header in found:
             if is_fence(header):
-                return Behind.FENCED, replace(stray, read=max(at, header.base_offset))
+                return Seen(Behind.FENCED, replace(stray, read=max(at, header.base_offset)), point)
             if header.producer_id in theirs or header.base_offset < point:
-                return Behind.THE_LINKS, replace(stray, read=at)
+                if not follows:
+                    return Seen(Behind.THE_LINKS, replace(stray, read=at), point)
+                point = header.last_offset + 1
             at = header.last_offset + 1
         if not found or (at < stray.until and not may_go_on()):
-            return Behind.UNREAD, replace(stray, read=at)
-    return Behind.STRAYS, replace(stray, read=at)
+            return Seen(Behind.UNREAD, replace(stray, read=at), point)
+    return Seen(Behind.STRAYS, replace(stray, read=at), point)

@@ -2,7 +2,8 @@
 partition. From then on brokers refuse whatever of the old link's requests is still on its way.
 
 The marker takes one offset, the point itself, which no consumer sees; it crosses back as any other. Where somebody
-writes there before the topics have moved, it lies behind his records, however many these are.
+writes there before the topics have moved, it lies behind his records, however many these are: they are the new home's
+own.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from twinshore.mirror.lane.marking import marker_id
 from twinshore.service.clock import steady_s
 from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.deeds import Kind
-from twinshore.switch.hands.standing import changed, stands
-from twinshore.switch.record import Record, Stray
-from twinshore.switch.strays import Behind, stretch, walk
+from twinshore.switch.hands.standing import changed
+from twinshore.switch.record import Record
+from twinshore.switch.strays import Behind, Seen, stretch, walk
 from twinshore.wire.batch import CONTROL, BatchHeader, split_batches
 from twinshore.wire.markers import MARKERS_KEY, MARKERS_VERSION, Marker, encode_markers, parse_markers
 
@@ -52,27 +53,32 @@ class Shut:
         return fence_epoch(self.epochs[named.topic])
 
 
-def level_as_it_is(new: KafkaCluster, record: Record, shut: Shut) -> Outcome:
-    """Of a forced switch: done once the twins stand still, wherever they end; a fence that another switch has put up
-    there, and of which nobody may know any more, lies behind the point."""
+def level_as_it_is(
+    new: KafkaCluster, record: Record, shut: Shut, *, look_s: float = LOOK_S, page_bytes: int = PAGE_BYTES
+) -> Outcome:
+    """Of a forced switch: done once what the link wrote stands still, wherever it ends and whatever others write behind
+    it; a fence that another switch has put up there, and of which nobody may know any more, lies behind the point."""
     if why := changed(new, record.topics, new=True):
         return Cannot(why)
-    seen = stands(new, record.topics)
-    if seen.unsettled:
-        return Wait(seen.unsettled)
-    ends = {NamedPartition(topic, number): end for topic, some in seen.ends.items() for number, end in enumerate(some)}
-    fenced = _fenced(new, ends, shut)
-    points = {named: end - (named in fenced) for named, end in ends.items()}
-    found = replace(
-        record,
-        topics=tuple(
-            replace(one, points=tuple(points[NamedPartition(one.topic, number)] for number in range(one.partitions)))
-            for one in record.topics
-        ),
-    )
-    if found != record:
-        return Wait(f"the twins on {new.name} still grow, or were looked at once only", found)
-    return Done(record, f"the twins on {new.name} stand still")
+    parts = [NamedPartition(one.topic, number) for one in record.topics for number in range(one.partitions)]
+    # The end first: a log that grows between the questions is not behind.
+    ends, high = (new.list_offsets(parts, kind) for kind in (OffsetKind.LOG_END, OffsetKind.HIGH_WATERMARK))
+    before = points_of(record)
+    if before.keys() != ends.keys():
+        fenced = _fenced(new, ends, shut)
+        first = _with_points(record, {named: end - (named in fenced) for named, end in ends.items()})
+        return Wait(f"the twins on {new.name} were looked at once only", first)
+    grown = {named: end for named, end in ends.items() if end > before[named]}
+    behind = _behind(new, record, grown, shut, look_s, page_bytes) if grown else {}
+    points = {named: behind[named].point if named in behind else end for named, end in ends.items()}
+    found = _with_points(record, points, behind.values())
+    if points != before:
+        return Wait(f"the twins on {new.name} still grow", found)
+    if lagging := [str(named) for named, point in points.items() if high[named] < point]:
+        return Wait(f"replicas on {new.name} are behind their leaders in {listed(lagging, NAMED_MAX)}", found)
+    if unread := [str(named) for named, one in behind.items() if one.what is Behind.UNREAD]:
+        return Wait(f"what others write to {listed(unread, NAMED_MAX)} on {new.name} is read first", found)
+    return Done(found, f"the twins on {new.name} stand still, but for what others write")
 
 
 def _fenced(new: KafkaCluster, ends: Mapping[NamedPartition, int], shut: Shut) -> set[NamedPartition]:
@@ -90,27 +96,24 @@ def put_up(
     new: KafkaCluster, record: Record, shut: Shut, *, look_s: float = LOOK_S, page_bytes: int = PAGE_BYTES
 ) -> Outcome:
     """A marker goes only to a log that ends at its point, or where others alone wrote behind it; where it is there
-    already, as of a process that was killed, none is written."""
+    already, as of a process that was killed, none is written. The points of a forced switch, which nobody has heard
+    yet, move behind what the link sent at last: that lies below the fence as well."""
     points = points_of(record)
     ends = new.list_offsets(points, OffsetKind.LOG_END)
     lacking = [named for named, point in points.items() if ends[named] == point]
     others = [named for named, point in points.items() if ends[named] != point]
-    foreign = [named for named in others if not is_fence(new, named, points[named], shut)]
-    if foreign and record.kind is Kind.FORCED and all(ends[named] > points[named] for named in others):
-        # Nobody has heard the points yet: what a mirror sent at last lies below the fence as well.
-        grown = {named: ends[named] for named in foreign}
-        return Wait("the twins have grown at last: their points are theirs now", _with_points(record, grown))
+    foreign = {named: ends[named] for named in others if not is_fence(new, named, points[named], shut)}
     unread: list[str] = []
     if foreign:
         # Whoever writes there already, though the topics have not moved yet, must not keep all others waiting.
-        behind = _behind(new, record, {named: ends[named] for named in foreign}, shut, look_s, page_bytes)
-        record = replace(record, strays=tuple(stray for _, stray in behind.values()))
-        lost = [str(named) for named, (what, _) in behind.items() if what is Behind.THE_LINKS]
+        behind = _behind(new, record, foreign, shut, look_s, page_bytes)
+        record = _with_points(record, {named: one.point for named, one in behind.items()}, behind.values())
+        lost = [str(named) for named, one in behind.items() if one.what is Behind.THE_LINKS]
         if lost:
             why = f"{listed(lost, NAMED_MAX)} on {new.name} ends neither at its point nor behind the fence"
             return Wait(why, record)
-        lacking += [named for named, (what, _) in behind.items() if what is Behind.STRAYS]
-        unread = [str(named) for named, (what, _) in behind.items() if what is Behind.UNREAD]
+        lacking += [named for named, one in behind.items() if one.what is Behind.STRAYS]
+        unread = [str(named) for named, one in behind.items() if one.what is Behind.UNREAD]
     if lacking:
         refused = _write(new, lacking, shut)
         if refused:
@@ -124,18 +127,14 @@ def put_up(
     return Done(record, f"late requests of {record.link} are shut out of {len(points)} partitions on {new.name}")
 
 
-def _with_points(record: Record, ends: Mapping[NamedPartition, int]) -> Record:
+def _with_points(record: Record, points: Mapping[NamedPartition, int], read: Iterable[Seen] = ()) -> Record:
+    """Where `points` names no other, a partition keeps its own. `read`: what was read behind them."""
+    known = {**points_of(record), **points}
     return replace(
         record,
-        strays=(),
+        strays=tuple(one.stray for one in read),
         topics=tuple(
-            replace(
-                one,
-                points=tuple(
-                    max(point, ends.get(NamedPartition(one.topic, number), point))
-                    for number, point in enumerate(one.points)
-                ),
-            )
+            replace(one, points=tuple(known[NamedPartition(one.topic, number)] for number in range(one.partitions)))
             for one in record.topics
         ),
     )
@@ -148,17 +147,17 @@ def _behind(
     shut: Shut,
     look_s: float,
     page_bytes: int,
-) -> dict[NamedPartition, tuple[Behind, Stray]]:
+) -> dict[NamedPartition, Seen]:
     """Each of these partitions gets its share of the time, and is read by a page at least: no writer is so fast that a
     log is not read in the end. A log that ends before the point is the link's to mend."""
     points, theirs = points_of(record), (shut.producer_id, marker_id(shut.producer_id))
     known = {NamedPartition(one.topic, one.partition): one for one in record.strays}
     starts = cluster.list_offsets(ends, OffsetKind.EARLIEST)
-    found: dict[NamedPartition, tuple[Behind, Stray]] = {}
+    found: dict[NamedPartition, Seen] = {}
     for named, end in ends.items():
         stray = stretch(known.get(named), named, points[named], starts[named], end)
         if end < points[named]:
-            found[named] = Behind.THE_LINKS, stray
+            found[named] = Seen(Behind.THE_LINKS, stray, points[named])
             continue
         over_s = steady_s() + look_s / len(ends)
         found[named] = walk(
@@ -168,6 +167,7 @@ def _behind(
             partial(_is_fence, named=named, shut=shut),
             partial(_page, cluster, named, page_bytes),
             partial(_is_before, over_s),
+            follows=record.kind is Kind.FORCED,
         )
     return found
 
