@@ -116,6 +116,27 @@ def test_who_is_given_the_right_while_a_fence_stands_may_not_use_it(
     assert done(plan.restoring(), fenced) == rules | {fresh}, "what others changed meanwhile stays"
 
 
+@given(sets, moved, moved)
+def test_a_fence_counts_on_no_denial_that_an_earlier_switch_is_to_take_back(
+    rules: frozenset[Acl], topics: frozenset[str], before: frozenset[str]
+) -> None:
+    """The mirror may take it back at any time; and where it does not, the link back would be shut out by it."""
+    east = Sight("east", rules, before, frozenset(EXIST), open_unless_ruled=False)
+    first = fence(east)
+    left = done(first.doing(), rules)
+    again = replace(east, acls=left, topics=topics)
+    plan = fence(again, owed=first.deny)
+    assert set(plan.deny) == set(fence(replace(again, acls=rules)).deny)
+    assert set(plan.deny).isdisjoint(rules), "what others deny is theirs"
+    paid = done(first.restoring(), left)
+    assert plan.stands(left) is (set(plan.deny) <= left)
+    assert plan.stands(paid) is (not plan.deny)
+    for state in (left, paid):
+        assert plan.stands(done(plan.doing(), state))
+        ended = done(plan.restoring(), done(plan.doing(), state))
+        assert not [one for one in ended - rules if one.name in topics]
+
+
 @given(sets, moved, openness, st.data())
 def test_a_guard_leaves_the_right_to_write_to_us(
     rules: frozenset[Acl], topics: frozenset[str], openness: tuple[bool, bool | None], data: st.DataObject

@@ -113,13 +113,14 @@ def done(steps: Iterable[Step], acls: Iterable[Acl]) -> frozenset[Acl]:
     return now
 
 
-def fence(sight: Sight) -> FencePlan:
+def fence(sight: Sight, owed: Collection[Acl] = ()) -> FencePlan:
     """Nobody but super users writes to the topics, and nobody loses another right. We are kept out as well: where we
-    are to write next, a guard must stand before this goes."""
+    are to write next, a guard must stand before this goes. `owed`: denials of earlier switches that are to be taken
+    back still. They count as this plan's own: it looks whether they stand, and takes them back as well."""
     if sight.acls is None:
         return _nobody_kept_out(sight)
     shut, open_to_all = _can_be_ruled(sight)
-    deny = {_denial(EVERYBODY, topic) for topic in shut} - sight.acls
+    deny = {_denial(EVERYBODY, topic) for topic in shut} - sight.acls.difference(owed)
     remarks = _of_open(sight, open_to_all)
     if shut:
         remarks += [

@@ -8,6 +8,7 @@ somebody may be given the right to write to it at any time.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from functools import partial
 
 from twinshore.fleet import KafkaError, Naming
 from twinshore.fleet.once import Once, in_words
@@ -179,27 +180,31 @@ class OldHomeCompanion:
 
     def _pay(self, debts: Iterable[Remembered]) -> None:
         """Undoes what switches left that ended without the old home. A guard stands before a denial goes."""
-        pair = pair_of(self._link)
-        in_switch, homes = {row.topic for row in self._store.switching.of(pair)}, self._store.homes.of(pair)
-        moved = {topic for topic, row in homes.items() if row.home != self._link.source}
-        left = self._left()  # asked behind the other: a switch may have ended in between
         for row in debts:
             debt = Debt.from_json(row.value)
-            if in_switch.intersection(debt.topics):
-                continue
             try:
-                if not may_pay(debt, self._link, moved, left, self._stands):
+                self._must_be_free(debt)
+                # Asked behind the other: a switch may have ended in between.
+                homes = self._store.homes.of(pair_of(self._link))
+                moved = {topic for topic, home in homes.items() if home.home != self._link.source}
+                if not may_pay(debt, self._link, moved, self._left(), self._stands):
                     continue
                 ends = self._dialled()
                 if hold_to(self._link, self._store, ends.source, ends.target):
                     if debt.old == self._link.target:
                         self._tell_home(ends.source, ends.target, debt.topics)
-                    pay(ends.target if debt.old == self._link.target else ends.source, debt, f"link {self._link.name}")
+                    old = ends.target if debt.old == self._link.target else ends.source
+                    pay(old, debt, f"link {self._link.name}", partial(self._must_be_free, debt))
                     self._store.memories.forget([row])
                     self._log(f"what switch {debt.switch[:8]} had left on {debt.old} is undone")
             except KafkaError as error:
                 if not error.retriable:
                     self._unpaid.say(f"what switch {debt.switch[:8]} left on {debt.old} is not undone: {error}")
+
+    def _must_be_free(self, debt: Debt) -> None:
+        """A switch may have begun while clusters were asked, and lean on what the debt would take away."""
+        if any(row.topic in debt.topics for row in self._store.switching.of(pair_of(self._link))):
+            raise KafkaError(f"topics of switch {debt.switch[:8]} are in another switch", retriable=True)
 
     def _tell(self, sentence: str) -> None:
         link_row.tell(self._store, self._link.name, IncidentKind.OLD_HOME_OPEN, sentence, self._beside.log)

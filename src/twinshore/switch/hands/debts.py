@@ -7,10 +7,11 @@ import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-from twinshore.fleet import KafkaError, Link
+from twinshore.fleet import KafkaError, Link, WireError
 from twinshore.homes.home_lines import HomeState
 from twinshore.homes.home_notes import HomeNotes
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.rights import Acl
 from twinshore.links.homes import pair_of
 from twinshore.service.clock import wall_ms
 from twinshore.store import Remembered, Store
@@ -97,10 +98,27 @@ def unsay(cluster: KafkaCluster, switch: str, topics: Collection[str], by: str) 
         notes.release(topics, switch, wall_ms())
 
 
-def pay(old: KafkaCluster, debt: Debt, by: str) -> None:
-    """The old home is as it was before that switch, and whoever may write there now may write."""
+def denied(store: Store, record: Record) -> frozenset[Acl]:
+    """What earlier switches between these homes deny on the old home still, and are to take back."""
+    rows = store.memories.of(pair_of(Link(record.old, record.new)), DEBT)
+    return frozenset(acl for row in rows for acl in _denied(row, record.old))
+
+
+def _denied(row: Remembered, cluster: str) -> tuple[Acl, ...]:
+    """A debt that this version cannot read keeps no switch waiting."""
+    try:
+        debt = Debt.from_json(row.value)
+        ours = debt.old == cluster and debt.rights
+        return FencePlan.from_record(json.loads(debt.rights)).deny if ours else ()
+    except (WireError, ValueError, KeyError, TypeError):
+        return ()
+
+
+def pay(old: KafkaCluster, debt: Debt, by: str, may: Callable[[], None] = lambda: None) -> None:
+    """The old home is as it was before that switch, and whoever may write there now may write. `may` is asked before
+    each change of rules, and raises where it is not to be done any more."""
     if debt.rights:
         plan = FencePlan.from_record(json.loads(debt.rights))
-        restore(old, plan)
+        restore(old, plan, may)
         confirm_restored(old, plan, within_s=CONFIRMED_S)
     unsay(old, debt.switch, debt.topics, by)

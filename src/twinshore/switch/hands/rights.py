@@ -44,9 +44,10 @@ def apply(cluster: KafkaCluster, plan: FencePlan, may: Callable[[], None] = lamb
     _take(cluster, plan.doing(), may)
 
 
-def restore(cluster: KafkaCluster, plan: FencePlan) -> None:
-    """The rules are as before the plan, but for what others changed meanwhile. Also where it was done in part."""
-    _take(cluster, plan.restoring())
+def restore(cluster: KafkaCluster, plan: FencePlan, may: Callable[[], None] = lambda: None) -> None:
+    """The rules are as before the plan, but for what others changed meanwhile. Also where it was done in part. `may` as
+    with `apply`."""
+    _take(cluster, plan.restoring(), may)
 
 
 def confirm(cluster: KafkaCluster, plan: FencePlan, *, within_s: float = CONFIRMED_S_MAX) -> Mapping[int, float]:

@@ -16,6 +16,7 @@ from twinshore.mirror.follow.reading import principal
 from twinshore.store import Store
 from twinshore.switch.acl_fence import FencePlan, fence
 from twinshore.switch.decision import Done, Outcome, Wait
+from twinshore.switch.hands.debts import denied
 from twinshore.switch.hands.guarding import Guarding, RulesOf
 from twinshore.switch.hands.rights import apply, confirm, confirm_restored, look, restore
 from twinshore.switch.held_rights import given, handed_over
@@ -34,7 +35,8 @@ class Writers:
         """Done once every broker of the old home enforces that nobody writes; what nobody can enforce is in the
         sentence."""
         if not record.rights:
-            plan = fence(look(self._old, record.names()))
+            owed = denied(self._store, record)  # first: what is paid meanwhile is not among the rules then
+            plan = fence(look(self._old, record.names()), owed)
             return Wait("the rules to be changed are written down", _with(record, plan))
         plan = _plan_of(record)
         apply(self._old, plan)
