@@ -10,15 +10,18 @@ from typing import Any
 import pytest
 
 from tests.switch import test_companion
-from tests.switch.test_acl_fence import rule
+from tests.switch.test_acl_fence import US, rule
 from tests.switch.test_companion import companion
 from tests.switch.test_decision import record
-from twinshore.fleet import KafkaError
+from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.settings import Settings
+from twinshore.kafka.rights import Acl
+from twinshore.mirror.follow import acls
 from twinshore.store import Asked, Remembered, Store, TopicInSwitch
 from twinshore.switch import companion as beside
 from twinshore.switch.acl_fence import FencePlan, Sight, fence
-from twinshore.switch.decision import Wait
+from twinshore.switch.decision import Done, Wait
+from twinshore.switch.deeds import Kind
 from twinshore.switch.hands import writers
 from twinshore.switch.hands.debts import denied, pay
 from twinshore.switch.hands.writers import Writers
@@ -96,3 +99,24 @@ def test_no_rule_is_changed_once_it_is_not_to_be_paid_any_more() -> None:
 
     with pytest.raises(KafkaError, match="another switch has begun"):
         pay(NOBODY, Debt("1" * 32, "east", ("orders",), RIGHTS), "anna", may)
+
+
+def test_what_a_switch_denied_that_died_keeps_nobody_out_at_the_new_home(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The link saw the denial while writers were held, then east died: a forced switch denies nothing itself."""
+    want = acls.wanted(OPEN | {*BEFORE.deny}, acls.Ground({"orders": "orders"}, US), Link("east", "west"))
+    store.memories.remember(
+        [Remembered("east->west", acls.HELD, acls.to_text(acl), why, acls.HELD, 0) for acl, why in want.held.items()]
+    )
+    made: list[Acl] = []
+
+    def create(_: object, rules: list[Acl]) -> dict[Acl, KafkaError]:
+        made.extend(rules)
+        return {}
+
+    monkeypatch.setattr(writers, "create_acls", create)
+    west: Any = type("West", (), {"name": "west"})()
+    owes(store, Debt("1" * 32, "east", ("orders",), RIGHTS))
+    assert isinstance(Writers(NOBODY, west, Link("east", "west"), NOBODY, store).given(record(Kind.FORCED)), Done)
+    assert made == [rule("orders")]

@@ -58,7 +58,7 @@ class Writers:
         rows = self._store.memories.of(self._link.name)
         twins = {topic: self._link.twin_of(topic) for topic in record.names()}
         self._store.memories.forget(handed_over(rows, twins.values()))
-        rules = given(rows, twins, plan.deny)
+        rules = given(rows, twins, denied(self._store, record).union(plan.deny))
         for error in create_acls(self._new, sorted(rules)).values() if rules else ():
             raise error
         return Done(record)
