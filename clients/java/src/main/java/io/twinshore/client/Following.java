@@ -1,0 +1,170 @@
+package io.twinshore.client;
+
+import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.nio.charset.StandardCharsets;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeSet;
+
+/**
+ * What a client must do by the home lines it has read: write there, or park. It writes only for as long as it has read
+ * the lines, and has said that it follows, within its lease; both count from before it asked. After a lapse it says so
+ * first and reads then: so either it hears of a switch, or the switch sees it. Times are nanoseconds of one clock.
+ */
+final class Following {
+    /** To be written on this cluster; without one the topic is parked, and {@code why} says for what. */
+    record Order(String cluster, String why) {
+        boolean writes() {
+            return cluster != null;
+        }
+    }
+
+    /** What stands of a topic; {@code other}: what another cluster says in the same word. */
+    private record Told(HomeLine line, HomeLine other) {}
+
+    private record Word(long term, long step) {}
+
+    record Saying(Map<String, Word> heard, Set<String> parked, byte[] value) {}
+
+    static final long SECOND = 1_000_000_000L;
+    private static final long POLL = SECOND, SWITCH_POLL = SECOND / 20, NEVER = Long.MIN_VALUE / 4;
+    private static final ObjectMapper JSON = new ObjectMapper();
+
+    private final String name;
+    private final List<String> topics;
+    private final String begin;
+    private final long lease;
+    private final Map<String, String> clusters = new HashMap<>();
+    private final Map<String, Told> told = new HashMap<>();
+    private final Map<String, Word> parked = new HashMap<>();
+    private final Map<String, Saying> last = new HashMap<>();
+    private final Map<String, Long> lastAt = new HashMap<>();
+    private long read = NEVER, said = NEVER, visible = NEVER, number;
+
+    Following(String name, List<String> topics, String begin, long lease) {
+        this.name = name;
+        this.topics = List.copyOf(topics);
+        this.begin = begin;
+        this.lease = lease;
+    }
+
+    synchronized void met(String cluster, String id) {
+        clusters.values().removeIf(cluster::equals);
+        clusters.put(id, cluster);
+    }
+
+    /** These lines stand on one of the clusters, which was asked then. */
+    synchronized void read(Iterable<HomeLine> lines, long asked) {
+        for (HomeLine line : lines) {
+            if (covered(line.topic())) {
+                told.merge(line.topic(), new Told(line, null), (before, now) -> higher(before, line));
+            }
+        }
+        read = Math.max(read, asked);
+    }
+
+    private static Told higher(Told before, HomeLine line) {
+        if (line.isAbove(before.line)) {
+            return new Told(line, null);
+        }
+        boolean same = before.line.isAbove(line) || line.equals(before.line);
+        return same ? before : new Told(before.line, line);
+    }
+
+    private boolean covered(String topic) {
+        return topics.stream().anyMatch(
+            one -> one.endsWith("*") ? topic.startsWith(one.substring(0, one.length() - 1)) : topic.equals(one));
+    }
+
+    /** Nothing is written to the topic, and nothing is on its way, since it was ordered to park. */
+    synchronized void parked(String topic) {
+        Told one = told.get(topic);
+        if (one != null && one.other == null && one.line.state() == HomeLine.State.HELD) {
+            parked.put(topic, new Word(one.line.term(), one.line.step()));
+        }
+    }
+
+    /** Topics that a switch holds. */
+    synchronized Set<String> held() {
+        Set<String> found = new HashSet<>();
+        told.forEach((topic, one) -> {
+            if (one.other == null && one.line.state() == HomeLine.State.HELD) {
+                found.add(topic);
+            }
+        });
+        return found;
+    }
+
+    /** What has to be said to this cluster now; null where there is no need yet. */
+    synchronized Saying says(String cluster, long now) {
+        Map<String, Word> heard = new LinkedHashMap<>();
+        told.forEach((topic, one) -> {
+            if (one.other == null && one.line.state() != HomeLine.State.SETTLED) {
+                heard.put(topic, new Word(one.line.term(), one.line.step()));
+            }
+        });
+        parked.entrySet().removeIf(one -> !one.getValue().equals(heard.get(one.getKey())));
+        Set<String> parks = new TreeSet<>(parked.keySet());
+        Saying before = last.get(cluster);
+        boolean news = before == null || !before.heard.equals(heard) || !before.parked.equals(parks);
+        if (!news && now < lastAt.get(cluster) + SECOND) {
+            return null;
+        }
+        Map<String, Object> value = new LinkedHashMap<>();
+        value.put("name", name);
+        value.put("topics", topics);
+        Map<String, long[]> words = new LinkedHashMap<>();
+        heard.forEach((topic, word) -> words.put(topic, new long[] {word.term, word.step}));
+        value.put("heard", words);
+        value.put("parked", parks);
+        value.put("lease_ms", lease / 1_000_000);
+        value.put("said", ++number);
+        try {
+            return new Saying(heard, parks, JSON.writeValueAsString(value).getBytes(StandardCharsets.UTF_8));
+        } catch (JsonProcessingException error) {
+            throw new IllegalStateException(error);
+        }
+    }
+
+    /** That cluster has it: asked then, answered by now. */
+    synchronized void said(String cluster, Saying what, long asked, long done) {
+        if (done >= said + lease) {
+            visible = done;
+        }
+        last.put(cluster, what);
+        lastAt.put(cluster, asked);
+        said = Math.max(said, asked);
+    }
+
+    /** What must be done with the topic now. */
+    synchronized Order order(String topic, long now) {
+        if (now >= Math.min(read, said) + lease || read <= visible) {
+            return new Order(null, "no cluster was read, or told that this client follows, within its lease");
+        }
+        Told one = told.get(topic);
+        if (one == null) {
+            return new Order(begin, "");
+        }
+        if (one.other != null) {
+            return new Order(null, "clusters say different things of " + topic + " in one word");
+        }
+        if (one.line.state() == HomeLine.State.HELD) {
+            return new Order(null, "topic " + topic + " is held by a switch");
+        }
+        String cluster = clusters.get(one.line.clusterId());
+        String why = "topic " + topic + " is at home on " + one.line.home() + ", which this client has not met";
+        return cluster == null ? new Order(null, why) : new Order(cluster, "");
+    }
+
+    /** How soon the lines are read again: often while a switch is under way. */
+    synchronized long poll() {
+        boolean quiet = told.values().stream()
+            .allMatch(one -> one.other == null && one.line.state() == HomeLine.State.SETTLED);
+        return quiet ? POLL : SWITCH_POLL;
+    }
+}

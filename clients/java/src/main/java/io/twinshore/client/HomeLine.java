@@ -1,0 +1,65 @@
+package io.twinshore.client;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.IOException;
+import java.util.regex.Pattern;
+
+/** Where a topic is at home, as a line of {@code twinshore.homes} says. Compared by its word: the term, then the step. */
+record HomeLine(String topic, String home, String clusterId, long term, long step, State state) {
+    enum State { SETTLED, ANNOUNCED, HELD }
+
+    private static final Pattern TOPIC = Pattern.compile("[a-zA-Z0-9._-]{1,249}");
+    private static final int BYTES_MAX = 1 << 19;
+    private static final ObjectMapper JSON = new ObjectMapper();
+
+    boolean isAbove(HomeLine other) {
+        return term != other.term ? term > other.term : step > other.step;
+    }
+
+    /** The topic that a key names; null where it is the key of another line. */
+    static String topicOf(byte[] key) {
+        JsonNode said = json(key);
+        if (said == null || !said.isArray() || said.size() != 2 || !"home".equals(said.get(0).textValue())) {
+            return null;
+        }
+        String topic = said.get(1).textValue();
+        return topic != null && TOPIC.matcher(topic).matches() ? topic : null;
+    }
+
+    /** The line; null where it is none, as strangers may write to the topic. */
+    static HomeLine of(String topic, byte[] value) {
+        JsonNode said = json(value);
+        if (said == null || !said.isObject()) {
+            return null;
+        }
+        String home = said.path("home").textValue(), id = said.path("cluster_id").textValue();
+        JsonNode term = said.path("term"), step = said.path("step");
+        State state = stateOf(said.path("state").textValue());
+        if (home == null || home.isEmpty() || id == null || id.isEmpty() || state == null) {
+            return null;
+        }
+        boolean sound = term.isIntegralNumber() && term.longValue() > 0 && step.isIntegralNumber() && step.longValue() >= 0;
+        return sound ? new HomeLine(topic, home, id, term.longValue(), step.longValue(), state) : null;
+    }
+
+    private static State stateOf(String word) {
+        for (State state : State.values()) {
+            if (state.name().toLowerCase(java.util.Locale.ROOT).equals(word)) {
+                return state;
+            }
+        }
+        return null;
+    }
+
+    private static JsonNode json(byte[] text) {
+        if (text == null || text.length > BYTES_MAX) {
+            return null;
+        }
+        try {
+            return JSON.readTree(text);
+        } catch (IOException | StackOverflowError error) {
+            return null;
+        }
+    }
+}

@@ -1,0 +1,224 @@
+package io.twinshore.client;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.TreeMap;
+import org.apache.kafka.clients.producer.Callback;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.errors.RetriableException;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
+
+/**
+ * A producer whose topics may move to another cluster, planned or by force, while it writes. Records of a topic are sent
+ * where it is at home; while a switch holds it they are kept, in order. What a home that died has not acknowledged is
+ * sent again at the new one. One KafkaProducer for each topic and cluster, so that what becomes of one topic touches no
+ * other.
+ */
+public final class HotProducer implements AutoCloseable {
+    /** How many records may be kept or on their way. */
+    public static final int WAITING_MAX = 100_000;
+    private static final long LEASE = 5 * Following.SECOND;
+    private static final long TURN_MS = 20;
+
+    private record Call(long number, ProducerRecord<byte[], byte[]> record, Callback told) {}
+
+    /** One topic: what is kept, and what is on its way to {@code at}, each in order. */
+    private static final class Lane {
+        final TreeMap<Long, Call> kept = new TreeMap<>(), sent = new TreeMap<>();
+        String at;
+        KafkaProducer<byte[], byte[]> producer;
+        boolean leaving;
+    }
+
+    private final Map<String, Properties> clusters;
+    private final Centre centre;
+    private final Map<String, Lane> lanes = new HashMap<>();
+    private final Thread thread;
+    private long number;
+    private int waiting;
+    private volatile boolean stopping;
+
+    /**
+     * @param clusters settings by the application's name of each cluster
+     * @param begin where topics are written of which no cluster says where they are at home
+     * @param topics what may be written: names, or beginnings of names with a * behind; a switch waits for whoever may
+     *     write its topics
+     */
+    public HotProducer(Map<String, Properties> clusters, String begin, List<String> topics, String name) {
+        clusters.forEach((cluster, settings) -> {
+            if (settings.containsKey("transactional.id")) {
+                throw new IllegalArgumentException(cluster + ": transactions are not written by a HotProducer");
+            }
+        });
+        if (!clusters.containsKey(begin)) {
+            throw new IllegalArgumentException("no cluster is called " + begin);
+        }
+        this.clusters = Map.copyOf(clusters);
+        this.centre = new Centre(new Following(name, topics, begin, LEASE), clusters, this::wake);
+        this.thread = new Thread(this::run, "twinshore " + name);
+        thread.setDaemon(true);
+        thread.start();
+    }
+
+    /** Returns once the record is taken; {@code told} hears what became of it. Waits while too many are on their way. */
+    public synchronized void send(ProducerRecord<byte[], byte[]> record, Callback told) throws InterruptedException {
+        while (waiting >= WAITING_MAX && !stopping) {
+            wait();
+        }
+        if (stopping) {
+            throw new IllegalStateException("the producer is closed");
+        }
+        Lane lane = lanes.computeIfAbsent(record.topic(), topic -> new Lane());
+        // The time of the call, also where it is sent later.
+        Long at = record.timestamp() != null ? record.timestamp() : Long.valueOf(System.currentTimeMillis());
+        var whole = new ProducerRecord<>(
+            record.topic(), record.partition(), at, record.key(), record.value(), record.headers());
+        Call call = new Call(number++, whole, told);
+        waiting++;
+        lane.kept.put(call.number, call);
+        if (lane.kept.size() == 1) {
+            go(record.topic(), lane);
+        }
+    }
+
+    /** Waits for all that was sent; how many are left then. */
+    public synchronized int flush(Duration within) throws InterruptedException {
+        long until = System.nanoTime() + within.toNanos();
+        long left;
+        while (waiting > 0 && (left = (until - System.nanoTime()) / 1_000_000) > 0) {
+            wait(Math.min(left, 100));
+        }
+        return waiting;
+    }
+
+    /** Where the topic is written now, or why it waits. */
+    public String where(String topic) {
+        Following.Order order = centre.following.order(topic, System.nanoTime());
+        return order.writes() ? order.cluster() : order.why();
+    }
+
+    @Override
+    public void close() {
+        try {
+            flush(Duration.ofSeconds(30));
+            stopping = true;
+            thread.interrupt();
+            thread.join();
+        } catch (InterruptedException error) {
+            stopping = true;
+            Thread.currentThread().interrupt();
+        }
+        List<KafkaProducer<byte[], byte[]>> open = new ArrayList<>();
+        synchronized (this) {
+            lanes.values().stream().filter(lane -> lane.producer != null).forEach(lane -> open.add(lane.producer));
+        }
+        open.forEach(producer -> producer.close(Duration.ZERO));
+        centre.close();
+    }
+
+    private synchronized void wake() {
+        notifyAll();
+    }
+
+    private void run() {
+        while (!stopping) {
+            List<KafkaProducer<byte[], byte[]>> left;
+            synchronized (this) {
+                left = turn();
+            }
+            // Its callbacks come from here or from its own thread, and take what was not acknowledged back.
+            left.forEach(producer -> producer.close(Duration.ZERO));
+            synchronized (this) {
+                try {
+                    wait(TURN_MS);
+                } catch (InterruptedException error) {
+                    return;
+                }
+            }
+        }
+    }
+
+    /** Those that are left behind at homes that are none any more. */
+    private List<KafkaProducer<byte[], byte[]>> turn() {
+        List<KafkaProducer<byte[], byte[]>> left = new ArrayList<>();
+        for (String topic : centre.following.held()) {
+            Lane lane = lanes.get(topic);
+            if (lane == null || lane.sent.isEmpty()) {
+                centre.following.parked(topic);
+            }
+        }
+        lanes.forEach((topic, lane) -> {
+            Following.Order order = centre.following.order(topic, System.nanoTime());
+            boolean moved = order.writes() && lane.at != null && !order.cluster().equals(lane.at);
+            if (moved && !lane.leaving) {
+                lane.leaving = true;
+                left.add(lane.producer);
+            }
+            if (moved && lane.sent.isEmpty()) {
+                lane.at = null;
+                lane.producer = null;
+                lane.leaving = false;
+            }
+            go(topic, lane);
+        });
+        return left;
+    }
+
+    /** Sends what is kept, if the topic may be written now. */
+    private void go(String topic, Lane lane) {
+        while (!lane.kept.isEmpty() && !lane.leaving) {
+            Following.Order order = centre.following.order(topic, System.nanoTime());
+            if (!order.writes() || (lane.at != null && !lane.at.equals(order.cluster()))) {
+                return;
+            }
+            if (lane.at == null) {
+                lane.at = order.cluster();
+                lane.producer = new KafkaProducer<>(
+                    settings(lane.at), new ByteArraySerializer(), new ByteArraySerializer());
+            }
+            Call call = lane.kept.pollFirstEntry().getValue();
+            lane.sent.put(call.number, call);
+            KafkaProducer<byte[], byte[]> by = lane.producer;
+            by.send(call.record, (metadata, error) -> heard(topic, lane, by, call, metadata, error));
+            if (lane.kept.containsKey(call.number)) {
+                return; // it came back at once: the next turn tries again
+            }
+        }
+    }
+
+    private void heard(String topic, Lane lane, KafkaProducer<byte[], byte[]> by, Call call, RecordMetadata metadata,
+            Exception error) {
+        boolean again;
+        synchronized (this) {
+            lane.sent.remove(call.number);
+            Following.Order order = centre.following.order(topic, System.nanoTime());
+            boolean atHome = order.writes() && order.cluster().equals(lane.at) && !lane.leaving && by == lane.producer;
+            again = error != null && !stopping && (!atHome || error instanceof RetriableException);
+            if (again) {
+                lane.kept.put(call.number, call);
+            } else {
+                waiting--;
+            }
+            notifyAll();
+        }
+        if (!again && call.told != null) {
+            call.told.onCompletion(metadata, error);
+        }
+    }
+
+    private Properties settings(String cluster) {
+        Properties found = new Properties();
+        found.put("delivery.timeout.ms", Integer.MAX_VALUE);
+        found.put("max.block.ms", 2_000);
+        found.putAll(clusters.get(cluster));
+        found.put("acks", "all");
+        found.put("enable.idempotence", "true");
+        return found;
+    }
+}
