@@ -107,29 +107,27 @@ def build(root: Path) -> int:
 def compile_loops(root: Path) -> int:
     """Has the compiled loops built, once for their sources: else the first records would wait for them."""
     sources = [path.stat() for path in sorted((root / "src" / "twinshore").glob("*/compiled.py"))]
-    now = " ".join(f"{found.st_mtime_ns} {found.st_size}" for found in sources) + "\n"
-    mark = root / ".venv" / "loops.stamp"
-    if mark.is_file() and mark.read_text() == now:
-        return 0
-    say("  building compiled loops, once for this code, up to a minute")
-    command = [str(root / ".venv" / "bin" / "python"), "-I", "-m", LOOPS_BUILDER]
-    code = run(command, root / ".cache" / "setup.log")
-    if code == 0:
-        mark.write_text(now)
-    return code
+    now = " ".join(f"{found.st_mtime_ns} {found.st_size}" for found in sources)
+    return once(root, "loops", now, LOOPS_BUILDER, "building compiled loops, once for this code, up to a minute")
 
 
 def keep_classes(root: Path) -> int:
     """Has Spark's classes kept in the user's cache as Java had them in memory, once for a Java: else each mirror starts
     with four times the work."""
     where = [os.environ.get(name, "") for name in ("JAVA_HOME", "HOME", "XDG_CACHE_HOME", "TWINSHORE_CACHE")]
-    now = " ".join([*where, shutil.which("java") or ""]) + "\n"
-    mark = root / ".venv" / "classes.stamp"
+    now = " ".join([*where, shutil.which("java") or ""])
+    return once(
+        root, "classes", now, CLASSES_KEEPER, "preparing Spark for quick starts, once for this Java, up to a minute"
+    )
+
+
+def once(root: Path, what: str, now: str, module: str, sentence: str) -> int:
+    """Runs a module of ours, unless it was run for just this: `now`, as the mark of `what` has it."""
+    mark, now = root / ".venv" / f"{what}.stamp", f"{now}\n"
     if mark.is_file() and mark.read_text() == now:
         return 0
-    say("  preparing Spark for quick starts, once for this Java, up to a minute")
-    command = [str(root / ".venv" / "bin" / "python"), "-I", "-m", CLASSES_KEEPER]
-    code = run(command, root / ".cache" / "setup.log")
+    say(f"  {sentence}")
+    code = run([str(root / ".venv" / "bin" / "python"), "-I", "-m", module], root / ".cache" / "setup.log")
     if code == 0:
         mark.write_text(now)
     return code
