@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from twinshore.service.cache import cache_place
+
 
 def cache_folder() -> Path:
-    """TWINSHORE_CACHE, or twinshore in XDG_CACHE_HOME, or ~/.cache/twinshore; made if missing."""
-    own = os.environ.get("TWINSHORE_CACHE")
-    if own:
-        folder = Path(own)
-    else:
-        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "twinshore"
+    """The user's cache; made if missing."""
+    folder = cache_place()
     folder.mkdir(parents=True, exist_ok=True)
     return folder.resolve()
 

@@ -20,6 +20,8 @@ from typing import Any
 
 import pyspark
 
+from twinshore.service.cache import cache_place
+
 # The JVM's second compiler and its parallel collector cost a small machine more than they save here.
 LIGHT = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _SILENT = "-Xlog:cds*=off"
@@ -55,9 +57,8 @@ def archive() -> Path | None:
     for file in (java, java.parent.parent / "lib" / "modules"):
         found = file.stat()
         said.append(f"{file} {found.st_mtime_ns} {found.st_size}")
-    cache = os.environ.get("TWINSHORE_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "twinshore"
     name = f"spark-{pyspark.__version__}-{hashlib.sha256(' '.join(said).encode()).hexdigest()[:12]}.jsa"
-    kept = Path(cache).expanduser().resolve() / "classes" / name
+    kept = cache_place().resolve() / "classes" / name
     return None if any(one.isspace() for one in str(kept)) else kept
 
 
