@@ -23,11 +23,10 @@ from twinshore.service.clock import wall_ms
 from twinshore.store import AuditRow, Incident, Remembered, Store
 from twinshore.switch.decision import Done, Outcome, Wait
 from twinshore.switch.deeds import Kind
-from twinshore.switch.group_goals import left_by_force
 from twinshore.switch.hands import old_places, rescue
 from twinshore.switch.hands.debts import SILENT_MS_MAX
-from twinshore.switch.hands.places import follow_home
-from twinshore.switch.record import Moved, Record, readable
+from twinshore.switch.hands.places import follow_home, left_on_twins
+from twinshore.switch.record import Moved, Record
 from twinshore.switch.rescued import Origin
 from twinshore.switch.returned import Tail, clamped, from_json, to_json
 from twinshore.wire.group_places import Place
@@ -139,9 +138,8 @@ def put_back(record: Record, old: KafkaCluster, link: Link, settings: Settings, 
     along the link that fills the twins. `now_ms`: by the clock of the record."""
     saved = old_places.from_json(record.places)
     starts = {(one.topic, one.partition): one.first - one.gone for one in from_json(record.tails)}
-    before = [known for row in store.switches.all() if (known := readable(row.record))]
     # What groups left here when their topics were moved by force counts as the link's from now on: they follow.
-    theirs = left_by_force(before, record.names(), link.target, link.source)
+    theirs = left_on_twins(link, store, record.names())
     wanted = {}
     for group, places in saved.items():
         at = clamped({where: one.offset for where, one in places.items()}, starts)

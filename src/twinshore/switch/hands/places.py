@@ -16,7 +16,7 @@ from twinshore.groups.place import MARK, State
 from twinshore.groups.rounds import Rounds
 from twinshore.store import Store
 from twinshore.switch.group_goals import alone_at, left_by_force
-from twinshore.switch.record import readable
+from twinshore.switch.record import Record, readable
 from twinshore.wire.group_places import Place, Where
 
 NAMED_MAX = 5
@@ -39,7 +39,7 @@ def copy_places(link: Link, settings: Settings, store: Store, topics: Collection
     done: list[str] = []
     left: list[str] = []
     refused: list[str] = []
-    before = [record for row in store.switches.all() if (record := readable(row.record))]
+    before = _records(store)
     rounds = Rounds(link, settings, store, retention_s=1.0)
     try:
         for view in look(link, settings, store):
@@ -69,7 +69,7 @@ def follow_home(
     further on than the home's, one below `ends`, up to where a twin holds what its home lacks, and a group that has
     members there. The link's own places the mirror moves. Nobody waits for a group of which a side says nothing.
     KafkaError where nothing is known of any."""
-    before = [record for row in store.switches.all() if (record := readable(row.record))]
+    before = _records(store)
     left_there = left_by_force(before, topics, link.target, link.source)
     followed: list[str] = []
     left: list[str] = []
@@ -98,6 +98,16 @@ def follow_home(
     finally:
         rounds.close()
     return _follow(link, followed, left, alone, behind)
+
+
+def left_on_twins(link: Link, store: Store, topics: Collection[str]) -> frozenset[str]:
+    """Those of the topics on whose twins groups left places of their own when they were moved by force."""
+    return left_by_force(_records(store), topics, link.target, link.source)
+
+
+def _records(store: Store) -> list[Record]:
+    """Of all switches that this version can read, the newest first."""
+    return [record for row in store.switches.all() if (record := readable(row.record))]
 
 
 def wishes_again(link: Link, view: GroupView, left_there: Collection[str]) -> Wishes:

@@ -79,11 +79,12 @@ def take_over(record: Record, topics: Collection[str], new: KafkaCluster, store:
             remember(store, now, names)
         # What it denied on its old home was to end with it, and writers go there now.
         rights = now.rights if now.old == new.name else ""
-        debt = Debt(now.id, new.name, tuple(names), rights_of(rights, names) if has_flipped(now) else rights)
-        if has_flipped(now):
+        flipped = has_flipped(now)
+        debt = Debt(now.id, new.name, tuple(names), rights_of(rights, names) if flipped else rights)
+        if flipped:
             pay(new, debt, by)  # before its record speaks of these topics no more: whoever is killed here pays again
         if not now.ended and not store.switches.save(taken_over(now, topics, by, wall_ms()).row(wall_ms()), held):
             raise RefusedError(f"somebody else goes on with switch {record.id[:8]}")
-        if not has_flipped(now):
+        if not flipped:
             pay(new, debt, by)
         store.switching.end(now.id, names)
