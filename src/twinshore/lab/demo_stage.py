@@ -19,14 +19,13 @@ from twinshore.fleet import ConfigError
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.demo_mirror import STOP_PATIENCE_S, DemoMirror, end_all
 from twinshore.lab.jars import kafka_classpath
+from twinshore.lab.jvm import ONE_COMPILER
 from twinshore.lab.processes import ProcessMark, mark_of
 from twinshore.lab.produce import Workload
 
 KEPT_FILE = "demo.json"
 BROKER_HEAP_MB = 384
 STOP_PATIENCE_LOST_S = 3.0
-# Two brokers live here for minutes, beside a mirror, on a machine that may be small.
-QUICK_JVM = ("-XX:TieredStopAtLevel=1",)
 
 
 class DemoStage:
@@ -130,7 +129,7 @@ class DemoStage:
     def _cluster(self, name: str) -> LabCluster:
         folder = self.folder / name
         folder.mkdir()
-        return LabCluster(name, folder=folder, heap_mb=BROKER_HEAP_MB, jvm_flags=QUICK_JVM, detached=self.keep)
+        return LabCluster(name, folder=folder, heap_mb=BROKER_HEAP_MB, jvm_flags=(ONE_COMPILER,), detached=self.keep)
 
 
 def end_kept(folder: Path) -> int:

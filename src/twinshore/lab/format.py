@@ -18,7 +18,7 @@ from twinshore.lab.broker_settings import BrokerPorts, broker_settings
 from twinshore.lab.errors import LabError
 from twinshore.lab.home import cache_folder, locked
 from twinshore.lab.jars import kafka_classpath
-from twinshore.lab.jvm import java
+from twinshore.lab.jvm import ONE_COMPILER, java
 
 _IDENTITY = re.compile(r"^(cluster\.id|node\.id|directory\.id)=.*$", re.MULTILINE)
 
@@ -60,7 +60,7 @@ def _run_storage_tool(classpath: str, folder: Path) -> None:
         properties = Path(scratch, "server.properties")
         properties.write_text("\n".join(f"{name}={value}" for name, value in settings.items()), encoding="utf-8")
         tool = ["kafka.tools.StorageTool", "format", "-t", new_cluster_id(), "-c", str(properties)]
-        command = [java(), "-XX:TieredStopAtLevel=1", "-Xmx128m", "-cp", classpath, *tool]
+        command = [java(), ONE_COMPILER, "-Xmx128m", "-cp", classpath, *tool]
         said = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         if said.returncode or not (data / "meta.properties").exists():
             raise LabError(f"Kafka {folder.name} could not format its storage: {said.stderr[-2000:] or said.stdout}")

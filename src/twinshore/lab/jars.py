@@ -14,7 +14,7 @@ from typing import NamedTuple
 from twinshore.fleet import ConfigError
 from twinshore.lab.errors import LabError
 from twinshore.lab.home import cache_folder, locked, tell
-from twinshore.lab.jvm import java
+from twinshore.lab.jvm import ONE_COMPILER, java
 
 KAFKA_NEWEST = "4.3.1"
 KAFKA_3 = "3.9.2"
@@ -86,7 +86,7 @@ def compiled(source: Path, classpath: str, folder: Path) -> str:
     """Compiles a source of Java into the folder; the class path with what was made of it."""
     jars = fetched("a compiler of Java", _COMPILER, with_dependencies=False)
     words = ["-source", "17", "-target", "17", "-classpath", classpath, "-d", str(folder), str(source)]
-    command = [java(), "-XX:TieredStopAtLevel=1", "-jar", _class_path(jars), *words]
+    command = [java(), ONE_COMPILER, "-jar", _class_path(jars), *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     if done.returncode:
         raise LabError(f"{source.name} cannot be compiled: {(done.stderr or done.stdout).strip()[-2000:]}")
@@ -153,7 +153,7 @@ def _fetch(what: str, module: Module, folder: Path, *, with_dependencies: bool) 
 
 def _ivy(what: str, module: Module, target: Path, *, with_dependencies: bool) -> tuple[int, str]:
     settings = os.environ.get("TWINSHORE_IVY_SETTINGS") or str(Path(__file__).with_name("ivysettings.xml"))
-    command = [java(), "-XX:TieredStopAtLevel=1", "-jar", str(ivy_jar()), "-settings", settings]
+    command = [java(), ONE_COMPILER, "-jar", str(ivy_jar()), "-settings", settings]
     command += ["-cache", str(cache_folder() / "ivy"), "-dependency", *module, "-confs", "default"]
     command += ["-types", "jar", "bundle", "-retrieve", str(target / _PATTERN)]
     if not with_dependencies:

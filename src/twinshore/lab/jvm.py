@@ -12,6 +12,8 @@ from pathlib import Path
 from twinshore.fleet import ConfigError
 
 JAVA_OLDEST = 17
+# For what lives for seconds or minutes: the JVM's second compiler would cost more than it saves.
+ONE_COMPILER = "-XX:TieredStopAtLevel=1"
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
 
 
