@@ -79,6 +79,9 @@ class Reading:
             self.found.setdefault(bytes(message.key() or b""), []).append(int(message.value() or b"-1"))
         return sum(map(len, self.found.values())) >= count
 
+    def numbers(self) -> set[int]:
+        return {number for some in self.found.values() for number in some}
+
 
 @pytest.mark.claim(
     "client", "pushed", "clients go where they are pushed, without a restart: 0 lost or doubled; half a push is none"

@@ -28,6 +28,7 @@ VERBS = (
     "advise",
     "simulate",
     "spool",
+    "push",
     "completion",
 )
 

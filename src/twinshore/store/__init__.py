@@ -13,6 +13,7 @@ from twinshore.store.delays import DelayStore
 from twinshore.store.engine import open_to_others
 from twinshore.store.lease_watch import HeldLease, LeaseWatch
 from twinshore.store.proof_values import KeyLookRow, ProofPiece, ProofRow, ProofState
+from twinshore.store.pushes import PushRow, TokenRow
 from twinshore.store.refused_receipts import ReceiptsRefusedError, RefusedReceipt
 from twinshore.store.revisions import LINKS
 from twinshore.store.store import Store, empty_store, open_store, passing_store
@@ -66,6 +67,7 @@ __all__ = [
     "ProofPiece",
     "ProofRow",
     "ProofState",
+    "PushRow",
     "Receipt",
     "ReceiptsRefusedError",
     "RefusedReceipt",
@@ -74,6 +76,7 @@ __all__ = [
     "SourceProducer",
     "Store",
     "SwitchRow",
+    "TokenRow",
     "TopicInSwitch",
     "TwinRow",
     "WatchRow",

@@ -6,7 +6,7 @@ from sqlalchemy import Connection, String, column, inspect, select, table
 
 from twinshore.store.engine import Database
 
-SCHEMA = "0017"
+SCHEMA = "0018"
 VERSION_TABLE = "twinshore_schema"
 
 

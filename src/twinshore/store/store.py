@@ -24,6 +24,7 @@ from twinshore.store.link_rows import LinkRows
 from twinshore.store.links import Links
 from twinshore.store.memories import Memories
 from twinshore.store.proofs import Proofs
+from twinshore.store.pushes import PushStore
 from twinshore.store.receipts import Receipts
 from twinshore.store.revisions import Revisions
 from twinshore.store.schema import bring_up
@@ -84,6 +85,7 @@ class Store:
         self.switching = Switching(database)
         self.switches = Switches(database)
         self.guards = Guards(database)
+        self.pushes = PushStore(database)
         self.receipts = Receipts(database)
         self.extents = Extents(database)
         self.ledger = Ledger(database)

@@ -11,18 +11,15 @@ import hashlib
 import hmac
 import json
 import threading
-import urllib.error
-import urllib.request
 from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
+from twinshore.client.centres.asking import address, ask
 from twinshore.fleet import ConfigError
 from twinshore.kafka.clock import wall_ms
 
 POLL_S_MAX = 90.0  # Apollo answers after 60 s
 ASK_S_MAX = 10.0
-ANSWER_BYTES_MAX = 4 << 20
-NOT_CHANGED = 304
 FIRST = -1
 
 
@@ -39,9 +36,7 @@ class Apollo:
         key: str = "twinshore.clients",
         access_key: str = "",
     ) -> None:
-        if urlsplit(server).scheme not in ("http", "https"):
-            raise ConfigError(f"Apollo's address {server!r} is no http:// or https:// address")
-        self._server, self._app, self._namespace = server.rstrip("/"), app_id, namespace
+        self._server, self._app, self._namespace = address(server, "Apollo's"), app_id, namespace
         self._cluster, self._key, self._secret = cluster, key, access_key
         self.name = f"Apollo {self._server}, {app_id}/{cluster}/{namespace}"
         self._number = FIRST
@@ -72,15 +67,11 @@ class Apollo:
 
     def _get(self, path: str, timeout_s: float) -> Any:
         """What it answers, as JSON; None where nothing has changed."""
-        request = urllib.request.Request(f"{self._server}{path}", headers=self._signed(path))
         try:
-            with urllib.request.urlopen(request, timeout=timeout_s) as answer:
-                return json.loads(answer.read(ANSWER_BYTES_MAX))
-        except urllib.error.HTTPError as error:
-            error.close()
-            if error.code == NOT_CHANGED:
-                return None
-            raise ConfigError(f"{self.name} answers {error.code}: {error.reason}") from error
+            found = ask(f"{self._server}{path}", self._signed(path), timeout_s)
+        except ConfigError as error:
+            raise ConfigError(f"{self.name}: {error.message}") from error
+        return None if found is None else json.loads(found[0])
 
     def _signed(self, path: str) -> dict[str, str]:
         if not self._secret:

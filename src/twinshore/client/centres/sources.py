@@ -1,7 +1,7 @@
 """Where pushes come from. Each source hands out the text that stands there whenever it has changed.
 
 `PushFile` is a file that somebody, or an orchestrator, replaces. `PushQuery` asks a database by connections of the
-application's own. Apollo's source is in `apollo`.
+application's own. Apollo's source is in `apollo`, that of Twinshore's own server in `served`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,113 @@
+"""What a server knows of the store: looked at many times a second, in one place however many clients wait.
+
+Requests are answered from here, so a store that is away keeps nobody from hearing what was known before. Of a store
+that hangs only the look waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
+
+from twinshore.fleet.once import Once, in_words
+from twinshore.kafka.clock import steady_s
+from twinshore.store import PushRow, Store, TokenRow
+
+LOOK_S = 0.3
+STALE_S = 30.0
+
+
+class Board:
+    """`look` is called until `stop`; all else is asked meanwhile, in the same event loop."""
+
+    def __init__(self, store: Store, log: Callable[[str], None]) -> None:
+        self._store, self._told = store, Once(log)
+        self._rows: dict[str, PushRow] = {}
+        self._tokens: dict[str, TokenRow] = {}
+        self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+        self._stopped = asyncio.Event()
+        self._looked_s = steady_s()
+
+    def push(self, app: str) -> PushRow | None:
+        """What the application's clients are told."""
+        return self._rows.get(app)
+
+    def token(self, digest: str) -> TokenRow | None:
+        """The token of this digest, if it counts."""
+        return self._tokens.get(digest)
+
+    @property
+    def apps(self) -> int:
+        """How many applications have a push."""
+        return len(self._rows)
+
+    @property
+    def waiting(self) -> int:
+        """How many clients wait for news."""
+        return sum(map(len, self._waiting.values()))
+
+    @property
+    def age_s(self) -> float:
+        """For how long the store has not been seen."""
+        return steady_s() - self._looked_s
+
+    async def changed(self, app: str, digest: str, within_s: float) -> None:
+        """Returns once the application's push is not the one of this digest, after this time, or at the end."""
+        if self._digest(app) != digest or self._stopped.is_set():
+            return
+        news = asyncio.Event()
+        self._waiting[app].add(news)
+        try:
+            async with asyncio.timeout(within_s):
+                await news.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._waiting[app].discard(news)
+            if not self._waiting[app]:
+                del self._waiting[app]
+
+    async def look(self) -> None:
+        """Until `stop`."""
+        while not self._stopped.is_set():
+            await self.refresh()
+            try:
+                async with asyncio.timeout(LOOK_S):
+                    await self._stopped.wait()
+            except TimeoutError:
+                pass
+
+    async def refresh(self) -> None:
+        """Looks once; what cannot be seen stays as it was known."""
+        try:
+            rows, tokens = await asyncio.to_thread(self._read, self._rows)
+        except Exception as error:  # whoever ended here would tell clients old things for ever
+            self._told.say(f"{in_words(error)}: clients are told what was known before")
+            return
+        self._told.well()
+        changed = {app for app in rows.keys() | self._rows.keys() if rows.get(app) != self._rows.get(app)}
+        self._rows, self._tokens, self._looked_s = rows, tokens, steady_s()
+        for app in changed:
+            self._wake(app)
+
+    def stop(self) -> None:
+        """Nobody waits any more."""
+        self._stopped.set()
+        for app in list(self._waiting):
+            self._wake(app)
+
+    def _wake(self, app: str) -> None:
+        for news in self._waiting.get(app, ()):
+            news.set()
+
+    def _digest(self, app: str) -> str:
+        row = self._rows.get(app)
+        return row.digest if row else ""
+
+    def _read(self, known: dict[str, PushRow]) -> tuple[dict[str, PushRow], dict[str, TokenRow]]:
+        store = self._store.pushes
+        digests = store.digests()
+        same = {app: row for app, row in known.items() if digests.get(app) == row.digest}
+        news = sorted(digests.keys() - same.keys())
+        return {**same, **(store.of(news) if news else {})}, {one.digest: one for one in store.tokens()}

@@ -1,0 +1,133 @@
+"""What a server of pushes answers: an application's push to whoever has a token of it, at once or once it changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from twinshore.centre.board import STALE_S, Board
+from twinshore.centre.offer import bearer, digest_of
+from twinshore.centre.operations.pushing import SetPush, act, plan_set
+from twinshore.fleet import ConfigError, RefusedError, StoreError
+from twinshore.store import Store, TokenRow
+
+WAIT_S_MAX = 60.0
+BODY_BYTES_MAX = 4 << 20
+PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Doors(Collector):
+    """The routes, and what they count."""
+
+    def __init__(self, board: Board, store: Store) -> None:
+        self._board, self._store = board, store
+        self._answers: Counter[int] = Counter()
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        push = "/v1/apps/{app}/push"
+        self.app = Starlette(
+            routes=[
+                Route(push, self._counted(self._get), methods=["GET"]),
+                Route(push, self._counted(self._put), methods=["PUT"]),
+                Route("/health", self._health),
+                Route("/metrics", self._metrics),
+            ]
+        )
+
+    def collect(self) -> Iterator[Metric]:
+        answers = CounterMetricFamily("twinshore_push_answers", "answers about pushes, by code", labels=["code"])
+        for code, count in sorted(self._answers.items()):
+            answers.add_metric([str(code)], count)
+        yield answers
+        yield GaugeMetricFamily("twinshore_push_apps", "applications that have a push", value=self._board.apps)
+        yield GaugeMetricFamily("twinshore_push_waiting", "clients that wait for news", value=self._board.waiting)
+        told = "seconds for which the store has not been seen"
+        yield GaugeMetricFamily("twinshore_push_store_age_seconds", told, value=self._board.age_s)
+
+    def _counted(self, handler: Handler) -> Handler:
+        async def answer(request: Request) -> Response:
+            response = await handler(request)
+            self._answers[response.status_code] += 1
+            return response
+
+        return answer
+
+    def _asks(self, request: Request) -> TokenRow | Response:
+        token = self._board.token(digest_of(bearer(request.headers.get("authorization", ""))))
+        if token is None:
+            return PlainTextResponse("no token that counts\n", 401, {"WWW-Authenticate": "Bearer"})
+        if token.app != request.path_params["app"]:
+            return PlainTextResponse("the token is for another application\n", 403)
+        return token
+
+    async def _get(self, request: Request) -> Response:
+        """With `If-None-Match`, what it names is waited to change for `wait_s`."""
+        token = self._asks(request)
+        if isinstance(token, Response):
+            return token
+        seen = request.headers.get("if-none-match", "").strip('"')
+        try:
+            wait_s = min(max(float(request.query_params.get("wait_s", "0")), 0.0), WAIT_S_MAX)
+        except ValueError:
+            return PlainTextResponse("wait_s is no number\n", 400)
+        if seen and wait_s:
+            await self._board.changed(token.app, seen, wait_s)
+            if isinstance(refused := self._asks(request), Response):
+                return refused  # it was revoked meanwhile
+        row = self._board.push(token.app)
+        if row is None:
+            return PlainTextResponse(f"nothing is pushed to {token.app}\n", 404)
+        headers = {"ETag": f'"{row.digest}"', "Cache-Control": "no-store"}
+        if row.digest == seen:
+            return Response(None, 304, headers)
+        return Response(row.text, 200, headers, "application/json")
+
+    async def _put(self, request: Request) -> Response:
+        """With `If-Match`, only what it names is replaced."""
+        token = self._asks(request)
+        if isinstance(token, Response):
+            return token
+        if not token.may_push:
+            return PlainTextResponse("the token may ask, and not push\n", 403)
+        body = bytearray()
+        async for piece in request.stream():
+            body += piece
+            if len(body) > BODY_BYTES_MAX:
+                return PlainTextResponse(f"a push has {BODY_BYTES_MAX:,} bytes at most\n", 413)
+        try:
+            asked = SetPush(token.app, body.decode(), request.headers.get("if-match", "").strip('"'))
+            said = await asyncio.to_thread(self._set, asked, f"token {token.digest[:8]}")
+        except UnicodeDecodeError:
+            return PlainTextResponse("the push is not UTF-8\n", 400)
+        except ConfigError as error:
+            return PlainTextResponse(f"{error}\n", 400)
+        except RefusedError as error:
+            return PlainTextResponse(f"{error}\n", 412)
+        except StoreError as error:
+            return PlainTextResponse(f"{error}\n", 503)
+        await self._board.refresh()
+        return PlainTextResponse(said)
+
+    def _set(self, asked: SetPush, by: str) -> str:
+        planned = plan_set(asked, self._store)
+        done = [step.sentence(done=True) for step in act(planned, self._store, by=by)]
+        return "\n".join([*done, *planned.remarks, ""])
+
+    async def _health(self, _: Request) -> Response:
+        stale = self._board.age_s > STALE_S
+        says = f"the store has not been seen for {self._board.age_s:.0f} s" if stale else "ok"
+        values = {"ok": not stale, "says": says, "apps": self._board.apps, "waiting": self._board.waiting}
+        return JSONResponse(values, 503 if stale else 200)
+
+    async def _metrics(self, _: Request) -> Response:
+        return Response(generate_latest(self._registry), media_type=PROMETHEUS)

@@ -1,0 +1,87 @@
+"""Telling an application's clients something else, or nothing any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from twinshore.centre.offer import check_app, check_offer, digest_of
+from twinshore.fleet import ConfigError, RefusedError
+from twinshore.fleet.operations import Plan
+from twinshore.service.clock import wall_ms
+from twinshore.store import AuditRow, PushRow, Store
+
+KIND = "push"
+
+
+@dataclass(frozen=True, slots=True)
+class SetPush:
+    """`expected`: the digest of what it is to replace; empty for whatever is there."""
+
+    app: str
+    text: str
+    expected: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PushStep:
+    """`before`: the revision that it replaces, 0 where there is none; `text` is empty where it goes."""
+
+    app: str
+    before: int
+    text: str
+    clusters: tuple[str, ...] = ()
+
+    def sentence(self, *, done: bool) -> str:
+        told = "is" if done else "would be"
+        if not self.text:
+            return f"{self.app}: its push, revision {self.before}, {told} taken away; clients stay as they are"
+        return f"{self.app}: revision {self.before + 1} {told} told to its clients: {', '.join(self.clusters)}"
+
+
+def plan_set(asked: SetPush, store: Store) -> Plan[PushStep]:
+    """ConfigError where clients would not take it; RefusedError where something else is there than was expected."""
+    app = check_app(asked.app)
+    found = check_offer(asked.text)
+    row = store.pushes.of([app]).get(app)
+    if asked.expected and asked.expected != (row.digest if row else ""):
+        raise RefusedError(f"{app}: something else is pushed than was expected", hint="look at it, and push again")
+    if row is not None and row.digest == digest_of(asked.text):
+        return Plan(remarks=(f"{app}: revision {row.revision} says just this already",))
+    clusters = tuple(f"{name} at {where}" for name, where in sorted(found.items()))
+    return Plan((PushStep(app, row.revision if row else 0, asked.text, clusters),))
+
+
+def plan_remove(app: str, store: Store) -> Plan[PushStep]:
+    """ConfigError where there is none."""
+    row = store.pushes.of([check_app(app)]).get(app)
+    if row is None:
+        raise ConfigError(f"nothing is pushed to {app}", hint="`twinshore push list` shows to whom something is")
+    return Plan((PushStep(app, row.revision, ""),))
+
+
+def act(planned: Plan[PushStep], store: Store, *, by: str) -> Iterator[PushStep]:
+    """RefusedError where somebody else has pushed since the plan was made."""
+    for step in planned.steps:
+        now_ms, revision = wall_ms(), step.before + 1
+        before, after = f"revision {step.before}" if step.before else "", f"revision {revision}" if step.text else ""
+        told = AuditRow(now_ms, "", KIND, step.app, before, after, "done", by)
+        if step.text:
+            done = store.pushes.save(PushRow(step.app, revision, digest_of(step.text), step.text, by, now_ms), told)
+        else:
+            done = store.pushes.remove(step.app, step.before, told)
+        if not done:
+            raise RefusedError(f"{step.app}: somebody else has pushed meanwhile", hint="look at it, and push again")
+        yield step
+
+
+def look(store: Store, app: str = "") -> list[dict[str, Any]]:
+    """What is pushed to this application, or to all, as values."""
+    rows = store.pushes.of([check_app(app)] if app else None).values()
+    if app and not rows:
+        raise ConfigError(f"nothing is pushed to {app}", hint="`twinshore push list` shows to whom something is")
+    return [
+        {"app": one.app, "revision": one.revision, "set_by": one.set_by, "changed_ms": one.changed_ms, "push": one.text}
+        for one in rows
+    ]

@@ -1,0 +1,145 @@
+"""`twinshore push`: what an application's clients are told by a configuration centre of Twinshore's own."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import typer
+
+from twinshore.cli.looking import JSON, SETTINGS, load_alone, who
+from twinshore.cli.steps import carry_out
+from twinshore.fleet import ConfigError
+from twinshore.fleet.sentences import one_line
+
+APP = typer.Argument(help="The application, by the name that its clients give.", metavar="APP")
+FILE = typer.Argument(help="A file with the push, a JSON object; `-` reads it from standard input.", metavar="FILE")
+DRY_RUN = typer.Option(False, "--dry-run", help="Only say what would change.")
+MAY_PUSH = typer.Option(False, "--may-push", help="It may change what clients are told, besides asking for it.")
+BEGINNING = typer.Argument(help="How the token begins that `push tokens` shows.", metavar="TOKEN")
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb to the command."""
+    push = typer.Typer(help="Tell clients of the client library what they are set to.", no_args_is_help=True)
+    push.command("set")(set_push)
+    for verb in (show, remove, token, tokens, revoke, serve):
+        push.command(verb.__name__)(verb)
+    push.command("list")(list_pushes)
+    app.add_typer(push, name="push")
+
+
+def set_push(app: str = APP, file: Path = FILE, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
+    """Tells an application's clients something else. A running server tells it to them within a second.
+
+    Refused where clients would not take it, or where it holds a secret: the store keeps none.
+    """
+    from twinshore.centre.operations.pushing import SetPush, act, plan_set
+    from twinshore.store.opening import open_or_make, open_to_look
+
+    text = _text(file)
+    with (open_to_look if dry_run else open_or_make)(load_alone(settings)) as store:
+        planned = plan_set(SetPush(app, text), store)
+        carry_out(planned, act(planned, store, by=who()), dry_run=dry_run)
+
+
+def _text(file: Path) -> str:
+    try:
+        return sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} cannot be read: {getattr(error, 'strerror', '') or error}") from error
+
+
+def show(app: str = APP, settings: Path = SETTINGS, json_output: bool = JSON) -> None:
+    """Shows what an application's clients are told."""
+    from twinshore.centre.operations.pushing import look
+    from twinshore.store.opening import open_to_look
+
+    with open_to_look(load_alone(settings)) as store:
+        (found,) = look(store, app)
+    if json_output:
+        typer.echo(json.dumps(found))
+        return
+    typer.echo(one_line(_said(found)))
+    typer.echo(json.dumps(json.loads(found["push"]), indent=2))
+
+
+def list_pushes(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
+    """Shows which applications something is pushed to, since when and by whom."""
+    from twinshore.centre.operations.pushing import look
+    from twinshore.store.opening import open_to_look
+
+    with open_to_look(load_alone(settings)) as store:
+        found = look(store)
+    for line in [json.dumps(found)] if json_output else [one_line(_said(one)) for one in found] or ["none"]:
+        typer.echo(line)
+
+
+def _said(found: dict[str, object]) -> str:
+    return f"{found['app']}: revision {found['revision']}, by {found['set_by']}, {_when(found['changed_ms'])}"
+
+
+def _when(at_ms: object) -> str:
+    return datetime.fromtimestamp(int(str(at_ms)) / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def remove(app: str = APP, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
+    """Takes an application's push away. Its clients stay as they are; one that starts goes by the last it has kept."""
+    from twinshore.centre.operations.pushing import act, plan_remove
+    from twinshore.store.opening import open_to_look
+
+    with open_to_look(load_alone(settings)) as store:
+        planned = plan_remove(app, store)
+        carry_out(planned, act(planned, store, by=who()), dry_run=dry_run)
+
+
+def token(app: str = APP, settings: Path = SETTINGS, may_push: bool = MAY_PUSH) -> None:
+    """Makes a token for an application's clients and prints it: nothing shows it again."""
+    from twinshore.centre.operations.tokens import NewToken, make
+    from twinshore.store.opening import open_or_make
+
+    with open_or_make(load_alone(settings)) as store:
+        typer.echo(make(NewToken(app, may_push), store, by=who()))
+
+
+def tokens(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
+    """Shows which tokens count, each by the beginning of its digest."""
+    from twinshore.centre.operations.tokens import look
+    from twinshore.store.opening import open_to_look
+
+    with open_to_look(load_alone(settings)) as store:
+        found = look(store)
+    if json_output:
+        typer.echo(json.dumps(found))
+        return
+    for one in found:
+        line = f"{one['token']}: {one['app']}, {one['may']}, made by {one['made_by']}, {_when(one['made_ms'])}"
+        typer.echo(one_line(line))
+    if not found:
+        typer.echo("none")
+
+
+def revoke(beginning: str = BEGINNING, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
+    """Has a token count no more, within a second."""
+    from twinshore.centre.operations import tokens as operations
+    from twinshore.store.opening import open_to_look
+
+    with open_to_look(load_alone(settings)) as store:
+        row = operations.named(beginning, store)
+        if not dry_run:
+            operations.revoke(row, store, by=who())
+    typer.echo(f"{row.digest[:8]} of {row.app} {'would count' if dry_run else 'counts'} no more")
+
+
+def serve(settings: Path = SETTINGS) -> None:
+    """Tells clients what they are set to, until stopped (Ctrl-C or SIGTERM ends it in good order)."""
+    from twinshore.centre.operations.serve import serve as run
+    from twinshore.service.log_lines import LogLines
+
+    log = LogLines()
+    try:
+        run(load_alone(settings), log)
+    finally:
+        log.close()

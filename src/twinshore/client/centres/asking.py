@@ -1,0 +1,43 @@
+"""One request to a centre that speaks HTTP, and what it answers."""
+
+from __future__ import annotations
+
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from twinshore.fleet import ConfigError
+
+ANSWER_BYTES_MAX = 4 << 20
+NOT_CHANGED = 304
+SAID_MAX = 200
+
+
+def address(given: str, what: str) -> str:
+    """Without a slash at its end; ConfigError where it is none that can be asked."""
+    parts = urlsplit(given)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(f"{what} address {given!r} is no http:// or https:// address")
+    return given.rstrip("/")
+
+
+def ask(
+    url: str, headers: Mapping[str, str], timeout_s: float, trust: ssl.SSLContext | None = None
+) -> tuple[bytes, str] | None:
+    """What it answers, with the answer's tag; None where nothing has changed. ConfigError where it refuses, and
+    whatever a network raises."""
+    request = urllib.request.Request(url, headers=dict(headers))
+    try:
+        with urllib.request.urlopen(request, timeout=timeout_s, context=trust) as answer:
+            found = answer.read(ANSWER_BYTES_MAX + 1)
+            if len(found) > ANSWER_BYTES_MAX:
+                raise ConfigError(f"it answers with more than {ANSWER_BYTES_MAX:,} bytes")
+            return found, answer.headers.get("ETag", "")
+    except urllib.error.HTTPError as error:
+        with error:
+            if error.code == NOT_CHANGED:
+                return None
+            said = error.read(SAID_MAX).decode("utf-8", "replace").partition("\n")[0].strip()
+        raise ConfigError(f"it answers {error.code}: {said or error.reason}") from error

@@ -1,0 +1,73 @@
+"""What an operator asks of the centre: told, refused or done, with a row in the audit."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from twinshore.centre.offer import digest_of
+from twinshore.centre.operations.pushing import SetPush, act, look, plan_remove, plan_set
+from twinshore.centre.operations.serve import serve
+from twinshore.centre.operations.tokens import NewToken, make, named, revoke
+from twinshore.centre.operations.tokens import look as look_at_tokens
+from twinshore.fleet import ConfigError, RefusedError
+from twinshore.fleet.settings import load_settings
+from twinshore.store import Store, open_store
+
+
+def push(home: str) -> str:
+    return json.dumps({"clusters": {home: {"bootstrap.servers": f"{home}:9092"}}, "home": home})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(f"sqlite:///{tmp_path}/store.db") as made:
+        yield made
+
+
+def test_what_is_told_is_told_once_and_by_one(store: Store) -> None:
+    first = plan_set(SetPush("shop", push("east")), store)
+    (step,) = act(first, store, by="anna")
+    assert step.sentence(done=True) == "shop: revision 1 is told to its clients: east at east:9092"
+    assert plan_set(SetPush("shop", push("east")), store).steps == ()
+    later = [plan_set(SetPush("shop", push(home)), store) for home in ("west", "north")]
+    assert len(list(act(later[0], store, by="bob"))) == 1
+    with pytest.raises(RefusedError, match="somebody else has pushed meanwhile"):
+        list(act(later[1], store, by="anna"))
+    with pytest.raises(RefusedError, match="than was expected"):
+        plan_set(SetPush("shop", push("east"), expected=digest_of(push("east"))), store)
+    (seen,) = look(store, "shop")
+    assert (seen["revision"], seen["set_by"], seen["push"]) == (2, "bob", push("west"))
+    (gone,) = act(plan_remove("shop", store), store, by="anna")
+    assert "clients stay as they are" in gone.sentence(done=True)
+    with pytest.raises(ConfigError, match="nothing is pushed to shop"):
+        plan_remove("shop", store)
+    assert [(row.actor, row.before, row.after) for row in store.audit.rows()] == [
+        ("anna", "revision 2", ""),
+        ("bob", "revision 1", "revision 2"),
+        ("anna", "", "revision 1"),
+    ]
+
+
+def test_a_token_is_shown_once_and_known_by_its_digest(store: Store) -> None:
+    made = [make(NewToken("shop", may), store, by="anna") for may in (False, True)]
+    assert [one["may"] for one in look_at_tokens(store)] == ["may ask", "may push"]
+    row = named(digest_of(made[0])[:8], store)
+    assert revoke(row, store, by="bob")
+    assert [one.digest for one in store.pushes.tokens()] == [digest_of(made[1])]
+    for beginning, why in (("", "no token begins"), (row.digest[:8], "no token begins")):
+        with pytest.raises(ConfigError, match=why):
+            named(beginning, store)
+    assert not any(one in str(store.audit.rows()) for one in made)
+
+
+def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        file = tmp_path / "twinshore.toml"
+        file.write_text(f"[push]\nport = {taken.getsockname()[1]}\n")
+        with pytest.raises(ConfigError, match="cannot be served"):
+            serve(load_settings(file, {}), lambda _: None)
