@@ -19,7 +19,7 @@ Written by `make show-client`, which moves topics under applications that nobody
 fails when a claim falls short; no figure is typed by hand.
 """
 # What tests are marked with, in the order of the page.
-KEYS = ("there-and-back", "forced", "spool-cut", "spool-killed", "spool-sent", "pushed", "centres", "apollo")
+KEYS = ("there-and-back", "forced", "spool-cut", "spool-killed", "spool-sent", "pushed", "centres", "apollo", "exactly-once")
 PRODUCERS, RECORDS_PER_S, GROUPS = 4, 5_000, 3
 SECONDS, SECONDS_LONG = 20.0, 120.0
 PAUSE_S_MAX = 3.0
