@@ -81,6 +81,20 @@ def kept_rate(folder: Path, threads: int, seconds: float) -> float:
     return sum(counts) / seconds
 
 
+def idle_ratio(records: int, turns: int, say: Callable[[str], None]) -> float:
+    """Records a second with a spool that is idle, as a part of confluent-kafka's alone: the median of turns."""
+    ratios = []
+    with tempfile.TemporaryDirectory(prefix="twinshore-rate-") as scratch, LabCluster("east") as east:
+        east.create_topic("rates", partitions=4)
+        settings = dict(client_settings(east.cluster))
+        alone(settings, records)  # the broker's JVM is warm from then on
+        for turn in range(turns):
+            base, idle = alone(settings, records), following(settings, records, Path(scratch, f"idle-{turn}"))
+            ratios.append(idle / base)
+            say(f"{idle:,.0f} records/s with a spool that is idle, {base:,.0f} alone")
+    return median(ratios)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="bench.measure.client_rate")
     parser.add_argument("--records", type=int, default=200_000)

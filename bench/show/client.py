@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from bench.kit.claims import Claim, Finding, Once
 from bench.kit.showing import run_show, to_stderr
+from bench.measure.client_rate import idle_ratio
 from twinshore.lab.stages.switch_under_load import Outcome, planned
 
 HEAD = """\
@@ -19,10 +20,21 @@ Written by `make show-client`, which moves topics under applications that nobody
 fails when a claim falls short; no figure is typed by hand.
 """
 # What tests are marked with, in the order of the page.
-KEYS = ("there-and-back", "forced", "spool-cut", "spool-killed", "spool-sent", "pushed", "centres", "apollo", "exactly-once")
+KEYS = (
+    "there-and-back",
+    "forced",
+    "spool-cut",
+    "spool-killed",
+    "spool-sent",
+    "pushed",
+    "centres",
+    "apollo",
+    "exactly-once",
+)
 PRODUCERS, RECORDS_PER_S, GROUPS = 4, 5_000, 3
 SECONDS, SECONDS_LONG = 20.0, 120.0
 PAUSE_S_MAX = 3.0
+IDLE_MIN, IDLE_RECORDS, IDLE_TURNS = 0.9, 100_000, 3
 
 
 def claims(_seed: int, _only: Collection[str] = ()) -> list[Claim]:
@@ -32,6 +44,7 @@ def claims(_seed: int, _only: Collection[str] = ()) -> list[Claim]:
     return [
         Claim("planned", f"planned under {load}: 0 lost, doubled, reordered, read again; no error", _exact(moved)),
         Claim("planned-pause", f"the same: the longest pause is below {PAUSE_S_MAX:g} s", _pause(moved)),
+        Claim("idle-rate", f"with an idle spool at least {IDLE_MIN:g} of confluent-kafka's rate alone", _idle_rate),
     ]
 
 
@@ -70,6 +83,12 @@ def _pause(moved: Once[Outcome]) -> Callable[[bool], Finding]:
         return Finding(figure, one.pause_s < PAUSE_S_MAX, numbers)
 
     return run
+
+
+def _idle_rate(long: bool) -> Finding:
+    ratio = idle_ratio(IDLE_RECORDS, IDLE_TURNS * (3 if long else 1), to_stderr)
+    figure = f"{ratio:.2f} of it, side by side; each answer is heard of in Python, to send again what has none"
+    return Finding(figure, ratio >= IDLE_MIN, (("idle_ratio", round(ratio, 3)),))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
