@@ -1,0 +1,205 @@
+#include "following.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <nlohmann/json.hpp>
+
+namespace twinshore {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr std::int64_t LEASE = 5 * SECOND, NEVER = INT64_MIN / 4;
+constexpr std::size_t BYTES_MAX = 1 << 19, TOPIC_MAX = 249, PARTITIONS_MAX = 20'000;
+constexpr std::int64_t TERM_MAX = 30'000, STEP_MAX = INT64_C(1) << 31, OFFSET_MAX = INT64_C(1) << 62;
+
+bool is_number(const json& one, std::int64_t from, std::int64_t below) {
+    return one.is_number_integer() && one >= from && one < below;
+}
+
+// A number is one partition's point, [count, point] are so many with the same one.
+bool read_points(const json& said, std::vector<std::int64_t>& points) {
+    if (!said.is_array()) return false;
+    for (const json& one : said) {
+        const bool run = one.is_array() && one.size() == 2 && is_number(one[0], 1, PARTITIONS_MAX + 1);
+        const json& point = run ? one[1] : one;
+        if (!is_number(point, 0, OFFSET_MAX)) return false;
+        points.insert(points.end(), run ? one[0].get<std::size_t>() : 1, point.get<std::int64_t>());
+        if (points.size() > PARTITIONS_MAX) return false;
+    }
+    return true;
+}
+
+}  // namespace
+
+bool HomeLine::agrees(const HomeLine& other) const {
+    return word == other.word && home == other.home && cluster_id == other.cluster_id && state == other.state &&
+           points == other.points && rest == other.rest;
+}
+
+std::optional<std::string> topic_of(std::string_view key) {
+    const json said = json::parse(key, nullptr, false);
+    if (!said.is_array() || said.size() != 2 || said[0] != "home" || !said[1].is_string()) return {};
+    std::string topic = said[1];
+    const auto sound = [](unsigned char sign) {
+        return (sign < 128 && std::isalnum(sign)) || sign == '.' || sign == '_' || sign == '-';
+    };
+    if (topic.empty() || topic.size() > TOPIC_MAX || !std::all_of(topic.begin(), topic.end(), sound)) return {};
+    return topic;
+}
+
+std::optional<HomeLine> home_line(std::string_view value) {
+    const json said = value.size() > BYTES_MAX ? json() : json::parse(value, nullptr, false);
+    if (!said.is_object()) return {};
+    const auto text = [&said](const char* field) {
+        const auto found = said.find(field);
+        return found == said.end() ? std::string() : found->is_string() ? found->get<std::string>() : "\n";
+    };
+    static const std::map<std::string, State> STATES{
+        {"settled", State::settled}, {"announced", State::announced}, {"held", State::held}};
+    const auto state = STATES.find(text("state"));
+    HomeLine line{text("home"), text("cluster_id"), {}, State::settled, {}, {}};
+    for (const char* field : {"switch", "source", "pair", "link", "back", "source_topic_id", "target_topic_id"})
+        line.rest += text(field) + '\0';
+    const std::string texts = line.home + line.cluster_id + line.rest + text("set_by");
+    if (line.home.empty() || line.cluster_id.empty() || texts.find('\n') != std::string::npos || state == STATES.end())
+        return {};
+    const json none, &term = said.value("term", none), &step = said.value("step", none);
+    if (!is_number(term, 1, TERM_MAX + 1) || !is_number(step, 0, STEP_MAX) ||
+        !is_number(said.value("since_ms", none), 0, OFFSET_MAX) || !read_points(said.value("points", none), line.points))
+        return {};
+    line.word = {term, step};
+    line.state = state->second;
+    return line;
+}
+
+std::optional<std::int64_t> since(
+    std::int32_t partition, std::int64_t place, std::int64_t was, std::int64_t now, const std::optional<HomeLine>& line) {
+    if (was == now) return place;
+    const bool told = line && line->word.term == now && was + 1 == now;
+    if (!told || static_cast<std::size_t>(partition) >= line->points.size()) return {};
+    return std::min(place, line->points[partition]);
+}
+
+Following::Following(std::string name, std::vector<std::string> topics, std::string begin, Settings expected)
+    : name_(std::move(name)), topics_(std::move(topics)), begin_(std::move(begin)), expected_(std::move(expected)),
+      read_(NEVER), said_(NEVER), visible_(NEVER) {}
+
+bool Following::met(const std::string& cluster, const std::string& id) {
+    std::lock_guard lock(guard_);
+    for (auto one = clusters_.begin(); one != clusters_.end();)
+        one = one->second == cluster ? clusters_.erase(one) : std::next(one);
+    const auto expected = expected_.find(cluster);
+    if (expected != expected_.end() && expected->second != id) return false;
+    clusters_[id] = cluster;
+    return true;
+}
+
+void Following::read(const std::map<std::string, HomeLine>& lines, std::int64_t asked) {
+    std::lock_guard lock(guard_);
+    for (const auto& [topic, line] : lines) {
+        const auto [found, is_new] = told_.try_emplace(topic, Told{line});
+        Told& before = found->second;
+        if (is_new || line.word < before.line.word) continue;
+        if (before.line.word < line.word) before = Told{line};
+        else before.clash = before.clash || !before.line.agrees(line);
+    }
+    read_ = std::max(read_, asked);
+}
+
+bool Following::covers(const std::string& topic) const {
+    return std::any_of(topics_.begin(), topics_.end(), [&topic](const std::string& one) {
+        const bool begins = !one.empty() && one.back() == '*';
+        return begins ? topic.compare(0, one.size() - 1, one, 0, one.size() - 1) == 0 : topic == one;
+    });
+}
+
+std::map<std::string, Word> Following::held() const {
+    std::lock_guard lock(guard_);
+    std::map<std::string, Word> found;
+    for (const auto& [topic, one] : told_)
+        if (one.is(State::held)) found.emplace(topic, one.line.word);
+    return found;
+}
+
+void Following::parked(const std::string& topic, Word word) {
+    std::lock_guard lock(guard_);
+    const auto one = told_.find(topic);
+    if (one != told_.end() && one->second.is(State::held) && one->second.line.word == word) parked_[topic] = word;
+}
+
+std::optional<Saying> Following::says(const std::string& cluster, std::int64_t at) {
+    std::lock_guard lock(guard_);
+    Saying saying;
+    for (const auto& [topic, one] : told_)
+        if (!one.clash && one.line.state != State::settled) saying.heard.emplace(topic, one.line.word);
+    for (const auto& [topic, word] : parked_) {
+        const auto heard = saying.heard.find(topic);
+        if (heard != saying.heard.end() && heard->second == word) saying.parked.insert(topic);
+    }
+    const auto last = last_.find(cluster);
+    if (last != last_.end() && at < last->second.second + SECOND && last->second.first.heard == saying.heard &&
+        last->second.first.parked == saying.parked)
+        return {};
+    json heard = json::object();
+    for (const auto& [topic, word] : saying.heard) heard[topic] = {word.term, word.step};
+    const json value{
+        {"name", name_}, {"topics", topics_}, {"heard", heard}, {"parked", saying.parked},
+        {"lease_ms", LEASE / MS}, {"said", ++number_}};
+    saying.value = value.dump(-1, ' ', true, json::error_handler_t::replace);
+    return saying;
+}
+
+void Following::said(const std::string& cluster, const Saying& what, std::int64_t asked, std::int64_t done) {
+    std::lock_guard lock(guard_);
+    if (done >= said_ + LEASE) visible_ = done;
+    last_.insert_or_assign(cluster, std::pair(what, asked));
+    said_ = std::max(said_, asked);
+}
+
+Order Following::order(const std::string& topic, std::int64_t at) const {
+    std::lock_guard lock(guard_);
+    if (at >= std::min(read_, said_) + LEASE || read_ <= visible_)
+        return {"", "no cluster was read, or told that this client follows, within its lease"};
+    return by_lines(topic);
+}
+
+Order Following::heard(const std::string& topic) const {
+    std::lock_guard lock(guard_);
+    if (read_ == NEVER) return {"", "no cluster was read yet"};
+    return by_lines(topic);
+}
+
+Order Following::by_lines(const std::string& topic) const {
+    const auto one = told_.find(topic);
+    if (one == told_.end()) {
+        const bool known = !expected_.count(begin_) || std::any_of(clusters_.begin(), clusters_.end(),
+            [this](const auto& met) { return met.second == begin_; });
+        if (!known) return {"", begin_ + " has not shown yet that it is the cluster that is expected there"};
+        return {begin_, ""};
+    }
+    const auto& [line, clash] = one->second;
+    if (clash) return {"", "clusters say different things of " + topic + " in one word"};
+    if (line.state == State::held) return {"", "topic " + topic + " is held by a switch"};
+    const auto cluster = clusters_.find(line.cluster_id);
+    if (cluster == clusters_.end())
+        return {"", "topic " + topic + " is at home on " + line.home + ", which this client has not met"};
+    return {cluster->second, "", line.word.term};
+}
+
+std::optional<HomeLine> Following::line(const std::string& topic) const {
+    std::lock_guard lock(guard_);
+    const auto one = told_.find(topic);
+    if (one == told_.end() || one->second.clash) return {};
+    return one->second.line;
+}
+
+std::int64_t Following::pause() const {
+    std::lock_guard lock(guard_);
+    const bool quiet = std::all_of(
+        told_.begin(), told_.end(), [](const auto& one) { return one.second.is(State::settled); });
+    return quiet ? SECOND : SECOND / 20;
+}
+
+}  // namespace twinshore
