@@ -120,15 +120,24 @@ void HotConsumer::leave(const std::string& cluster, const std::set<std::string>&
         const auto error = answer ? rd_kafka_event_error(answer.get()) : RD_KAFKA_RESP_ERR__TIMED_OUT;
         if (error) centre_->tell(name_ + " leaves " + cluster + ", which does not take its place: " + rd_kafka_err2str(error));
     }
-    const std::int64_t until = now() + LEAVE_MS * MS;
-    if (rd_kafka_error_t* error = rd_kafka_consumer_close_queue(member.kafka.get(), answers.get()))
-        rd_kafka_error_destroy(error);
-    while (!rd_kafka_consumer_closed(member.kafka.get()) && now() < until)
-        rd_kafka_queue_poll_callback(answers.get(), LOOK_MS);
+    leave_group(member.kafka.get());
     for (const auto& topic : member.topics) at_.erase(topic);
     for (const auto& topic : leaving) left_[topic] = cluster;
     rd_kafka_destroy_flags(member.kafka.release(), RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE);
     members_.erase(cluster);
+}
+
+// Within its time, also where the cluster is dead. What was fetched and not handed out is dropped.
+void HotConsumer::leave_group(rd_kafka_t* kafka) {
+    const Queue events(rd_kafka_queue_new(kafka));
+    if (rd_kafka_error_t* error = rd_kafka_consumer_close_queue(kafka, events.get())) rd_kafka_error_destroy(error);
+    const std::int64_t until = now() + LEAVE_MS * MS;
+    while (!rd_kafka_consumer_closed(kafka) && now() < until) {
+        const Event event(rd_kafka_queue_poll(events.get(), LOOK_MS / 10));
+        if (event && rd_kafka_event_type(event.get()) == RD_KAFKA_EVENT_REBALANCE)
+            rebalanced(kafka, rd_kafka_event_error(event.get()) == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS,
+                rd_kafka_event_topic_partition_list(event.get()));
+    }
 }
 
 void HotConsumer::join(const std::string& cluster, const std::map<std::string, std::int64_t>& topics) {
