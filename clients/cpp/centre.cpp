@@ -185,13 +185,14 @@ Centre::Centre(std::string name, std::vector<std::string> topics, std::string be
         threads_.emplace_back([this, cluster = cluster, settings = settings] { follow(cluster, settings); });
 }
 
-Centre::~Centre() {
+void Centre::end() {
     {
         std::lock_guard lock(guard_);
         stopping_ = true;
     }
     end_.notify_all();
     for (auto& thread : threads_) thread.join();
+    threads_.clear();
 }
 
 void Centre::follow(const std::string& cluster, const Settings& settings) {

@@ -17,8 +17,10 @@ public:
     // `news` is called from its threads whenever a cluster was asked; `warn` hears why one cannot be, once for each reason.
     Centre(std::string name, std::vector<std::string> topics, std::string begin, const Clusters& clusters,
         std::function<void()> news, std::function<void(const std::string&)> warn);
-    // Nobody waits for this client any more.
-    ~Centre();
+    ~Centre() { end(); }
+
+    // Says goodbye: nobody waits for this client any more.
+    void end();
 
     // Warns, once for each sentence.
     void tell(const std::string& sentence);

@@ -112,19 +112,25 @@ void HotConsumer::leave(const std::string& cluster, const std::set<std::string>&
         behind_[{done->elems[one].topic, done->elems[one].partition}] = done->elems[one].offset;
     behind_.merge(carried_);  // of what was not dealt out yet
     carried_.clear();
-    const Queue answers(rd_kafka_queue_new(member.kafka.get()));
-    if (commits(cluster) && done->cnt) {
-        // A home that died takes no place any more, and is left all the same: this member knows how far it has read.
-        rd_kafka_commit_queue(member.kafka.get(), done.get(), answers.get(), nullptr, nullptr);
-        const Event answer(rd_kafka_queue_poll(answers.get(), LEAVE_MS));
-        const auto error = answer ? rd_kafka_event_error(answer.get()) : RD_KAFKA_RESP_ERR__TIMED_OUT;
-        if (error) centre_->tell(name_ + " leaves " + cluster + ", which does not take its place: " + rd_kafka_err2str(error));
-    }
+    const bool by_force = stay.empty() && std::all_of(leaving.begin(), leaving.end(),
+        [this](const auto& topic) { return centre_->following.heard(topic).writes(); });
+    if (commits(cluster) && done->cnt && !by_force) commit_last(cluster, member.kafka.get(), done.get());
     leave_group(member.kafka.get());
     for (const auto& topic : member.topics) at_.erase(topic);
     for (const auto& topic : leaving) left_[topic] = cluster;
     rd_kafka_destroy_flags(member.kafka.release(), RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE);
     members_.erase(cluster);
+}
+
+// A home that does not answer takes no place, and is left all the same: this member knows how far it has read.
+void HotConsumer::commit_last(const std::string& cluster, rd_kafka_t* kafka, const rd_kafka_topic_partition_list_t* places) {
+    const Queue answers(rd_kafka_queue_new(kafka));
+    auto error = rd_kafka_commit_queue(kafka, places, answers.get(), nullptr, nullptr);
+    if (!error) {
+        const Event answer(rd_kafka_queue_poll(answers.get(), LEAVE_MS));
+        error = answer ? rd_kafka_event_error(answer.get()) : RD_KAFKA_RESP_ERR__TIMED_OUT;
+    }
+    if (error) centre_->tell(name_ + " leaves " + cluster + ", which does not take its place: " + rd_kafka_err2str(error));
 }
 
 // Within its time, also where the cluster is dead. What was fetched and not handed out is dropped.

@@ -67,6 +67,7 @@ private:
 
     void follow();
     void leave(const std::string& cluster, const std::set<std::string>& stay);
+    void commit_last(const std::string& cluster, rd_kafka_t* kafka, const rd_kafka_topic_partition_list_t* places);
     void leave_group(rd_kafka_t* kafka);
     void join(const std::string& cluster, const std::map<std::string, std::int64_t>& topics);
     void carry(const std::string& topic, std::int64_t term);

@@ -92,7 +92,7 @@ std::size_t HotProducer::close(std::chrono::milliseconds within) {
             some->clear();
         }
     }
-    centre_.reset();  // goodbye is said when nothing is on its way any more
+    centre_->end();  // when nothing is on its way any more
     return left;
 }
 
