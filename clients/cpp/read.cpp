@@ -1,7 +1,9 @@
-// An example, and what tests run: read TOPIC GROUP EAST WEST, until its input has a line or ends. For each record it prints
-// "read CLUSTER PARTITION OFFSET KEY NUMBER", where the topic moves "leaves CLUSTER" and "moved FROM TO", and "done" last.
+// An example, and what tests run: read TOPIC[,TOPIC] GROUP EAST WEST, until its input has a line or ends. For each record it
+// prints "read CLUSTER PARTITION OFFSET KEY NUMBER", where a topic moves "leaves CLUSTER" and "moved FROM TO", and "done"
+// last.
 #include <atomic>
 #include <iostream>
+#include <sstream>
 #include <thread>
 
 #include "hot_consumer.hpp"
@@ -25,7 +27,10 @@ int main(int count, char** words) try {
     };
     moving.warn = [](const std::string& sentence) { std::cerr << sentence << std::endl; };
     twinshore::HotConsumer consumer(clusters, "east", "cpp-read", moving);
-    consumer.subscribe({words[1]});
+    std::vector<std::string> topics;
+    std::istringstream named(words[1]);
+    for (std::string topic; std::getline(named, topic, ',');) topics.push_back(topic);
+    consumer.subscribe(topics);
     while (!ending)
         if (const auto message = consumer.poll(std::chrono::milliseconds(100)))
             std::cout << "read " << message->cluster << " " << message->partition << " " << message->offset << " "

@@ -245,6 +245,32 @@ def test_a_consumer_reads_on_at_the_point_of_a_forced_switch(
 
 
 @pytest.mark.long
+def test_a_topic_that_stays_is_read_on_while_its_neighbour_moves(
+    both: Both, east: LabCluster, west: LabCluster, topic: str, start: Start | None
+) -> None:
+    if start is None:
+        return  # Not every system has a compiler and librdkafka.
+    hand, stays = Hand(topic, *both), f"{topic}-stays"
+    east.create_topic(stays, partitions=PARTITIONS)
+    write(east, topic, range(10))
+    write(east, stays, range(1_000, 1_010))
+    reader = start("read", [f"{topic},{stays}", f"{topic}-readers"], (east, west))
+    until(lambda: len(reader.lines("read")) == 20, 60, "it reads")
+    hand.wait(hand.say("east", 1, 1, HomeState.HELD), 30)
+    write(east, stays, range(1_010, 1_020))
+    until(lambda: len(reader.lines("read")) == 30, 60, "it reads on what stays while its neighbour is held")
+    hand.say("west", 2, 0, HomeState.SETTLED, points=copy(east, west, topic))
+    write(west, topic, range(10, 20))
+    until(lambda: len(reader.lines("read")) >= 40, 60, "it reads on both")
+    write(east, stays, range(1_020, 1_030))
+    until(lambda: len(reader.lines("read")) >= 50, 60, "it reads on what stays")
+    assert reader.end() == "done"
+    found = [int(words[-1]) for words in reader.lines("read")]
+    assert sorted(found) == [*range(20), *range(1_000, 1_030)]
+    assert (reader.lines("leaves"), reader.lines("moved")) == ([["east"]], [["east", "west"]])
+
+
+@pytest.mark.long
 def test_both_go_on_when_their_home_is_killed(cluster_factory: ClusterFactory, start: Start | None) -> None:
     """Nothing had crossed: what the dead home acknowledged stays there, all else arrives, in order."""
     if start is None:
