@@ -6,6 +6,7 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Properties;
 import java.util.UUID;
 import java.util.concurrent.ExecutionException;
@@ -28,6 +29,11 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 final class Centre implements AutoCloseable {
     private static final String HOMES = "twinshore.homes", FOLLOWERS = "twinshore.followers";
     private static final int PATIENCE_MS = 1_000;
+    /** Of a cluster's settings: the id without which nothing goes to it. */
+    static final String CLUSTER_ID = "twinshore.cluster.id";
+    /** What tells the way to a cluster: all that these connections take of the application's settings. */
+    private static final List<String> WAY = List.of(
+        "bootstrap.", "client.dns.", "config.providers", "security.", "ssl.", "sasl.", "socket.");
 
     final Following following;
     private final byte[] id;
@@ -41,6 +47,9 @@ final class Centre implements AutoCloseable {
         String key = "[\"follower\",\"" + UUID.randomUUID().toString().replace("-", "") + "\"]";
         this.id = key.getBytes(StandardCharsets.UTF_8);
         clusters.forEach((cluster, settings) -> {
+            if (!expected(settings).isEmpty()) {
+                following.mustShow(cluster);
+            }
             Thread thread = new Thread(() -> follow(cluster, settings), "twinshore asks " + cluster);
             thread.setDaemon(true);
             threads.add(thread);
@@ -61,6 +70,10 @@ final class Centre implements AutoCloseable {
                 return;
             }
         }
+    }
+
+    private static String expected(Properties settings) {
+        return Objects.toString(settings.get(CLUSTER_ID), "");
     }
 
     private void follow(String cluster, Properties settings) {
@@ -91,17 +104,23 @@ final class Centre implements AutoCloseable {
     /** One cluster's. */
     private final class Lines implements AutoCloseable {
         private final String cluster;
+        private final String expected;
         private final Admin admin;
         private final KafkaConsumer<byte[], byte[]> consumer;
         private final KafkaProducer<byte[], byte[]> producer;
         private final Map<String, HomeLine> homes = new HashMap<>();
         private final TopicPartition log = new TopicPartition(HOMES, 0);
-        private boolean begun, made;
+        private boolean begun, made, isOurs;
 
         Lines(String cluster, Properties settings) {
             this.cluster = cluster;
+            this.expected = expected(settings);
             Properties own = new Properties();
-            own.putAll(settings);
+            settings.forEach((name, value) -> {
+                if (WAY.stream().anyMatch(name.toString()::startsWith)) {
+                    own.put(name, value);
+                }
+            });
             own.put("request.timeout.ms", PATIENCE_MS);
             own.put("default.api.timeout.ms", PATIENCE_MS);
             own.put("delivery.timeout.ms", PATIENCE_MS);
@@ -115,7 +134,13 @@ final class Centre implements AutoCloseable {
         }
 
         void ask() throws InterruptedException, ExecutionException, TimeoutException {
-            following.met(cluster, admin.describeCluster().clusterId().get(PATIENCE_MS, TimeUnit.MILLISECONDS));
+            String there = admin.describeCluster().clusterId().get(PATIENCE_MS, TimeUnit.MILLISECONDS);
+            isOurs = expected.isEmpty() || expected.equals(there);
+            if (!isOurs) {
+                following.lost(cluster);
+                return;
+            }
+            following.met(cluster, there);
             if (!made) {
                 makeFollowers();
             }
@@ -175,8 +200,11 @@ final class Centre implements AutoCloseable {
 
         private void take(byte[] key, byte[] value) {
             String topic = HomeLine.topicOf(key);
-            HomeLine line = topic == null || value == null ? null : HomeLine.of(topic, value);
-            if (topic != null && value == null) {
+            if (topic == null || !following.covered(topic)) {
+                return;
+            }
+            HomeLine line = value == null ? null : HomeLine.of(topic, value);
+            if (value == null) {
                 homes.remove(topic);
             } else if (line != null) {
                 // Of two lines with one word the log's first stands.
@@ -186,6 +214,9 @@ final class Centre implements AutoCloseable {
 
         void goodbye() {
             Thread.interrupted();
+            if (!isOurs) {
+                return;
+            }
             try {
                 producer.send(new ProducerRecord<>(FOLLOWERS, id, null)).get(PATIENCE_MS, TimeUnit.MILLISECONDS);
             } catch (InterruptedException | ExecutionException | TimeoutException | KafkaException error) {

@@ -12,13 +12,14 @@ import java.util.Set;
 import java.util.TreeSet;
 
 /**
- * What a client must do by the home lines it has read: write there, or park. It writes only for as long as it has read
+ * What a client must do by the home lines it has read: write or read there, or park. It writes only for as long as it has read
  * the lines, and has said that it follows, within its lease; both count from before it asked. After a lapse it says so
  * first and reads then: so either it hears of a switch, or the switch sees it. Times are nanoseconds of one clock.
  */
 final class Following {
-    /** To be written on this cluster; without one the topic is parked, and {@code why} says for what. */
-    record Order(String cluster, String why) {
+    /** At home on this cluster, by this line, if there is one; without a cluster the topic waits, and {@code why} says
+     * for what. */
+    record Order(String cluster, HomeLine line, String why) {
         boolean writes() {
             return cluster != null;
         }
@@ -40,6 +41,7 @@ final class Following {
     private final String begin;
     private final long lease;
     private final Map<String, String> clusters = new HashMap<>();
+    private final Set<String> mustShow = new HashSet<>();
     private final Map<String, Told> told = new HashMap<>();
     private final Map<String, Word> parked = new HashMap<>();
     private final Map<String, Saying> last = new HashMap<>();
@@ -53,9 +55,19 @@ final class Following {
         this.lease = lease;
     }
 
+    /** Nothing is written or read on this cluster unless it has been met. */
+    synchronized void mustShow(String cluster) {
+        mustShow.add(cluster);
+    }
+
     synchronized void met(String cluster, String id) {
-        clusters.values().removeIf(cluster::equals);
+        lost(cluster);
         clusters.put(id, cluster);
+    }
+
+    /** Another cluster answers there than the one that is expected. */
+    synchronized void lost(String cluster) {
+        clusters.values().removeIf(cluster::equals);
     }
 
     /** These lines stand on one of the clusters, which was asked then. */
@@ -76,7 +88,7 @@ final class Following {
         return same ? before : new Told(before.line, line);
     }
 
-    private boolean covered(String topic) {
+    boolean covered(String topic) {
         return topics.stream().anyMatch(
             one -> one.endsWith("*") ? topic.startsWith(one.substring(0, one.length() - 1)) : topic.equals(one));
     }
@@ -141,24 +153,43 @@ final class Following {
         said = Math.max(said, asked);
     }
 
-    /** What must be done with the topic now. */
+    /** What whoever writes must do with the topic now. */
     synchronized Order order(String topic, long now) {
         if (now >= Math.min(read, said) + lease || read <= visible) {
-            return new Order(null, "no cluster was read, or told that this client follows, within its lease");
+            return waits("no cluster was read, or told that this client follows, within its lease");
+        }
+        return heard(topic);
+    }
+
+    /** Where the topic is at home as far as was heard, though that may be a while ago: for whoever reads, and so can do
+     * no harm where it is at home no more. */
+    synchronized Order heard(String topic) {
+        if (read == NEVER) {
+            return waits("no cluster was read yet");
         }
         Told one = told.get(topic);
         if (one == null) {
-            return new Order(begin, "");
+            return shown(begin, null);
         }
         if (one.other != null) {
-            return new Order(null, "clusters say different things of " + topic + " in one word");
+            return waits("clusters say different things of " + topic + " in one word");
         }
         if (one.line.state() == HomeLine.State.HELD) {
-            return new Order(null, "topic " + topic + " is held by a switch");
+            return waits("topic " + topic + " is held by a switch");
         }
         String cluster = clusters.get(one.line.clusterId());
         String why = "topic " + topic + " is at home on " + one.line.home() + ", which this client has not met";
-        return cluster == null ? new Order(null, why) : new Order(cluster, "");
+        return cluster == null ? waits(why) : shown(cluster, one.line);
+    }
+
+    private Order shown(String cluster, HomeLine line) {
+        boolean hidden = mustShow.contains(cluster) && !clusters.containsValue(cluster);
+        String why = cluster + " has not shown yet that it is the cluster that is expected there";
+        return hidden ? waits(why) : new Order(cluster, line, "");
+    }
+
+    private static Order waits(String why) {
+        return new Order(null, null, why);
     }
 
     /** How soon the lines are read again: often while a switch is under way. */

@@ -3,14 +3,17 @@ package io.twinshore.client;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.IOException;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.regex.Pattern;
 
-/** Where a topic is at home, as a line of {@code twinshore.homes} says. Compared by its word: the term, then the step. */
-record HomeLine(String topic, String home, String clusterId, long term, long step, State state) {
+/** Where a topic is at home, as a line of {@code twinshore.homes} says. Compared by its word: the term, then the step.
+ * {@code points}: for each partition, the offset at which the topic came to this home. */
+record HomeLine(String topic, String home, String clusterId, long term, long step, State state, List<Long> points) {
     enum State { SETTLED, ANNOUNCED, HELD }
 
     private static final Pattern TOPIC = Pattern.compile("[a-zA-Z0-9._-]{1,249}");
-    private static final int BYTES_MAX = 1 << 19;
+    private static final int BYTES_MAX = 1 << 19, PARTITIONS_MAX = 20_000;
     private static final ObjectMapper JSON = new ObjectMapper();
 
     boolean isAbove(HomeLine other) {
@@ -39,8 +42,30 @@ record HomeLine(String topic, String home, String clusterId, long term, long ste
         if (home == null || home.isEmpty() || id == null || id.isEmpty() || state == null) {
             return null;
         }
-        boolean sound = term.isIntegralNumber() && term.longValue() > 0 && step.isIntegralNumber() && step.longValue() >= 0;
-        return sound ? new HomeLine(topic, home, id, term.longValue(), step.longValue(), state) : null;
+        List<Long> points = pointsOf(said.path("points"));
+        boolean sound = isNumber(term) && term.longValue() > 0 && isNumber(step) && points != null;
+        return sound ? new HomeLine(topic, home, id, term.longValue(), step.longValue(), state, points) : null;
+    }
+
+    /** A list of two is a count and the point of so many partitions; null where one is neither. */
+    private static List<Long> pointsOf(JsonNode said) {
+        List<Long> found = new ArrayList<>();
+        for (JsonNode one : said) {
+            boolean isRun = one.isArray() && one.size() == 2 && isNumber(one.get(0));
+            long count = isRun ? one.get(0).longValue() : 1;
+            JsonNode point = isRun ? one.get(1) : one;
+            if (!isNumber(point) || count < 1 || count > PARTITIONS_MAX - found.size()) {
+                return null;
+            }
+            for (long number = 0; number < count; number++) {
+                found.add(point.longValue());
+            }
+        }
+        return said.isArray() ? List.copyOf(found) : null;
+    }
+
+    private static boolean isNumber(JsonNode said) {
+        return said.isIntegralNumber() && said.canConvertToLong() && said.longValue() >= 0;
     }
 
     private static State stateOf(String word) {

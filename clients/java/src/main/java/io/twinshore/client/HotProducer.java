@@ -45,7 +45,8 @@ public final class HotProducer implements AutoCloseable {
     private volatile boolean stopping;
 
     /**
-     * @param clusters settings by the application's name of each cluster
+     * @param clusters settings by the application's name of each cluster; nothing goes to one whose id is not the
+     *     {@code twinshore.cluster.id} among them, where that is given
      * @param begin where topics are written of which no cluster says where they are at home
      * @param topics what may be written: names, or beginnings of names with a * behind; a switch waits for whoever may
      *     write its topics
@@ -194,21 +195,25 @@ public final class HotProducer implements AutoCloseable {
 
     private void heard(String topic, Lane lane, KafkaProducer<byte[], byte[]> by, Call call, RecordMetadata metadata,
             Exception error) {
-        boolean again;
         synchronized (this) {
             lane.sent.remove(call.number);
             Following.Order order = centre.following.order(topic, System.nanoTime());
             boolean atHome = order.writes() && order.cluster().equals(lane.at) && !lane.leaving && by == lane.producer;
-            again = error != null && !stopping && (!atHome || error instanceof RetriableException);
+            boolean again = error != null && !stopping && (!atHome || error instanceof RetriableException);
             if (again) {
                 lane.kept.put(call.number, call);
-            } else {
-                waiting--;
+                return;
             }
-            notifyAll();
         }
-        if (!again && call.told != null) {
-            call.told.onCompletion(metadata, error);
+        try {
+            if (call.told != null) {
+                call.told.onCompletion(metadata, error);
+            }
+        } finally {
+            synchronized (this) {
+                waiting--; // whoever flushes has heard of all by then
+                notifyAll();
+            }
         }
     }
 
@@ -217,6 +222,7 @@ public final class HotProducer implements AutoCloseable {
         found.put("delivery.timeout.ms", Integer.MAX_VALUE);
         found.put("max.block.ms", 2_000);
         found.putAll(clusters.get(cluster));
+        found.remove(Centre.CLUSTER_ID);
         found.put("acks", "all");
         found.put("enable.idempotence", "true");
         return found;

@@ -7,8 +7,9 @@ import java.util.Map;
 import java.util.Properties;
 import org.apache.kafka.clients.producer.ProducerRecord;
 
-/** An example, and what tests run: {@code Load TOPIC EAST WEST RECORDS_PER_S}, until its input ends. For each record that
- * was acknowledged it prints {@code acked PARTITION OFFSET KEY NUMBER}, for each that was refused {@code refused ...}. */
+/** An example, and what tests run: {@code Load TOPIC EAST WEST RECORDS_PER_S [EAST_ID]}, until its input has a line. For
+ * each record that was acknowledged it prints {@code acked PARTITION OFFSET KEY NUMBER}, for each that was refused
+ * {@code refused ...}, and at the end {@code left N}. EAST_ID: the id that the cluster east must have. */
 public final class Load {
     private Load() {}
 
@@ -17,6 +18,9 @@ public final class Load {
         Properties east = new Properties(), west = new Properties();
         east.put("bootstrap.servers", words[1]);
         west.put("bootstrap.servers", words[2]);
+        if (words.length > 4) {
+            east.put("twinshore.cluster.id", words[4]);
+        }
         long pause = 1_000_000_000L / Integer.parseInt(words[3]);
         var clusters = Map.of("east", east, "west", west);
         try (HotProducer producer = new HotProducer(clusters, "east", List.of(topic), "java-load")) {
