@@ -74,7 +74,7 @@ class Load(Example):
 
 
 class Read(Example):
-    """A member of the group that is called as its topic."""
+    """A member of the group that is called as its first topic."""
 
     def read(self) -> list[ReadThere]:
         words = [line.split(" ", 4)[1:] for line in self.lines() if line.startswith("read ")]
@@ -100,8 +100,8 @@ class Examples:
         self._stack.callback(made.kill)
         return made
 
-    def read(self, topic: str) -> Read:
-        made = Read(self._folder, "Read", self._classpath, topic, topic, *self._servers)
+    def read(self, *topics: str) -> Read:
+        made = Read(self._folder, "Read", self._classpath, ",".join(topics), topics[0], *self._servers)
         self._stack.callback(made.kill)
         return made
 

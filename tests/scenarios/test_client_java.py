@@ -183,6 +183,42 @@ def test_by_force_a_reader_goes_on_at_the_point(
 
 
 @pytest.mark.long
+def test_a_topic_that_moves_leaves_its_neighbour_where_it_is(
+    both: Both, east: LabCluster, west: LabCluster, topic: str, examples: Examples
+) -> None:
+    """One member reads both: it stays in its group for the one, and leaves with the other."""
+    hand, stays = Hand(topic, *both), f"{topic}-stays"
+    east.create_topic(stays, partitions=PARTITIONS)
+    written: list[str] = []
+
+    def goes_on(lab: LabCluster, name: str, key: bytes) -> None:
+        number = len(written)
+        for partition in range(PARTITIONS):
+            write(lab, name, partition, [(key, b"%d" % (number + partition))])
+            written.append(f"{lab.name} {key.decode()} {number + partition}")
+        until(lambda: read.count("read") == len(written), 30, f"it reads {name} on {lab.name}")
+
+    read = examples.read(topic, stays)
+    goes_on(east, topic, b"moves")
+    goes_on(east, stays, b"stays")
+    for step in (1, 3):
+        hand.wait(hand.say("east", 1, step, HomeState.HELD), 30)
+        assert committed(east.cluster, topic, topic, range(PARTITIONS)) == [(step + 1) // 2] * PARTITIONS
+        goes_on(east, stays, b"stays")
+        if step == 1:
+            hand.say("east", 1, 2, HomeState.SETTLED)
+            goes_on(east, topic, b"moves")
+    for partition in range(PARTITIONS):
+        write(west, topic, partition, [(key, value) for _, key, value in records(east, topic, partition)])
+    hand.say("west", 2, 0, HomeState.SETTLED, points=(2, 2))
+    goes_on(west, topic, b"moves")
+    goes_on(east, stays, b"stays")
+    assert read.end("done") == "done"
+    assert read.moves() == ["east west"]
+    assert sorted(f"{one.cluster} {one.text}" for one in read.read()) == sorted(written)
+
+
+@pytest.mark.long
 def test_both_go_along_with_a_switch(east: LabCluster, west: LabCluster, tmp_path: Path, examples: Examples) -> None:
     topic = "java-orders"
     with carried(east, west, topic, tmp_path) as rig:

@@ -7,14 +7,13 @@ import java.util.Map;
 import java.util.Properties;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 
-/** An example, and what tests run: {@code Read TOPIC GROUP EAST WEST}, until its input has a line. For each record it
- * prints {@code read CLUSTER PARTITION OFFSET KEY NUMBER}, for each move {@code moved FROM TO}, and {@code done} at the
- * end. */
+/** An example, and what tests run: {@code Read TOPIC[,TOPIC...] GROUP EAST WEST}, until its input has a line. For
+ * each record it prints {@code read CLUSTER PARTITION OFFSET KEY NUMBER}, for each move {@code moved FROM TO}, and
+ * {@code done} at the end. */
 public final class Read {
     private Read() {}
 
     public static void main(String[] words) throws Exception {
-        String topic = words[0];
         Properties east = settings(words[1], words[2]), west = settings(words[1], words[3]);
         HotConsumer.Moves moves = new HotConsumer.Moves() {
             @Override
@@ -23,11 +22,11 @@ public final class Read {
             }
         };
         try (HotConsumer consumer = new HotConsumer(Map.of("east", east, "west", west), "east", "java-read", moves)) {
-            consumer.subscribe(List.of(topic));
+            consumer.subscribe(List.of(words[0].split(",")));
             while (System.in.available() == 0) {
                 for (ConsumerRecord<byte[], byte[]> one : consumer.poll(Duration.ofMillis(200))) {
-                    System.out.println("read " + consumer.where(topic) + " " + one.partition() + " " + one.offset() + " "
-                        + text(one.key()) + " " + text(one.value()));
+                    System.out.println("read " + consumer.where(one.topic()) + " " + one.partition() + " "
+                        + one.offset() + " " + text(one.key()) + " " + text(one.value()));
                 }
             }
         }
