@@ -5,17 +5,20 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
+from tests.conftest import ClusterFactory
 from tests.scenarios import mirror_rig
 from tests.scenarios.java_examples import Examples, Load, Read, examples, java_classes
 from tests.scenarios.switch_rig import carried
 from tests.scenarios.test_client_homes import Both
 from tests.scenarios.test_following_writers import Hand, both, records, until
 from twinshore.homes.home_lines import HomeState
+from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings, commit, committed
 from twinshore.lab.stages.switch_under_load import records_of
@@ -112,8 +115,8 @@ def test_nothing_goes_to_a_cluster_that_is_not_the_one_expected(
     until(lambda: hand.living() == ["java-load"], 60, "it says that it follows")
     time.sleep(3)
     assert there.living() == [], "which it says on the other cluster alone"
-    assert not any(numbers(east, topic).values())
     assert load.lines() == []
+    assert not any(numbers(east, topic).values())
 
 
 @pytest.mark.long
@@ -216,6 +219,31 @@ def test_a_topic_that_moves_leaves_its_neighbour_where_it_is(
     assert read.end("done") == "done"
     assert read.moves() == ["east west"]
     assert sorted(f"{one.cluster} {one.text}" for one in read.read()) == sorted(written)
+
+
+@pytest.mark.long
+def test_a_reader_leaves_a_home_that_died(cluster_factory: ClusterFactory, tmp_path: Path, java_classes: str) -> None:
+    topic = "java-died"
+    east, west = (cluster_factory(name, heap_mb=256) for name in ("east", "west"))
+    values = [(b"key", b"%d" % number) for number in range(20)]
+    for lab, count in ((east, 15), (west, 20)):
+        lab.create_topic(topic, partitions=PARTITIONS)
+        for partition in range(PARTITIONS):
+            write(lab, topic, partition, values[:count])
+    with (
+        closing(KafkaCluster(west.cluster, patience_s=10)) as kafka,
+        Examples(tmp_path, java_classes, east, west) as ran,
+    ):
+        hand, read = Hand(topic, kafka), ran.read(topic)
+        until(lambda: read.count("read") == 2 * 15, 60, "it reads")
+        for broker in east.brokers:
+            broker.kill()
+        began_s = time.monotonic()
+        hand.say("west", 2, 0, HomeState.SETTLED, points=(15, 15))
+        until(lambda: read.count("read") == 2 * 20, 60, "it reads on")
+        print(f"told: it reads on {time.monotonic() - began_s:.1f} s after it was told")
+        assert read.end("done") == "done"
+    assert sorted(one[1:3] for one in read.read()) == [(number, at) for number in range(PARTITIONS) for at in range(20)]
 
 
 @pytest.mark.long
