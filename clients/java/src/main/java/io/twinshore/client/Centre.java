@@ -128,6 +128,7 @@ final class Centre implements AutoCloseable {
             own.put("max.block.ms", PATIENCE_MS);
             own.put("allow.auto.create.topics", "false");
             own.put("max.partition.fetch.bytes", 1 << 20);
+            own.put("fetch.max.wait.ms", 10); // where the log ends is asked behind a fetch that waits
             admin = Admin.create(own);
             consumer = new KafkaConsumer<>(own, new ByteArrayDeserializer(), new ByteArrayDeserializer());
             producer = new KafkaProducer<>(own, new ByteArraySerializer(), new ByteArraySerializer());

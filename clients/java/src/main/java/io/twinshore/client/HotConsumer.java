@@ -234,6 +234,7 @@ public final class HotConsumer implements AutoCloseable {
     private KafkaConsumer<byte[], byte[]> consumer(String cluster) {
         Properties settings = new Properties();
         settings.put("allow.auto.create.topics", "false");
+        settings.put("fetch.max.wait.ms", 100); // whoever leaves waits for a fetch that is on its way
         settings.putAll(clusters.get(cluster));
         settings.remove(Centre.CLUSTER_ID);
         return new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer());
