@@ -59,7 +59,7 @@ BOUNDS = {
         "1 MB": "wire.merge:MERGED_PLAIN_BYTES_MAX",
         "32 times": "wire.merge:PLAIN_PER_BYTE_MAX",
     },
-    "client-protocol": {"50 ms": "homes.following:SWITCH_POLL_S"},
+    "client-protocol": {"50 ms": "homes.following:SWITCH_POLL_S", "524,288 bytes": "homes.home_lines:HOME_BYTES_MAX"},
     "client": {"2 s": "client.centres.sources:QUERY_S", "5 s": "client.moves:PUSHED_S"},
     "promises": {"3 s": "mirror.lane.resting:REST_S"},
     "proof": {

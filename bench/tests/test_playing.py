@@ -154,6 +154,8 @@ def test_a_claim_of_which_something_was_not_played_is_not_run(capsys: pytest.Cap
         finding(claim(), [GOOD], full_size=False)
     with pytest.raises(NotPlayed):
         finding(claim(GOOD.test, full=(FULL.test,)), [GOOD], full_size=True)
+    with pytest.raises(NotPlayed):
+        finding(claim(GOOD.test), [Played(GOOD.test, True, 1.0, ("not played: here is no g++",))], full_size=False)
     shown = claims_of({"is-good": claim(GOOD.test)}, ["is-good", "unmarked"], lambda _long: [GOOD])
     measured = Claim("m", "m", lambda _long: finding(claim(), [], full_size=False))
     words = [verdict.word for verdict in try_claims([*shown, measured], [], long=False, say=print)]

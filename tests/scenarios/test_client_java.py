@@ -247,6 +247,9 @@ def test_a_reader_leaves_a_home_that_died(cluster_factory: ClusterFactory, tmp_p
 
 
 @pytest.mark.long
+@pytest.mark.claim(
+    "client", "java", "clients in Java go along with planned switches, there and back: 0 lost or doubled, 0 read again"
+)
 def test_both_go_along_with_a_switch(east: LabCluster, west: LabCluster, tmp_path: Path, examples: Examples) -> None:
     topic = "java-orders"
     with carried(east, west, topic, tmp_path) as rig:
