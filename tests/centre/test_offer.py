@@ -17,7 +17,14 @@ def push(**more: object) -> str:
 
 
 def test_the_clusters_of_a_push_are_named_with_their_addresses() -> None:
-    assert check_offer(push(settings={"linger.ms": 5}, topics=["orders"])) == {"east": "east-1:9092,east-2:9092"}
+    found = check_offer(push(settings={"linger.ms": 5}, topics=["orders"]))
+    assert {name: site.cluster.bootstrap for name, site in found.items()} == {"east": ("east-1:9092", "east-2:9092")}
+
+
+def test_what_is_named_twice_is_refused_as_the_first_may_be_secret() -> None:
+    text = push(settings={}).replace('"settings": {}', '"settings": {"sasl.password": "hush"}, "settings": {}')
+    with pytest.raises(ConfigError, match="names something twice"):
+        check_offer(text)
 
 
 @pytest.mark.parametrize("name", ["sasl.password", "ssl.key.password", "ssl.key.pem", "sasl.oauthbearer.client.secret"])
@@ -28,7 +35,18 @@ def test_what_is_secret_is_refused_and_not_repeated(name: str) -> None:
         assert "hush" not in str(refused.value)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", push(home="west"), push(hme="east"), push(clusters={})])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        push(home="west"),
+        push(hme="east"),
+        push(clusters={}),
+        push(settings={"ssl.endpoint.identification.algorithm": "none"}),
+    ],
+)
 def test_what_clients_would_not_take_is_refused(text: str) -> None:
     with pytest.raises(ConfigError):
         check_offer(text)

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from twinshore.centre.offer import digest_of
+from twinshore.centre.board import Board
 from twinshore.centre.operations.pushing import SetPush, act, look, plan_remove, plan_set
 from twinshore.centre.operations.serve import serve
 from twinshore.centre.operations.tokens import NewToken, make, named, revoke
 from twinshore.centre.operations.tokens import look as look_at_tokens
+from twinshore.client.centres.tags import digest_of
 from twinshore.fleet import ConfigError, RefusedError
 from twinshore.fleet.settings import load_settings
-from twinshore.store import Store, open_store
+from twinshore.store import PushRow, Store, open_store
 
 
 def push(home: str) -> str:
@@ -46,7 +49,12 @@ def test_what_is_told_is_told_once_and_by_one(store: Store) -> None:
     assert "clients stay as they are" in gone.sentence(done=True)
     with pytest.raises(ConfigError, match="nothing is pushed to shop"):
         plan_remove("shop", store)
+    (again,) = act(plan_set(SetPush("shop", push("east")), store), store, by="anna")
+    assert "revision 4 is told" in again.sentence(done=True), "a revision is never used again"
+    with pytest.raises(ConfigError, match="clients would not take it"):
+        plan_set(SetPush("shop", push("east").replace("{", '{"settings": {"linger.mss": 5}, ', 1)), store)
     assert [(row.actor, row.before, row.after) for row in store.audit.rows()] == [
+        ("anna", "revision 3", "revision 4"),
         ("anna", "revision 2", ""),
         ("bob", "revision 1", "revision 2"),
         ("anna", "", "revision 1"),
@@ -63,6 +71,36 @@ def test_a_token_is_shown_once_and_known_by_its_digest(store: Store) -> None:
         with pytest.raises(ConfigError, match=why):
             named(beginning, store)
     assert not any(one in str(store.audit.rows()) for one in made)
+
+
+def test_no_look_puts_back_what_a_later_one_has_seen(store: Store) -> None:
+    def tell(home: str) -> None:
+        list(act(plan_set(SetPush("shop", push(home)), store), store, by="anna"))
+
+    async def play() -> str:
+        board = Board(store, lambda _: None)
+        tell("east")
+        slow, seen, go = board._read, threading.Event(), threading.Event()
+
+        def late(known: dict[str, PushRow]) -> object:
+            found = slow(known)
+            seen.set()
+            go.wait(10)
+            return found
+
+        board._read = late  # type: ignore[assignment, method-assign]
+        first = asyncio.create_task(board.refresh())
+        await asyncio.to_thread(seen.wait, 10)
+        board._read = slow  # type: ignore[method-assign]
+        tell("west")
+        second = asyncio.create_task(board.refresh())
+        await asyncio.sleep(0.2)
+        go.set()
+        await asyncio.gather(first, second)
+        row = board.push("shop")
+        return row.text if row else ""
+
+    assert asyncio.run(play()) == push("west")
 
 
 def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_who_may_push_does_so_and_replaces_only_what_was_seen(served: PushProces
     code, said = put(pushes, secret)
     assert (code, "hush" in said) == (400, False)
     assert put(pushes, " " * (5 << 20))[0] == 413
-    assert put(pushes, push("east"), If_Match='"abc"')[0] == 412
+    assert put(pushes, push("east"), If_Match='"1-abc"')[0] == 412
     assert put(pushes, push("east"))[0] == 200
     tag = request(url, asks)[2]
     assert put(pushes, push("west"), If_Match=tag)[0] == 200

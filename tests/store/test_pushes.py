@@ -18,12 +18,12 @@ def test_of_two_who_saw_the_same_only_the_first_pushes(store: Store, open_anothe
     assert not other.save(replace(FIRST, set_by="bob", text="{}"), TOLD), "there is one already"
     assert other.save(SECOND, TOLD)
     assert not store.pushes.save(replace(SECOND, set_by="anna", text="{}"), TOLD)
-    assert not store.pushes.remove("shop", 1, TOLD), "it is another one than was seen"
     assert store.pushes.of() == other.of(["shop"]) == {"shop": SECOND}
-    assert store.pushes.digests() == {"shop": SECOND.digest}
+    assert store.pushes.revisions() == {"shop": 2}
     assert [row.subject for row in store.audit.rows("")] == ["shop", "shop"], "what was not done is not told"
-    assert other.remove("shop", 2, TOLD)
-    assert store.pushes.of() == {}
+    gone = replace(SECOND, revision=3, text="")
+    assert other.save(gone, TOLD)
+    assert store.pushes.of() == {"shop": gone}, "it stays, so that a revision is never used again"
 
 
 def test_of_a_token_its_digest_is_kept_until_it_is_revoked(store: Store, open_another: Callable[[], Store]) -> None:

@@ -1,7 +1,7 @@
 """What a server knows of the store: looked at many times a second, in one place however many clients wait.
 
-Requests are answered from here, so a store that is away keeps nobody from hearing what was known before. Of a store
-that hangs only the look waits.
+Requests are answered from here, so a store that is away for a moment is not noticed. Of one that hangs only the look
+waits. What is older than half a minute is told to nobody: a client has its own, and another server may know better.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable
 
+from twinshore.client.centres.tags import Tag
 from twinshore.fleet.once import Once, in_words
 from twinshore.kafka.clock import steady_s
 from twinshore.store import PushRow, Store, TokenRow
@@ -26,12 +27,13 @@ class Board:
         self._rows: dict[str, PushRow] = {}
         self._tokens: dict[str, TokenRow] = {}
         self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
-        self._stopped = asyncio.Event()
+        self._stopped, self._looking = asyncio.Event(), asyncio.Lock()
         self._looked_s = steady_s()
 
     def push(self, app: str) -> PushRow | None:
         """What the application's clients are told."""
-        return self._rows.get(app)
+        row = self._rows.get(app)
+        return row if row is not None and row.text else None
 
     def token(self, digest: str) -> TokenRow | None:
         """The token of this digest, if it counts."""
@@ -40,7 +42,7 @@ class Board:
     @property
     def apps(self) -> int:
         """How many applications have a push."""
-        return len(self._rows)
+        return sum(bool(row.text) for row in self._rows.values())
 
     @property
     def waiting(self) -> int:
@@ -48,13 +50,19 @@ class Board:
         return sum(map(len, self._waiting.values()))
 
     @property
+    def is_stale(self) -> bool:
+        """Whether others may know better by now."""
+        return self.age_s > STALE_S
+
+    @property
     def age_s(self) -> float:
         """For how long the store has not been seen."""
         return steady_s() - self._looked_s
 
-    async def changed(self, app: str, digest: str, within_s: float) -> None:
-        """Returns once the application's push is not the one of this digest, after this time, or at the end."""
-        if self._digest(app) != digest or self._stopped.is_set():
+    async def changed(self, app: str, seen: Tag, within_s: float) -> None:
+        """Returns once the application's push is not the one that was seen, after this time, or at the end."""
+        row = self.push(app)
+        if row is None or Tag(row.revision, row.digest) != seen or self._stopped.is_set():
             return
         news = asyncio.Event()
         self._waiting[app].add(news)
@@ -79,11 +87,18 @@ class Board:
                 pass
 
     async def refresh(self) -> None:
-        """Looks once; what cannot be seen stays as it was known."""
+        """Looks once; what cannot be seen stays as it was known. One look at a time: none that began before another
+        puts back what that one has seen."""
+        async with self._looking:
+            await self._refresh()
+
+    async def _refresh(self) -> None:
         try:
             rows, tokens = await asyncio.to_thread(self._read, self._rows)
         except Exception as error:  # whoever ended here would tell clients old things for ever
-            self._told.say(f"{in_words(error)}: clients are told what was known before")
+            self._told.say(
+                f"{in_words(error)}: for {STALE_S:g} s clients are told what was known before, and nothing then"
+            )
             return
         self._told.well()
         changed = {app for app in rows.keys() | self._rows.keys() if rows.get(app) != self._rows.get(app)}
@@ -101,13 +116,9 @@ class Board:
         for news in self._waiting.get(app, ()):
             news.set()
 
-    def _digest(self, app: str) -> str:
-        row = self._rows.get(app)
-        return row.digest if row else ""
-
     def _read(self, known: dict[str, PushRow]) -> tuple[dict[str, PushRow], dict[str, TokenRow]]:
         store = self._store.pushes
-        digests = store.digests()
-        same = {app: row for app, row in known.items() if digests.get(app) == row.digest}
-        news = sorted(digests.keys() - same.keys())
+        revisions = store.revisions()
+        same = {app: row for app, row in known.items() if revisions.get(app) == row.revision}
+        news = sorted(revisions.keys() - same.keys())
         return {**same, **(store.of(news) if news else {})}, {one.digest: one for one in store.tokens()}

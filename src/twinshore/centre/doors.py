@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 
@@ -14,15 +15,17 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from twinshore.centre.board import STALE_S, Board
-from twinshore.centre.offer import bearer, digest_of
+from twinshore.centre.board import Board
+from twinshore.centre.offer import bearer
 from twinshore.centre.operations.pushing import SetPush, act, plan_set
+from twinshore.client.centres.tags import Tag, digest_of, read_tag
 from twinshore.fleet import ConfigError, RefusedError, StoreError
 from twinshore.store import Store, TokenRow
 
 WAIT_S_MAX = 60.0
 BODY_BYTES_MAX = 4 << 20
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+_SECONDS = re.compile(r"[0-9]{1,4}(\.[0-9]{1,6})?")
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -75,20 +78,23 @@ class Doors(Collector):
         token = self._asks(request)
         if isinstance(token, Response):
             return token
-        seen = request.headers.get("if-none-match", "").strip('"')
-        try:
-            wait_s = min(max(float(request.query_params.get("wait_s", "0")), 0.0), WAIT_S_MAX)
-        except ValueError:
-            return PlainTextResponse("wait_s is no number\n", 400)
+        seen = read_tag(request.headers.get("if-none-match", ""))
+        asked = request.query_params.get("wait_s", "0")
+        if not _SECONDS.fullmatch(asked):
+            return PlainTextResponse("wait_s is no number of seconds\n", 400)
+        wait_s = min(float(asked), WAIT_S_MAX)
         if seen and wait_s:
             await self._board.changed(token.app, seen, wait_s)
             if isinstance(refused := self._asks(request), Response):
                 return refused  # it was revoked meanwhile
+        if self._board.is_stale:
+            return PlainTextResponse(f"{self._stale()}\n", 503)
         row = self._board.push(token.app)
         if row is None:
             return PlainTextResponse(f"nothing is pushed to {token.app}\n", 404)
-        headers = {"ETag": f'"{row.digest}"', "Cache-Control": "no-store"}
-        if row.digest == seen:
+        tag = Tag(row.revision, row.digest)
+        headers = {"ETag": str(tag), "Cache-Control": "no-store"}
+        if tag == seen:
             return Response(None, 304, headers)
         return Response(row.text, 200, headers, "application/json")
 
@@ -105,7 +111,9 @@ class Doors(Collector):
             if len(body) > BODY_BYTES_MAX:
                 return PlainTextResponse(f"a push has {BODY_BYTES_MAX:,} bytes at most\n", 413)
         try:
-            asked = SetPush(token.app, body.decode(), request.headers.get("if-match", "").strip('"'))
+            expected = request.headers.get("if-match", "")
+            seen = read_tag(expected)
+            asked = SetPush(token.app, body.decode(), seen.digest if seen else expected)
             said = await asyncio.to_thread(self._set, asked, f"token {token.digest[:8]}")
         except UnicodeDecodeError:
             return PlainTextResponse("the push is not UTF-8\n", 400)
@@ -124,10 +132,13 @@ class Doors(Collector):
         return "\n".join([*done, *planned.remarks, ""])
 
     async def _health(self, _: Request) -> Response:
-        stale = self._board.age_s > STALE_S
-        says = f"the store has not been seen for {self._board.age_s:.0f} s" if stale else "ok"
+        stale = self._board.is_stale
+        says = self._stale() if stale else "ok"
         values = {"ok": not stale, "says": says, "apps": self._board.apps, "waiting": self._board.waiting}
         return JSONResponse(values, 503 if stale else 200)
+
+    def _stale(self) -> str:
+        return f"the store has not been seen for {self._board.age_s:.0f} s"
 
     async def _metrics(self, _: Request) -> Response:
         return Response(generate_latest(self._registry), media_type=PROMETHEUS)

@@ -5,13 +5,13 @@ A push holds no secret: the store keeps none. What is secret the application set
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from twinshore.client.centres.pushed import read_pushed
+from twinshore.client.sites import Site
 from twinshore.fleet import ConfigError
 
 APP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -27,14 +27,14 @@ def check_app(app: str) -> str:
     return app
 
 
-def check_offer(text: str) -> Mapping[str, str]:
-    """The clusters of a push by name, each with its addresses. ConfigError, without what may be secret, where clients
-    would not take it, or where it holds what the store must not keep."""
+def check_offer(text: str) -> Mapping[str, Site]:
+    """The clusters of a push by name. ConfigError, without what may be secret, where clients would not take it, or
+    where it holds what the store must not keep."""
     pushed = read_pushed(text, {}, EVERY_TOPIC)
     raw = json.loads(text)
     for some in (raw.get("settings", {}), *raw["clusters"].values()):
         _no_secret(some)
-    return {name: ",".join(site.cluster.bootstrap) for name, site in pushed.sites.items()}
+    return pushed.sites
 
 
 def _no_secret(settings: Mapping[str, Any]) -> None:
@@ -42,11 +42,6 @@ def _no_secret(settings: Mapping[str, Any]) -> None:
         raise ConfigError(
             f"{found[0]} is secret, and pushes are kept in the store", hint="let the application set it itself"
         )
-
-
-def digest_of(text: str) -> str:
-    """By which a push, or a token, is known."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def bearer(header: str) -> str:

@@ -9,7 +9,7 @@ from twinshore.store.tables import ACTOR_LENGTH, exact_name, long_text, metadata
 APP_LENGTH = 64
 DIGEST_LENGTH = 64
 
-# `digest` is of `text`: what whoever watches compares, without reading all texts.
+# `revision` never falls: a row stays, with an empty text, where its push was taken away. `digest` is of `text`.
 pushes = Table(
     "pushes",
     metadata,

@@ -17,7 +17,8 @@ from twinshore.store.values import AuditRow
 
 @dataclass(frozen=True, slots=True)
 class PushRow:
-    """`revision`: how often the application was pushed to; `digest`: of `text`."""
+    """`revision`: how often the application was pushed to, which never falls; `digest`: of `text`, which is empty where
+    the push was taken away."""
 
     app: str
     revision: int
@@ -44,11 +45,11 @@ class PushStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def digests(self) -> dict[str, str]:
+    def revisions(self) -> dict[str, int]:
         """Of each application's push."""
 
-        def ask(connection: Connection) -> dict[str, str]:
-            return {row.app: row.digest for row in connection.execute(select(pushes.c.app, pushes.c.digest))}
+        def ask(connection: Connection) -> dict[str, int]:
+            return {row.app: row.revision for row in connection.execute(select(pushes.c.app, pushes.c.revision))}
 
         return self._database.read(ask)
 
@@ -77,18 +78,6 @@ class PushStore:
             else:
                 before = (pushes.c.app == row.app, pushes.c.revision == row.revision - 1)
                 taken = connection.execute(pushes.update().where(*before).values(**values)).rowcount == 1
-            if taken:
-                audit.add(connection, [told])
-            return taken
-
-        return self._database.write(write)
-
-    def remove(self, app: str, revision: int, told: AuditRow) -> bool:
-        """Takes the application's push away, if it is this one still."""
-
-        def write(connection: Connection) -> bool:
-            ours = (pushes.c.app == app, pushes.c.revision == revision)
-            taken = connection.execute(pushes.delete().where(*ours)).rowcount == 1
             if taken:
                 audit.add(connection, [told])
             return taken

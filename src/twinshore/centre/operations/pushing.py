@@ -6,7 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from twinshore.centre.offer import check_app, check_offer, digest_of
+from confluent_kafka import KafkaException, Producer
+
+from twinshore.centre.offer import check_app, check_offer
+from twinshore.client.centres.tags import digest_of
+from twinshore.client.sites import Site
 from twinshore.fleet import ConfigError, RefusedError
 from twinshore.fleet.operations import Plan
 from twinshore.service.clock import wall_ms
@@ -44,19 +48,30 @@ def plan_set(asked: SetPush, store: Store) -> Plan[PushStep]:
     """ConfigError where clients would not take it; RefusedError where something else is there than was expected."""
     app = check_app(asked.app)
     found = check_offer(asked.text)
+    for site in found.values():
+        _must_make(site)
     row = store.pushes.of([app]).get(app)
     if asked.expected and asked.expected != (row.digest if row else ""):
         raise RefusedError(f"{app}: something else is pushed than was expected", hint="look at it, and push again")
     if row is not None and row.digest == digest_of(asked.text):
         return Plan(remarks=(f"{app}: revision {row.revision} says just this already",))
-    clusters = tuple(f"{name} at {where}" for name, where in sorted(found.items()))
+    clusters = tuple(f"{name} at {','.join(site.cluster.bootstrap)}" for name, site in sorted(found.items()))
     return Plan((PushStep(app, row.revision if row else 0, asked.text, clusters),))
+
+
+def _must_make(site: Site) -> None:
+    """ConfigError where librdkafka knows no such setting, as it would tell each client."""
+    try:
+        Producer({**site.clients, "log_level": 0})
+    except (KafkaException, TypeError, ValueError) as error:
+        why = error.args[0].str() if isinstance(error, KafkaException) else error
+        raise ConfigError(f"cluster {site.name}: clients would not take it: {why}") from error
 
 
 def plan_remove(app: str, store: Store) -> Plan[PushStep]:
     """ConfigError where there is none."""
     row = store.pushes.of([check_app(app)]).get(app)
-    if row is None:
+    if row is None or not row.text:
         raise ConfigError(f"nothing is pushed to {app}", hint="`twinshore push list` shows to whom something is")
     return Plan((PushStep(app, row.revision, ""),))
 
@@ -67,18 +82,14 @@ def act(planned: Plan[PushStep], store: Store, *, by: str) -> Iterator[PushStep]
         now_ms, revision = wall_ms(), step.before + 1
         before, after = f"revision {step.before}" if step.before else "", f"revision {revision}" if step.text else ""
         told = AuditRow(now_ms, "", KIND, step.app, before, after, "done", by)
-        if step.text:
-            done = store.pushes.save(PushRow(step.app, revision, digest_of(step.text), step.text, by, now_ms), told)
-        else:
-            done = store.pushes.remove(step.app, step.before, told)
-        if not done:
+        if not store.pushes.save(PushRow(step.app, revision, digest_of(step.text), step.text, by, now_ms), told):
             raise RefusedError(f"{step.app}: somebody else has pushed meanwhile", hint="look at it, and push again")
         yield step
 
 
 def look(store: Store, app: str = "") -> list[dict[str, Any]]:
     """What is pushed to this application, or to all, as values."""
-    rows = store.pushes.of([check_app(app)] if app else None).values()
+    rows = [row for row in store.pushes.of([check_app(app)] if app else None).values() if row.text]
     if app and not rows:
         raise ConfigError(f"nothing is pushed to {app}", hint="`twinshore push list` shows to whom something is")
     return [

@@ -15,6 +15,13 @@ NOT_CHANGED = 304
 SAID_MAX = 200
 
 
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """What authorizes a request is for the server that was named, and nobody else's answer is believed."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
 def address(given: str, what: str) -> str:
     """Without a slash at its end; ConfigError where it is none that can be asked."""
     parts = urlsplit(given)
@@ -29,8 +36,9 @@ def ask(
     """What it answers, with the answer's tag; None where nothing has changed. ConfigError where it refuses, and
     whatever a network raises."""
     request = urllib.request.Request(url, headers=dict(headers))
+    opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=trust), _NoRedirect())
     try:
-        with urllib.request.urlopen(request, timeout=timeout_s, context=trust) as answer:
+        with opener.open(request, timeout=timeout_s) as answer:
             found = answer.read(ANSWER_BYTES_MAX + 1)
             if len(found) > ANSWER_BYTES_MAX:
                 raise ConfigError(f"it answers with more than {ANSWER_BYTES_MAX:,} bytes")

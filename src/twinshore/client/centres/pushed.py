@@ -21,7 +21,7 @@ from twinshore.homes.follower_lines import covers
 CHARS_MAX = 1 << 20
 CLUSTERS_MAX = 64
 NAMED_MAX = 5
-_ITS_OWN = ("plugin.", "enable.ssl.certificate.verification")
+_ITS_OWN = ("plugin.", "enable.ssl.certificate.verification", "ssl.endpoint.identification.algorithm")
 KNOWN = ("clusters", "home", "settings", "topics")
 
 
@@ -76,12 +76,20 @@ def _object(text: str) -> dict[str, Any]:
     if len(text) > CHARS_MAX:
         raise ConfigError(f"a push has {CHARS_MAX:,} characters at most")
     try:
-        raw = json.loads(text)
+        raw = json.loads(text, object_pairs_hook=_once_each)
     except (ValueError, RecursionError) as error:
         raise ConfigError("it is no JSON, or not whole") from error
     if not isinstance(raw, dict):
         raise ConfigError("it is no JSON object")
     return raw
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Whoever checks a push and whoever takes it must see the same of it."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ConfigError("it names something twice")
+    return found
 
 
 def _clusters(raw: object) -> dict[str, dict[str, Any]]:
