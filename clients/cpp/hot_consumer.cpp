@@ -257,9 +257,12 @@ Message HotConsumer::message(const std::string& cluster, const rd_kafka_message_
     return made;
 }
 
+// As librdkafka reads the setting: it takes more words than true and false.
 bool HotConsumer::commits(const std::string& cluster) const {
-    const auto found = clusters_.at(cluster).find("enable.auto.commit");
-    return found == clusters_.at(cluster).end() || (found->second != "false" && found->second != "0");
+    char word[16] = "";
+    std::size_t size = sizeof word;
+    rd_kafka_conf_get(conf(clusters_.at(cluster)).get(), "enable.auto.commit", word, &size);
+    return !std::strcmp(word, "true");
 }
 
 Handle HotConsumer::member(const std::string& cluster) {

@@ -1,15 +1,28 @@
-"""What a place is worth once its topic has changed homes."""
+"""Whether a consumer commits by itself, and what a place is worth once its topic has changed homes."""
 
 from __future__ import annotations
 
 import pytest
+from confluent_kafka import Consumer
 
-from twinshore.client.habits import since
+from twinshore.client.habits import habits, since
 from twinshore.homes.home_lines import HomeLine
 
 
 def line(term: int, *points: int) -> HomeLine:
     return HomeLine("orders", "west", "id", term, points=points)
+
+
+@pytest.mark.parametrize("word", ["false", "False", "FALSE", "f", "F", "0", 0, False])
+def test_it_commits_nothing_by_itself_by_any_word_that_librdkafka_takes_for_no(word: object) -> None:
+    settings = {"group.id": "billing", "enable.auto.commit": word}
+    Consumer(settings).close()  # It takes the word.
+    assert not habits(settings).commits
+
+
+@pytest.mark.parametrize("settings", [{}, *({"enable.auto.commit": word} for word in ("true", "T", "1", 1, True))])
+def test_it_commits_by_itself_otherwise(settings: dict[str, object]) -> None:
+    assert habits(settings).commits
 
 
 @pytest.mark.parametrize("known", [None, line(1), line(2, 5)])

@@ -73,6 +73,10 @@ def not_played(missing: str) -> str:
     return f"not played: here is no {missing}, so the clients in C++ are not built"
 
 
+def make(out: Path) -> list[str]:
+    return ["make", "-C", str(ROOT), f"OUT={out}", "CXXFLAGS=-O1 -Werror"]
+
+
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path | None:
     """Where they are built; None where that cannot be."""
@@ -80,7 +84,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path | None:
         print(f"told: {not_played(missing)}")
         return None
     out = tmp_path_factory.mktemp("cpp")
-    subprocess.run(["make", "-C", ROOT, f"OUT={out}", "CXXFLAGS=-O1 -Werror"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([*make(out), "all"], check=True, stdout=subprocess.DEVNULL)
     return out
 
 
@@ -147,6 +151,13 @@ def copy(source: LabCluster, target: LabCluster, topic: str) -> tuple[int, ...]:
         ends.append(len(found))
     assert producer.flush(60) == 0
     return tuple(ends)
+
+
+@pytest.mark.long
+def test_its_consumer_holds_what_takes_no_broker(programs: Path | None) -> None:
+    if programs is None:
+        return  # Not every system has a compiler and librdkafka.
+    subprocess.run([*make(programs), "check"], check=True, timeout=300)
 
 
 @pytest.mark.long

@@ -18,9 +18,10 @@ class Habits:
 
 
 def habits(settings: Mapping[str, Any]) -> Habits:
+    """As librdkafka reads them: its words for no are these, small or large."""
     strategy = str(settings.get("partition.assignment.strategy", ""))
     return Habits(
-        commits=str(settings.get("enable.auto.commit", True)).lower() not in ("false", "0"),
+        commits=str(settings.get("enable.auto.commit", True)).lower() not in ("false", "f", "0"),
         is_incremental="cooperative" in strategy or settings.get("group.protocol") == "consumer",
     )
 

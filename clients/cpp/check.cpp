@@ -1,0 +1,109 @@
+// `make check` runs this: the consumer on clusters that librdkafka plays within this process, so that it takes no broker.
+#include <iostream>
+
+#include "hot_consumer.hpp"
+
+#include <librdkafka/rdkafka_mock.h>  // it leans on the other one
+
+using namespace twinshore;
+
+namespace {
+
+constexpr int WITHIN_MS = 30'000;
+
+void must(bool holds, const std::string& what) {
+    if (!holds) throw Error("it does not hold: " + what);
+    std::cout << "ok: " << what << std::endl;
+}
+
+const Settings QUIET{{"log_level", "3"}};
+
+// One partition of each topic.
+class Played {
+public:
+    Played() : handle_(handle(RD_KAFKA_PRODUCER, conf(QUIET))), mock_(rd_kafka_mock_cluster_new(handle_.get(), 1)) {
+        servers = rd_kafka_mock_cluster_bootstraps(mock_);
+        for (const char* topic : {"twinshore.homes", "twinshore.followers", "moves", "stays"})
+            check(rd_kafka_mock_topic_create(mock_, topic, 1, 1), topic);
+        writer_ = handle(RD_KAFKA_PRODUCER, conf(way({})));
+        char* const said = rd_kafka_clusterid(writer_.get(), WITHIN_MS);
+        id = said ? said : "";
+        if (said) rd_kafka_mem_free(writer_.get(), said);
+    }
+    ~Played() {
+        writer_.reset();
+        rd_kafka_mock_cluster_destroy(mock_);
+    }
+
+    void write(const std::string& topic, const std::string& key, const std::string& value) {
+        check(rd_kafka_producev(writer_.get(), RD_KAFKA_V_TOPIC(topic.c_str()), RD_KAFKA_V_PARTITION(0),
+                  RD_KAFKA_V_KEY(key.data(), key.size()), RD_KAFKA_V_VALUE(const_cast<char*>(value.data()), value.size()),
+                  RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY), RD_KAFKA_V_END), topic);
+        check(rd_kafka_flush(writer_.get(), WITHIN_MS), topic);
+    }
+
+    // Where the group stands; below 0 where it does not.
+    std::int64_t committed(const std::string& group, const std::string& topic) const {
+        const Handle asker = handle(RD_KAFKA_CONSUMER, conf(way({{"group.id", group}})));
+        const Partitions asked = partitions();
+        rd_kafka_topic_partition_list_add(asked.get(), topic.c_str(), 0);
+        check(rd_kafka_committed(asker.get(), asked.get(), WITHIN_MS), group);
+        return asked->elems[0].offset;
+    }
+
+    std::string servers, id;
+
+private:
+    Settings way(Settings more) const {
+        more.insert(QUIET.begin(), QUIET.end());
+        more["bootstrap.servers"] = servers;
+        return more;
+    }
+
+    const Handle handle_;
+    rd_kafka_mock_cluster_t* const mock_;
+    Handle writer_;
+};
+
+Clusters clusters(const Played& east, const Played& west, const Settings& more) {
+    Clusters found;
+    for (const auto& [name, played] : {std::pair("east", &east), std::pair("west", &west)}) {
+        found[name] = {{"bootstrap.servers", played->servers}, {"auto.offset.reset", "earliest"}};
+        for (const Settings& some : {QUIET, more}) found[name].insert(some.begin(), some.end());
+    }
+    return found;
+}
+
+// The next so many; fewer where there are no more within the time.
+std::vector<Message> read(HotConsumer& consumer, std::size_t count) {
+    std::vector<Message> found;
+    const std::int64_t until = now() + WITHIN_MS * MS;
+    while (found.size() < count && now() < until)
+        if (auto message = consumer.poll(std::chrono::milliseconds(100))) found.push_back(std::move(*message));
+    return found;
+}
+
+void it_commits_by_itself_as_it_is_set() {
+    Played east, west;
+    east.write("stays", "key", "0");
+    const auto stands = [&](const std::string& word) {
+        const std::string group = "readers-" + word;
+        HotConsumer consumer(clusters(east, west, {{"group.id", group}, {"enable.auto.commit", word}}), "east", "check");
+        consumer.subscribe({"stays"});
+        if (read(consumer, 1).size() != 1) throw Error(group + " reads nothing");
+        consumer.close();
+        return east.committed(group, "stays");
+    };
+    must(stands("T") == 1, "it commits as it leaves where that is its habit");
+    for (const char* word : {"F", "False"})
+        must(stands(word) < 0, std::string("it commits nothing by itself where that is ") + word);
+}
+
+}  // namespace
+
+int main() try {
+    it_commits_by_itself_as_it_is_set();
+} catch (const std::exception& error) {
+    std::cerr << error.what() << std::endl;
+    std::_Exit(1);
+}
