@@ -110,8 +110,10 @@ void HotConsumer::leave(const std::string& cluster, const std::set<std::string>&
     const Partitions done = places(member.kafka.get());
     for (int one = 0; one < done->cnt; ++one)
         behind_[{done->elems[one].topic, done->elems[one].partition}] = done->elems[one].offset;
-    behind_.merge(carried_);  // of what was not dealt out yet
-    carried_.clear();
+    for (auto one = carried_.begin(); one != carried_.end();) {  // of what was not dealt out here yet
+        const auto mine = one++;
+        if (member.topics.count(mine->first.first)) behind_.insert(carried_.extract(mine));
+    }
     const bool by_force = stay.empty() && std::all_of(leaving.begin(), leaving.end(),
         [this](const auto& topic) { return centre_->following.heard(topic).writes(); });
     if (commits(cluster) && done->cnt && !by_force) commit_last(cluster, member.kafka.get(), done.get());
