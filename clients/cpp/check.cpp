@@ -83,6 +83,16 @@ std::vector<Message> read(HotConsumer& consumer, std::size_t count) {
     return found;
 }
 
+void it_refuses_to_be_a_static_member() {
+    std::string why;
+    try {
+        HotConsumer({{"east", {{"group.id", "readers"}, {"group.instance.id", "one"}}}}, "east", "check");
+    } catch (const Error& error) {
+        why = error.what();
+    }
+    must(why.find("group.instance.id") != std::string::npos, "it refuses to be a static member");
+}
+
 void it_commits_by_itself_as_it_is_set() {
     Played east, west;
     east.write("stays", "key", "0");
@@ -143,6 +153,7 @@ void it_reads_on_where_it_was_though_a_neighbour_leaves_another_home() {
 }  // namespace
 
 int main() try {
+    it_refuses_to_be_a_static_member();
     it_commits_by_itself_as_it_is_set();
     it_reads_on_where_it_was_though_a_neighbour_leaves_another_home();
 } catch (const std::exception& error) {

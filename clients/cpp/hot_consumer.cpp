@@ -19,6 +19,8 @@ HotConsumer::HotConsumer(Clusters clusters, std::string begin, std::string name,
     for (const auto& [cluster, settings] : clusters_) {
         const auto group = settings.find("group.id");
         if (group == settings.end() || group->second.empty()) throw Error(cluster + ": group.id is not set");
+        if (settings.count("group.instance.id"))  // who rejoins in time is given its old partitions, whatever it subscribes to
+            throw Error(cluster + ": group.instance.id cannot be set, as such a member leaves no group when its topics move");
         conf(settings);  // a setting that is wrong is told to whoever gave it
     }
 }
@@ -45,7 +47,11 @@ std::optional<Message> HotConsumer::poll(std::chrono::milliseconds within) {
             auto& [cluster, member] = *std::next(members_.begin(), ++turn_ % members_.size());
             const int wait_ms = step == members_.size() ? left_ms : 0;
             const KafkaMessage found(rd_kafka_consumer_poll(member.kafka.get(), wait_ms));
-            if (found && !found->err) return message(cluster, *found);
+            if (found && !found->err) {
+                const auto at = at_.find(rd_kafka_topic_name(found->rkt));
+                if (at != at_.end() && at->second == cluster) return message(cluster, *found);
+                continue;  // the group deals what is not read here
+            }
             if (found && found->err != RD_KAFKA_RESP_ERR__PARTITION_EOF)
                 centre_->tell(cluster + ": " + rd_kafka_message_errstr(found.get()));
         }
