@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from tests.client.turning import CLUSTERS, ByHand
 from twinshore.client import HotConsumer
 from twinshore.client.centres.pushed import Pushed
 from twinshore.client.sites import sites_of
-from twinshore.homes.home_lines import HomeLine
+from twinshore.homes.following import Order
+from twinshore.homes.home_lines import HomeLine, HomeState
 
 PLACE, HANDED_OUT = 17, 5_000
 
@@ -50,6 +52,17 @@ def follow(consumer: HotConsumer) -> PlayedReader:
     return found
 
 
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> Iterator[HotConsumer]:
+    """It reads orders on east."""
+    monkeypatch.setattr("twinshore.client.consumer.Consumer", PlayedReader)
+    monkeypatch.setattr("twinshore.client.reach.HomesCentre", ByHand)
+    with HotConsumer({"group.id": "billing"}, clusters=CLUSTERS) as consumer:
+        consumer.subscribe(["orders"])
+        follow(consumer)
+        yield consumer
+
+
 @pytest.mark.parametrize("told", [False, True])
 @pytest.mark.parametrize(("address", "begins"), [("127.0.0.1:1", [HANDED_OUT]), ("127.0.0.1:3", [])])
 def test_behind_a_push_it_reads_on_where_it_was_on_the_same_cluster_alone(
@@ -68,6 +81,40 @@ def test_behind_a_push_it_reads_on_where_it_was_on_the_same_cluster_alone(
         monkeypatch.setattr(ByHand, "start", lambda self: (begin(self), self.hears(heard))[0])
     assert [one.offset for one in follow(consumer).assigned] == begins
     consumer.close()
+
+
+def hears(consumer: HotConsumer, home: str, term: int, *points: int, step: int = 0, held: bool = False) -> None:
+    state = HomeState.HELD if held else HomeState.SETTLED
+    centre = consumer._centre
+    assert isinstance(centre, ByHand)
+    address = CLUSTERS[home]["bootstrap.servers"]
+    centre.hears(HomeLine("orders", home, address, term, step, state, "a" * 32 if held else "", points=points))
+
+
+def test_a_topic_that_is_held_while_orders_are_taken_is_not_parked_and_joined(played: HotConsumer) -> None:
+    hears(played, "east", 1, step=1, held=True)
+    played._looked_s = 0.0
+    played._follow()
+    centre = played._centre
+    assert isinstance(centre, ByHand)
+    assert centre._following.says().parked == {"orders"}
+    hears(played, "east", 1, step=2)
+
+    first = centre.heard
+
+    def heard(topic: str) -> Order:
+        found = first(topic)
+        hears(played, "east", 1, step=3, held=True)
+        return found
+
+    centre.heard = heard  # type: ignore[method-assign]
+    played._looked_s = 0.0
+    played._follow()
+    assert not (centre._following.says().parked and played.where("orders") == "east")
+    played._looked_s = 0.0
+    played._follow()
+    assert centre._following.says().parked == {"orders"}
+    assert "held" in played.where("orders")
 
 
 begin = ByHand.start

@@ -210,14 +210,15 @@ class HotConsumer:
             self._take_up()
             centre = self._centre
             assert centre is not None
+        held = centre.held()  # before the orders: a topic that is held since is not parked, and joined by an older one
         orders = {topic: centre.heard(topic) for topic in self._topics}
         elsewhere = {
             topic for topic, order in orders.items() if topic in self._at and order_cluster(order) != self._at[topic]
         }
         if elsewhere:
             self._leave(elsewhere)
-        for topic in centre.held():
-            if topic not in self._at:
+        for topic in held:
+            if isinstance(orders.get(topic), Park) and topic not in self._at:
                 centre.parked(topic)
         wanted = {topic: order for topic, order in orders.items() if isinstance(order, Write) and topic not in self._at}
         if wanted:
