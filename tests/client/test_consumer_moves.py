@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.client.turning import CLUSTERS, ByHand
 from twinshore.client import HotConsumer
@@ -14,6 +14,7 @@ from twinshore.client.centres.pushed import Pushed
 from twinshore.client.sites import sites_of
 from twinshore.homes.following import Order
 from twinshore.homes.home_lines import HomeLine, HomeState
+from twinshore.kafka.clock import steady_s
 
 PLACE, HANDED_OUT = 17, 5_000
 
@@ -21,18 +22,23 @@ PLACE, HANDED_OUT = 17, 5_000
 class PlayedReader:
     """The group's place is the same wherever it is asked for."""
 
+    deals_next = True
+
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = settings
         self.assigned: list[TopicPartition] = []
 
-    def subscribe(self, topics: list[str], on_assign: Any, **_: object) -> None:
-        on_assign(self, [TopicPartition(one, 0) for one in topics])
+    def subscribe(self, topics: list[str], on_assign: Any, on_revoke: Any, **_: object) -> None:
+        self.revoked = on_revoke
+        self.dealt = self.deals_next
+        if self.dealt:
+            on_assign(self, [TopicPartition(one, 0) for one in topics])
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         self.assigned = partitions
 
     def assignment(self) -> list[TopicPartition]:
-        return [TopicPartition("orders", 0)]
+        return [TopicPartition("orders", 0)] if self.dealt else []
 
     def committed(self, partitions: list[TopicPartition], _: float) -> list[TopicPartition]:
         return [TopicPartition(one.topic, one.partition, PLACE) for one in partitions]
@@ -41,7 +47,7 @@ class PlayedReader:
         pass
 
     def close(self) -> None:
-        pass
+        self.revoked(self, self.assignment())
 
 
 def follow(consumer: HotConsumer) -> PlayedReader:
@@ -83,12 +89,15 @@ def test_behind_a_push_it_reads_on_where_it_was_on_the_same_cluster_alone(
     consumer.close()
 
 
-def hears(consumer: HotConsumer, home: str, term: int, *points: int, step: int = 0, held: bool = False) -> None:
+def hears(
+    consumer: HotConsumer, home: str, term: int, *points: int, step: int = 0, held: bool = False, address: str = ""
+) -> None:
     state = HomeState.HELD if held else HomeState.SETTLED
     centre = consumer._centre
     assert isinstance(centre, ByHand)
-    address = CLUSTERS[home]["bootstrap.servers"]
-    centre.hears(HomeLine("orders", home, address, term, step, state, "a" * 32 if held else "", points=points))
+    cluster_id = address or CLUSTERS[home]["bootstrap.servers"]
+    centre.hears(HomeLine("orders", home, cluster_id, term, step, state, "a" * 32 if held else "", points=points))
+    consumer._news.set()
 
 
 def test_a_topic_that_is_held_while_orders_are_taken_is_not_parked_and_joined(played: HotConsumer) -> None:
@@ -115,6 +124,78 @@ def test_a_topic_that_is_held_while_orders_are_taken_is_not_parked_and_joined(pl
     played._follow()
     assert centre._following.says().parked == {"orders"}
     assert "held" in played.where("orders")
+
+
+@pytest.mark.parametrize("dealt", [True, False])
+@pytest.mark.parametrize(("point", "begins"), [(HANDED_OUT + 1, HANDED_OUT), (HANDED_OUT - 1, HANDED_OUT - 1)])
+def test_of_two_moves_with_nothing_read_between_them_its_place_is_carried(
+    monkeypatch: pytest.MonkeyPatch, played: HotConsumer, dealt: bool, point: int, begins: int
+) -> None:
+    """Behind the second one's point other records lie there."""
+    played._next["orders", 0] = HANDED_OUT
+    monkeypatch.setattr(PlayedReader, "deals_next", dealt)
+    hears(played, "west", 2, HANDED_OUT)
+    follow(played)
+    monkeypatch.setattr(PlayedReader, "deals_next", True)
+    hears(played, "east", 3, point)
+    assert [one.offset for one in follow(played).assigned] == [begins]
+
+
+def test_another_cluster_that_takes_a_topic_back_late_says_nothing_of_its_place_here(played: HotConsumer) -> None:
+    hears(played, "west", 2, HANDED_OUT)
+    follow(played)
+    played._next["orders", 0] = HANDED_OUT
+    late = Consumer({"group.id": "billing", "bootstrap.servers": "127.0.0.1:1"})
+    played._revoked("east", None, late, [TopicPartition("orders", 0)])
+    assert [one.offset for one in played.position([TopicPartition("orders", 0)])] == [HANDED_OUT]
+    played._revoked("west", None, late, [TopicPartition("orders", 0)])
+    assert played.position([TopicPartition("orders", 0)])[0].offset < 0
+    late.close()
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        pytest.param({"group.protocol": "consumer"}, id="consumer"),
+        pytest.param({"partition.assignment.strategy": "cooperative-sticky"}, id="cooperative", marks=pytest.mark.long),
+        pytest.param({}, id="eager", marks=pytest.mark.long),
+    ],
+)
+def test_what_it_leaves_is_committed_no_further_than_it_was_handed_out_where_a_neighbour_stays(
+    monkeypatch: pytest.MonkeyPatch, strategy: dict[str, str]
+) -> None:
+    """By librdkafka's own played cluster. With the newer protocol partitions are dealt anew a while after."""
+    server = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "x", "log_level": 0})
+    (broker,) = server.list_topics(timeout=10).brokers.values()
+    address = f"{broker.host}:{broker.port}"
+    for number in range(2_000):
+        server.produce("orders", b"%d" % number, partition=0)
+    server.produce("stays", b"", partition=0)
+    assert server.flush(10) == 0
+    monkeypatch.setattr("twinshore.client.reach.HomesCentre", ByHand)
+    usual = {"auto.offset.reset": "earliest", "auto.commit.interval.ms": 50, "log_level": 0}
+    if "group.protocol" not in strategy:
+        usual |= {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 200}
+    settings = {"group.id": "billing", **usual, **strategy}
+    clusters = {"east": {"bootstrap.servers": address}, "west": CLUSTERS["west"]}
+    with HotConsumer(settings, clusters=clusters) as consumer:
+        consumer.subscribe(["orders", "stays"])
+        read = taken(consumer, 30.0, lambda found: len(found) >= 100)
+        hears(consumer, "east", 1, step=1, held=True, address=address)
+        assert taken(consumer, 1.0) == []
+        (place,) = consumer._consumers["east"].committed([TopicPartition("orders", 0)], 10.0)
+        assert place.offset == len(read)
+        hears(consumer, "east", 1, step=2, address=address)
+        read += taken(consumer, 30.0, lambda found: len(found) + len(read) >= 2_000)
+    assert read == list(range(2_000)), "each once, in order"
+
+
+def taken(consumer: HotConsumer, for_s: float, enough: Callable[[list[int]], bool] = lambda _: False) -> list[int]:
+    """Offsets of orders that were handed out."""
+    until_s, found = steady_s() + for_s, list[int]()
+    while steady_s() < until_s and not enough(found):
+        found += [one.offset() or 0 for one in consumer.consume(10, 0.1) if one.topic() == "orders"]
+    return found
 
 
 begin = ByHand.start

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from twinshore.client.centres.homes import HomesCentre
+from twinshore.client.commits import commit
 from twinshore.client.habits import Habits, habits, since
 from twinshore.client.reach import Clusters, Reach
 from twinshore.client.sites import Site
@@ -29,7 +30,6 @@ Assigned = Callable[[Consumer, list[TopicPartition]], Any]
 Moving = Callable[[str, str, str], Any]  # topic, from, to
 SLICE_S = 0.05
 ASK_S = 10.0
-NO_OFFSET = KafkaError._NO_OFFSET
 
 
 class HotConsumer:
@@ -68,6 +68,7 @@ class HotConsumer:
         self._behind: dict[str, dict[int, int]] = {}  # of topics that were left: how far each partition was handed out
         self._carry: dict[tuple[str, int], int] = {}  # the same at the new home, until partitions are dealt out there
         self._next: dict[tuple[str, int], int] = {}
+        self._stilled: set[tuple[str, str, int]] = set()  # paused as they were left on a cluster where others stay
         self._terms: dict[str, int] = {}
         self._habits: dict[str, Habits] = {}  # of the consumer of each cluster
         self._looked_s = 0.0
@@ -124,10 +125,10 @@ class HotConsumer:
             offsets = [TopicPartition(message.topic() or "", message.partition() or 0, (message.offset() or 0) + 1)]
         if offsets is None:
             for consumer in self._consumers.values():
-                _commit(consumer, None, asynchronous)
+                commit(consumer, None, asynchronous)
             return
         for cluster, some in self._by_cluster(offsets).items():
-            _commit(self._consumers[cluster], some, asynchronous)
+            commit(self._consumers[cluster], some, asynchronous)
 
     def position(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
         """Behind the last record that was handed out of each; below 0 where none was."""
@@ -212,15 +213,15 @@ class HotConsumer:
             assert centre is not None
         held = centre.held()  # before the orders: a topic that is held since is not parked, and joined by an older one
         orders = {topic: centre.heard(topic) for topic in self._topics}
-        elsewhere = {
-            topic for topic, order in orders.items() if topic in self._at and order_cluster(order) != self._at[topic]
-        }
+        goes = {topic: order.cluster for topic, order in orders.items() if isinstance(order, Write)}
+        elsewhere = {topic for topic, at in self._at.items() if goes.get(topic) != at}
         if elsewhere:
             self._leave(elsewhere)
         for topic in held:
             if isinstance(orders.get(topic), Park) and topic not in self._at:
                 centre.parked(topic)
-        wanted = {topic: order for topic, order in orders.items() if isinstance(order, Write) and topic not in self._at}
+        free = {topic: order for topic, order in orders.items() if isinstance(order, Write) and topic not in self._at}
+        wanted = {topic: order for topic, order in free.items() if not self._is_dealt(order.cluster, topic)}
         if wanted:
             self._join(wanted)
 
@@ -231,25 +232,40 @@ class HotConsumer:
         for topic in topics:
             self._left[topic] = self._at.pop(topic)
             self._left_ids[topic] = self._centre.cluster_id(self._left[topic]) if self._centre else ""
-            self._behind[topic] = {}
+            # With nothing read since the move before, that move's place is carried on.
+            waiting = [where for where in self._carry if where[0] == topic]
+            self._behind[topic] = {where[1]: self._carry.pop(where) for where in waiting}
         for cluster in {self._left[topic] for topic in topics}:
             consumer = self._consumers[cluster]
             places = self._places(consumer, topics)
             for one in places:
-                self._behind[one.topic][one.partition] = one.offset
+                self._behind[one.topic][one.partition] = self._next.pop((one.topic, one.partition))
+            stays = [topic for topic, at in self._at.items() if at == cluster]
+            if stays:
+                self._still(cluster, consumer)
             if self._habits[cluster].commits:
                 self._commit_last(cluster, consumer, places)
-            stays = [topic for topic, at in self._at.items() if at == cluster]
             if stays:
                 self._subscribe(cluster, stays)
             else:
                 del self._consumers[cluster]
                 consumer.close()
 
+    def _still(self, cluster: str, consumer: Consumer) -> None:
+        """What has left is read no more, though it may be a while until it is dealt anew: librdkafka counts what it
+        has given us as read, and commits it, whether it is handed out or not."""
+        gone = [one for one in consumer.assignment() if self._at.get(one.topic) != cluster]
+        consumer.pause(gone)
+        self._stilled |= {(cluster, one.topic, one.partition) for one in gone}
+
+    def _is_dealt(self, cluster: str, topic: str) -> bool:
+        """What is left on the same cluster is dealt anew first."""
+        return cluster in self._consumers and any(one.topic == topic for one in self._consumers[cluster].assignment())
+
     def _commit_last(self, cluster: str, consumer: Consumer, places: list[TopicPartition]) -> None:
         """A home that died takes no place any more, and is left all the same: this member knows how far it has read."""
         try:
-            _commit(consumer, places, asynchronous=False)
+            commit(consumer, places, asynchronous=False)
         except KafkaException as error:
             self._warn(f"{self._name} leaves {cluster}, which does not take its place: {error.args[0].str()}")
 
@@ -284,38 +300,46 @@ class HotConsumer:
 
     def _subscribe(self, cluster: str, topics: list[str]) -> None:
         lost = self._told.get("lost")
-        callbacks = {"on_lost": partial(self._revoked, lost)} if lost is not None else {}
-        revoked = partial(self._revoked, self._told.get("revoke"))
-        assigned = partial(self._assigned, self._habits[cluster])
+        callbacks = {"on_lost": partial(self._revoked, cluster, lost)} if lost is not None else {}
+        revoked = partial(self._revoked, cluster, self._told.get("revoke"))
+        assigned = partial(self._assigned, cluster)
         self._consumers[cluster].subscribe(topics, on_assign=assigned, on_revoke=revoked, **callbacks)
 
-    def _assigned(self, habit: Habits, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _assigned(self, cluster: str, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Right behind a move, where the group's place lies before what this member has handed out, behind that: it is
         in the application's hands. At any later time the group's place alone counts, as for every consumer."""
+        here = [one for one in partitions if self._at.get(one.topic) == cluster]
+        stilled = [one for one in here if (cluster, one.topic, one.partition) in self._stilled]
+        if stilled:  # librdkafka keeps them so
+            self._stilled -= {(cluster, one.topic, one.partition) for one in stilled}
+            consumer.resume(stilled)
         told = self._told.get("assign")
         if told is not None:
             told(consumer, partitions)
-        ours = [one for one in partitions if (one.topic, one.partition) in self._carry and one.offset < 0]
+        ours = [one for one in here if (one.topic, one.partition) in self._carry and one.offset < 0]
         carried = {(one.topic, one.partition): self._carry[one.topic, one.partition] for one in ours}
-        dealt = {one.topic for one in partitions}
+        dealt = {one.topic for one in here}
         self._carry = {where: place for where, place in self._carry.items() if where[0] not in dealt}
         if not ours:
             return
         places = {(one.topic, one.partition): one.offset for one in consumer.committed(ours, ASK_S)}
         for one in ours:
             where = one.topic, one.partition
-            one.offset = max(places[where], carried[where])
-        if habit.is_incremental:
+            one.offset = self._next[where] = max(places[where], carried[where])
+        if self._habits[cluster].is_incremental:
             consumer.incremental_assign(partitions)
         else:
             consumer.assign(partitions)
 
-    def _revoked(self, told: Assigned | None, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _revoked(
+        self, cluster: str, told: Assigned | None, consumer: Consumer, partitions: list[TopicPartition]
+    ) -> None:
         """Another member may read on there: how far this one came says nothing any more."""
         if told is not None:
             told(consumer, partitions)
         for one in partitions:
-            self._next.pop((one.topic, one.partition), None)
+            if self._at.get(one.topic) == cluster:
+                self._next.pop((one.topic, one.partition), None)
 
     def _read(self, count: int, for_s: float) -> list[Message]:
         """By turns, where topics are read on several clusters."""
@@ -373,19 +397,3 @@ def _must_make(site: Site) -> None:
     """Raises where a client cannot be made of these settings."""
     _must_have_group(site)
     Consumer(site.settings()).close()
-
-
-def order_cluster(order: object) -> str:
-    """Where the order sends; nowhere, where it parks."""
-    return order.cluster if isinstance(order, Write) else ""
-
-
-def _commit(consumer: Consumer, offsets: list[TopicPartition] | None, asynchronous: bool) -> None:
-    """Nothing to commit is no error."""
-    try:
-        asked: dict[str, Any] = {"asynchronous": asynchronous} | ({} if offsets is None else {"offsets": offsets})
-        if offsets is None or offsets:
-            consumer.commit(**asked)
-    except KafkaException as error:
-        if error.args[0].code() != NO_OFFSET:
-            raise
