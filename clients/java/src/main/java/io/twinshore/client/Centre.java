@@ -10,6 +10,7 @@ import java.util.Objects;
 import java.util.Properties;
 import java.util.UUID;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import org.apache.kafka.clients.admin.Admin;
@@ -21,6 +22,7 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.TopicExistsException;
+import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
@@ -101,6 +103,19 @@ final class Centre implements AutoCloseable {
         }
     }
 
+    /** What one may not see is not absent: it throws, and the lease runs out. A list of topics leaves it out. */
+    static boolean isThere(Future<?> described) throws InterruptedException, ExecutionException, TimeoutException {
+        try {
+            described.get(PATIENCE_MS, TimeUnit.MILLISECONDS);
+            return true;
+        } catch (ExecutionException error) {
+            if (error.getCause() instanceof UnknownTopicOrPartitionException) {
+                return false;
+            }
+            throw error;
+        }
+    }
+
     /** One cluster's. */
     private final class Lines implements AutoCloseable {
         private final String cluster;
@@ -176,7 +191,7 @@ final class Centre implements AutoCloseable {
         /** To where the log ends now. A topic that is not there says that there was no switch yet. */
         private void readHomes() throws InterruptedException, ExecutionException, TimeoutException {
             if (!begun) {
-                if (!admin.listTopics().names().get(PATIENCE_MS, TimeUnit.MILLISECONDS).contains(HOMES)) {
+                if (!isThere(admin.describeTopics(List.of(HOMES)).topicNameValues().get(HOMES))) {
                     return;
                 }
                 consumer.assign(List.of(log));

@@ -1,0 +1,30 @@
+"""What the clients in Java make of what they hear, and of their clock; they ask no broker."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from twinshore.lab.jars import compiled, kafka_classpath
+from twinshore.lab.jvm import java
+
+CLIENTS = Path(__file__).resolve().parents[2] / "clients" / "java" / "src" / "main" / "java"
+CHECKS = Path(__file__).with_name("java") / "Checks.java"
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    clients = compiled(CLIENTS, kafka_classpath(), tmp_path_factory.mktemp("clients"))
+    classpath = compiled(CHECKS, clients, tmp_path_factory.mktemp("checks"))
+    command = [java(), "-XX:TieredStopAtLevel=1", "-cp", classpath, "io.twinshore.client.Checks"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return dict(line.split(": ", 1) for line in done.stdout.splitlines())
+
+
+@pytest.mark.long
+def test_homes_that_it_may_not_see_are_not_taken_for_absent(said: dict[str, str]) -> None:
+    found = [said[one] for one in ("there", "absent", "hidden", "no leader")]
+    assert found == ["true", "false", "throws", "throws"]
