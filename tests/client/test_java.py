@@ -28,3 +28,10 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def test_homes_that_it_may_not_see_are_not_taken_for_absent(said: dict[str, str]) -> None:
     found = [said[one] for one in ("there", "absent", "hidden", "no leader")]
     assert found == ["true", "false", "throws", "throws"]
+
+
+@pytest.mark.long
+def test_an_order_tells_by_one_look_whether_the_topic_is_held(said: dict[str, str]) -> None:
+    assert said["before"] == "writes true, held false"
+    assert said["since"] == "writes false, held true"
+    assert said["unknown"] == "held false", "it waits, and not for a switch"

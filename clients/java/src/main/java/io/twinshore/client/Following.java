@@ -18,10 +18,14 @@ import java.util.TreeSet;
  */
 final class Following {
     /** At home on this cluster, by this line, if there is one; without a cluster the topic waits, and {@code why} says
-     * for what. */
+     * for what: with a line for the switch that holds it. */
     record Order(String cluster, HomeLine line, String why) {
         boolean writes() {
             return cluster != null;
+        }
+
+        boolean held() {
+            return cluster == null && line != null;
         }
     }
 
@@ -175,7 +179,7 @@ final class Following {
             return waits("clusters say different things of " + topic + " in one word");
         }
         if (one.line.state() == HomeLine.State.HELD) {
-            return waits("topic " + topic + " is held by a switch");
+            return new Order(null, one.line, "topic " + topic + " is held by a switch");
         }
         String cluster = clusters.get(one.line.clusterId());
         String why = "topic " + topic + " is at home on " + one.line.home() + ", which this client has not met";

@@ -149,13 +149,11 @@ public final class HotConsumer implements AutoCloseable {
     private void follow() {
         Map<String, Following.Order> orders = new TreeMap<>();
         readings.keySet().forEach(topic -> orders.put(topic, centre.following.heard(topic)));
-        Set<String> held = centre.following.held();
-        List<String> leaves = new ArrayList<>();
-        readings.forEach((topic, reading) -> {
-            if (reading.at != null && !reading.at.equals(orders.get(topic).cluster())) {
-                leaves.add(topic);
-            }
-        });
+        // By one look at each: what is parked by a word that has come since is not joined by the one before.
+        Set<String> held = new HashSet<>(orders.keySet());
+        held.removeIf(topic -> !orders.get(topic).held());
+        List<String> leaves = new ArrayList<>(orders.keySet());
+        leaves.removeIf(topic -> isAt(orders.get(topic).cluster(), topic) || readings.get(topic).at == null);
         leave(leaves, held);
         for (String topic : held) {
             if (readings.get(topic).at == null && consumers.keySet().stream().noneMatch(one -> isDealt(one, topic))) {
@@ -285,7 +283,7 @@ public final class HotConsumer implements AutoCloseable {
 
     private boolean isAt(String cluster, String topic) {
         Reading reading = readings.get(topic);
-        return reading != null && cluster.equals(reading.at);
+        return reading != null && reading.at != null && reading.at.equals(cluster);
     }
 
     private List<String> topicsAt(String cluster) {
