@@ -35,3 +35,9 @@ def test_an_order_tells_by_one_look_whether_the_topic_is_held(said: dict[str, st
     assert said["before"] == "writes true, held false"
     assert said["since"] == "writes false, held true"
     assert said["unknown"] == "held false", "it waits, and not for a switch"
+
+
+@pytest.mark.long
+def test_of_two_moves_with_nothing_read_between_them_its_place_is_carried(said: dict[str, str]) -> None:
+    assert said["west"] == "reads on at 50"
+    assert said["east"] == "reads on at 40", "behind the point other records lie there"

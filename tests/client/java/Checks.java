@@ -1,9 +1,12 @@
 package io.twinshore.client;
 
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
+import org.apache.kafka.clients.consumer.MockConsumer;
 import org.apache.kafka.common.KafkaException;
+import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.LeaderNotAvailableException;
 import org.apache.kafka.common.errors.TopicAuthorizationException;
 import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
@@ -18,6 +21,7 @@ public final class Checks {
         said("hidden", isThere(new TopicAuthorizationException("")));
         said("no leader", isThere(new LeaderNotAvailableException("")));
         oneLook();
+        handedOutBefore();
     }
 
     private static void said(String what, Object found) {
@@ -55,5 +59,23 @@ public final class Checks {
         following.met("east", "another");
         following.read(List.of(line("east", 1, 2, SETTLED)), 3);
         said("unknown", "held " + following.heard("orders").held());
+    }
+
+    /** Of two moves with nothing read between them: as there, then by force to a point before that. */
+    private static void handedOutBefore() {
+        Reading reading = new Reading();
+        TopicPartition one = new TopicPartition("orders", 0);
+        reading.arrive("east", line("east", 1, 0, SETTLED));
+        reading.handed.put(0, 50L);
+        for (HomeLine to : List.of(line("west", 2, 0, SETTLED, 60L), line("east", 3, 0, SETTLED, 40L))) {
+            reading.leave();
+            reading.arrive(to.home(), to);
+            try (MockConsumer<byte[], byte[]> consumer = new MockConsumer<>("earliest")) {
+                consumer.assign(List.of(one));
+                consumer.updateBeginningOffsets(Map.of(one, 0L));
+                Reading.dealt(consumer, Map.of("orders", reading), List.of(one));
+                said(to.home(), "reads on at " + consumer.position(one));
+            }
+        }
     }
 }

@@ -5,7 +5,7 @@ import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.Consumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.TimeoutException;
@@ -52,10 +52,10 @@ final class Reading {
     }
 
     /** Partitions are dealt to this member. Right behind a move, where the group's place lies before what this member
-     * has handed out, it reads on behind that. At any later time the group's place alone counts, as for every
-     * consumer. */
+     * has handed out, it reads on behind that, also if the topic moves on before it has read anything. At any later time
+     * the group's place alone counts, as for every consumer. */
     static void dealt(
-            KafkaConsumer<?, ?> consumer, Map<String, Reading> readings, Collection<TopicPartition> partitions) {
+            Consumer<?, ?> consumer, Map<String, Reading> readings, Collection<TopicPartition> partitions) {
         Map<TopicPartition, Long> mine = new HashMap<>();
         for (TopicPartition one : partitions) {
             Long place = readings.get(one.topic()).carried.get(one.partition());
@@ -72,6 +72,7 @@ final class Reading {
         }
         for (Map.Entry<TopicPartition, Long> one : mine.entrySet()) {
             OffsetAndMetadata place = groups.get(one.getKey());
+            readings.get(one.getKey().topic()).handed.put(one.getKey().partition(), one.getValue());
             if (place == null || place.offset() < one.getValue()) {
                 consumer.seek(one.getKey(), one.getValue());
             }
