@@ -38,6 +38,12 @@ def test_an_order_tells_by_one_look_whether_the_topic_is_held(said: dict[str, st
 
 
 @pytest.mark.long
+def test_its_clock_runs_on_while_the_machine_sleeps(said: dict[str, str]) -> None:
+    assert said["awake"] == "0", "the two clocks' ticks add up to nothing"
+    assert [said[one] for one in ("slept", "set back", "slept again")] == ["7000", "7000", "12000"]
+
+
+@pytest.mark.long
 def test_of_two_moves_with_nothing_read_between_them_its_place_is_carried(said: dict[str, str]) -> None:
     assert said["west"] == "reads on at 50"
     assert said["east"] == "reads on at 40", "behind the point other records lie there"

@@ -4,6 +4,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
 import org.apache.kafka.clients.consumer.MockConsumer;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
@@ -14,6 +15,7 @@ import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 /** What a client in Java makes of what it hears, without a broker: a line for each, for the test to read. */
 public final class Checks {
     private static final HomeLine.State SETTLED = HomeLine.State.SETTLED, HELD = HomeLine.State.HELD;
+    private static long nanos, wallMs;
 
     public static void main(String[] words) throws Exception {
         said("there", isThere(null));
@@ -21,6 +23,7 @@ public final class Checks {
         said("hidden", isThere(new TopicAuthorizationException("")));
         said("no leader", isThere(new LeaderNotAvailableException("")));
         oneLook();
+        clock();
         handedOutBefore();
     }
 
@@ -61,6 +64,21 @@ public final class Checks {
         said("unknown", "held " + following.heard("orders").held());
     }
 
+    private static void clock() {
+        Clock clock = new Clock(() -> nanos, () -> wallMs);
+        for (int step = 0; step < 3_000; step++) {
+            goes(1_000_000, step % 3 == 0 ? 2 : step % 3 == 1 ? 0 : 1);
+            clock.read();
+        }
+        said("awake", clock.read() - nanos);
+        goes(0, 7_000);
+        said("slept", TimeUnit.NANOSECONDS.toMillis(clock.read() - nanos));
+        goes(0, -3_600_000);
+        said("set back", TimeUnit.NANOSECONDS.toMillis(clock.read() - nanos));
+        goes(0, 5_000);
+        said("slept again", TimeUnit.NANOSECONDS.toMillis(clock.read() - nanos));
+    }
+
     /** Of two moves with nothing read between them: as there, then by force to a point before that. */
     private static void handedOutBefore() {
         Reading reading = new Reading();
@@ -77,5 +95,10 @@ public final class Checks {
                 said(to.home(), "reads on at " + consumer.position(one));
             }
         }
+    }
+
+    private static void goes(long someNanos, long someMs) {
+        nanos += someNanos;
+        wallMs += someMs;
     }
 }

@@ -160,12 +160,12 @@ final class Centre implements AutoCloseable {
             if (!made) {
                 makeFollowers();
             }
-            Following.Saying what = following.says(cluster, System.nanoTime());
-            long asked = System.nanoTime();
+            Following.Saying what = following.says(cluster, Clock.now());
+            long asked = Clock.now();
             if (what != null) {
                 producer.send(new ProducerRecord<>(FOLLOWERS, id, what.value())).get(PATIENCE_MS, TimeUnit.MILLISECONDS);
-                following.said(cluster, what, asked, System.nanoTime());
-                asked = System.nanoTime();
+                following.said(cluster, what, asked, Clock.now());
+                asked = Clock.now();
             }
             readHomes();
             following.read(homes.values(), asked);

@@ -100,7 +100,7 @@ public final class HotProducer implements AutoCloseable {
 
     /** Where the topic is written now, or why it waits. */
     public String where(String topic) {
-        Following.Order order = centre.following.order(topic, System.nanoTime());
+        Following.Order order = centre.following.order(topic, Clock.now());
         return order.writes() ? order.cluster() : order.why();
     }
 
@@ -155,7 +155,7 @@ public final class HotProducer implements AutoCloseable {
             }
         }
         lanes.forEach((topic, lane) -> {
-            Following.Order order = centre.following.order(topic, System.nanoTime());
+            Following.Order order = centre.following.order(topic, Clock.now());
             boolean moved = order.writes() && lane.at != null && !order.cluster().equals(lane.at);
             if (moved && !lane.leaving) {
                 lane.leaving = true;
@@ -174,7 +174,7 @@ public final class HotProducer implements AutoCloseable {
     /** Sends what is kept, if the topic may be written now. */
     private void go(String topic, Lane lane) {
         while (!lane.kept.isEmpty() && !lane.leaving) {
-            Following.Order order = centre.following.order(topic, System.nanoTime());
+            Following.Order order = centre.following.order(topic, Clock.now());
             if (!order.writes() || (lane.at != null && !lane.at.equals(order.cluster()))) {
                 return;
             }
@@ -197,7 +197,7 @@ public final class HotProducer implements AutoCloseable {
             Exception error) {
         synchronized (this) {
             lane.sent.remove(call.number);
-            Following.Order order = centre.following.order(topic, System.nanoTime());
+            Following.Order order = centre.following.order(topic, Clock.now());
             boolean atHome = order.writes() && order.cluster().equals(lane.at) && !lane.leaving && by == lane.producer;
             boolean again = error != null && !stopping && (!atHome || error instanceof RetriableException);
             if (again) {
