@@ -99,7 +99,7 @@ class Hands:
             self._moment(1)
             return Wait("the mirror makes it anew")
         elif deed is Deed.REFILL and len(world.east) < POINT:
-            return Wait("it is filled again")
+            return Wait("still to be filled")
         elif deed is Deed.PUT_BACK and found:
             at = clamped({("orders", 0): int(now.places)}, {("orders", 0): found[0].first})["orders", 0]
             world.place = at if world.place is None else world.place

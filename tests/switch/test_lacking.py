@@ -12,7 +12,7 @@ from twinshore.fleet.incidents import IncidentKind
 from twinshore.switch.lacking import Beside, Written, lacking
 from twinshore.switch.record import Moved
 from twinshore.switch.rescued import Ending, Saved
-from twinshore.switch.returned import Stood, Tail, doubtful, lacking_of
+from twinshore.switch.returned import Stood, Tail, doubtful, lacking_of, unfilled
 from twinshore.wire.records import Record
 
 OURS, HIS = 7, 8
@@ -87,3 +87,4 @@ def test_it_is_filled_once_each_partition_is_as_far_as_its_home_was() -> None:
         ends = {("orders", number): rng.randint(0, 6) for number in range(2)}
         lacks = [f"orders-{number}" for number, point in enumerate((3, 4)) if ends["orders", number] < point]
         assert list(lacking_of(topics, ends)) == lacks
+        assert unfilled(topics, ends) == (f"still to be filled: {', '.join(lacks)}" if lacks else "")

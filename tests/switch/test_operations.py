@@ -29,7 +29,7 @@ from twinshore.switch.operations.planning import plan
 from twinshore.switch.operations.plans import plan_of
 from twinshore.switch.operations.preview import Cramped
 from twinshore.switch.operations.running import Asking, resume, roll_back, run_switch
-from twinshore.switch.operations.showing import one_switch, switches, with_signs_of_life
+from twinshore.switch.operations.showing import Shown, one_switch, switches, with_signs_of_life
 from twinshore.switch.operations.taking_over import standing_on
 from twinshore.switch.record import Record, State
 from twinshore.switch.uncrossed import Uncrossed, uncrossed
@@ -225,6 +225,21 @@ def test_a_switch_is_found_by_the_beginning_of_its_id(store: Store) -> None:
     assert "turned back: no" in one_switch(store, "ff").sentence()
     assert one_switch(store, "ff").verdict() == "turned back: no; orders is at home on east"
     assert one_switch(store, "ff").history()[0].endswith("by anna")
+
+
+@pytest.mark.parametrize(
+    ("kind", "called"),
+    [
+        (Kind.PLANNED, "planned switch of orders from east to west"),
+        (Kind.FAILBACK, "fail-back of orders: east is filled from west"),
+        (Kind.MAPPED, "mapped fail-back of orders: east goes on with what west has"),
+        (Kind.REBUILD, "rebuild of orders on east from west"),
+    ],
+)
+def test_history_calls_a_switch_by_what_it_does(kind: Kind, called: str) -> None:
+    one = replace(record(kind), state=State.DONE)
+    assert f"  {called}, by anna: done" in Shown(one.id, one).sentence()
+    assert one.told[0].sentence == f"{called.replace('orders', '1 topic')}, by anna"
 
 
 def test_behind_its_point_of_no_return_a_switch_is_not_rolled_back(settings: Settings, store: Store) -> None:

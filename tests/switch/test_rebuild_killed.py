@@ -101,7 +101,7 @@ class Hands:
             case Deed.REBUILD:
                 world.let_go = False
             case Deed.REFILL if len(world.twin) < now.topics[0].points[0]:
-                return Wait("it is filled again")
+                return Wait("still to be filled")
             case Deed.RELEASE:
                 world.claimed = False
         return Done(now)

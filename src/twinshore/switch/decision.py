@@ -46,11 +46,7 @@ def begin(record: Record, now_ms: int) -> Record:
     """At its first deed."""
     first = DEEDS[record.kind][0]
     count = counted(len(record.topics), "topic")
-    told = f"{record.kind} switch of {count} from {record.old} to {record.new}, by {record.by}"
-    if record.kind is Kind.REBUILD:
-        told = f"{record.kind} of {count} on {record.old} from {record.new}, by {record.by}"
-    if record.group:
-        told = f"{record.called()}, by {record.by}"
+    told = f"{record.called('' if record.group else count)}, by {record.by}"
     return replace(record, deed=first, deed_ms=now_ms, state=State.GOING).tell(now_ms, told)
 
 

@@ -34,11 +34,11 @@ from twinshore.switch.returned import (
     from_json,
     gone_in_words,
     kept_back,
-    lacking_of,
     other_spans,
     tails,
     to_json,
     topics_of,
+    unfilled,
     unseen,
 )
 
@@ -174,8 +174,8 @@ class Failback:
     def _refill(self, record: Record) -> Outcome:
         anew_ones = self._parted(record)
         parts = [(one.topic, number) for one in anew_ones for number in range(one.partitions)]
-        if waits := list(lacking_of(anew_ones, ends_of(self._old, parts))):
-            return Wait(f"{listed(waits, NAMED_MAX)} is filled again")
+        if waits := unfilled(anew_ones, ends_of(self._old, parts)):
+            return Wait(waits)
         return Done(record, f"filled again up to where it was at home on {record.old}" if parts else "")
 
     def _put_back(self, record: Record) -> Outcome:

@@ -28,7 +28,7 @@ from twinshore.switch.hands.returned_logs import ends_of, stood
 from twinshore.switch.hands.standing import changed, stands
 from twinshore.switch.hands.words import claimed_on
 from twinshore.switch.record import Record, State
-from twinshore.switch.returned import Tail, doubtful, lacking_of, to_json
+from twinshore.switch.returned import Tail, doubtful, to_json, unfilled
 
 NAMED_MAX = 5
 
@@ -129,9 +129,8 @@ class Rebuild:
 
     def _refill(self, record: Record) -> Outcome:
         parts = [(one.topic, number) for one in record.topics for number in range(one.partitions)]
-        ends = ends_of(self._old, parts)
-        if lacking := list(lacking_of(record.topics, ends)):
-            return Wait(f"{listed(lacking, NAMED_MAX)} is filled again")
+        if waits := unfilled(record.topics, ends_of(self._old, parts)):
+            return Wait(waits)
         offsets = counted(sum(point for one in record.topics for point in one.points), "offset")
         return Done(record, f"filled again from {record.new}, {offsets} and what came since")
 

@@ -150,12 +150,18 @@ class Record:
         """What it moves, for people."""
         return f"group {self.group}" if self.group else listed(self.names(), NAMED_MAX)
 
-    def called(self) -> str:
-        """The switch in a few words, from where to where."""
+    def called(self, moves: str = "") -> str:
+        """The switch in a few words, from where to where; `moves`: what it moves, where that is not to be named."""
+        what = moves or self.moves()
         if self.kind is Kind.REBUILD:
-            return f"{self.kind} of {self.moves()} on {self.old} from {self.new}"
-        what = f"switch of group {self.group} alone" if self.group else f"{self.kind} switch of {self.moves()}"
-        return f"{what} from {self.old} to {self.new}"
+            return f"{self.kind} of {what} on {self.old} from {self.new}"
+        if self.kind is Kind.FAILBACK:
+            return f"{self.kind} of {what}: {self.old} is filled from {self.new}"
+        if self.kind is Kind.MAPPED:
+            return f"{self.kind} of {what}: {self.old} goes on with what {self.new} has"
+        if self.group:
+            return f"switch of {what} alone from {self.old} to {self.new}"
+        return f"{self.kind} switch of {what} from {self.old} to {self.new}"
 
     def tell(self, at_ms: int, sentence: str) -> Record:
         """With this sentence in its history; the oldest go where there are too many."""

@@ -98,6 +98,12 @@ def lacking_of(topics: Iterable[Moved], ends: Mapping[Where, int]) -> Iterator[s
                 yield f"{one.topic}-{number}"
 
 
+def unfilled(topics: Iterable[Moved], ends: Mapping[Where, int]) -> str:
+    """What twins made anew wait for; empty once they are filled up to their points."""
+    lacking = list(lacking_of(topics, ends))
+    return f"still to be filled: {listed(lacking, NAMED_MAX)}" if lacking else ""
+
+
 def parted(one: Stood) -> bool:
     """Whether the partition has another history than its home."""
     return one.stopped in PARTED or one.strays_at >= 0
