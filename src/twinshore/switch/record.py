@@ -136,8 +136,16 @@ class Record:
 
     @property
     def held_s(self) -> float:
-        """How long writers waited; 0 while it is not known."""
-        return (self.let_write_ms - self.held_ms) / 1000 if self.let_write_ms and self.held_ms else 0.0
+        """How long writers waited, of a drill how long they would have; 0 while it is not known. By force nobody is
+        held, and the old home may be dead for long."""
+        known = self.let_write_ms and self.held_ms and self.kind is not Kind.FORCED
+        return (self.let_write_ms - self.held_ms) / 1000 if known else 0.0
+
+    @property
+    def writable_s(self) -> float:
+        """Of a forced switch: how long after it was begun the new home took writes; 0 while it is not known."""
+        known = self.let_write_ms and self.kind is Kind.FORCED
+        return (self.let_write_ms - (self.told[0].at_ms if self.told else self.begun_ms)) / 1000 if known else 0.0
 
     def tried_for(self, ms: int, now_ms: int) -> bool:
         """Whether the deed is tried for so long. A clock that went back, as that of another host may, counts so too."""

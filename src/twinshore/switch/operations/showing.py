@@ -39,6 +39,8 @@ class Shown:
         why = f": {one.why}" if one.why else ""
         took = "took" if one.kind is Kind.DRILL else "writers waited"
         held = f", {took} {one.held_s:.1f} s" if one.held_s else ""
+        if one.writable_s:
+            held = f", {one.new} writable {one.writable_s:.1f} s after the command"
         return f"{self.id[:ID_SHOWN]}  {begun}  {one.called()}, by {one.by}: {now}{why}{waits}{held}{self._dead()}"
 
     def _dead(self) -> str:
@@ -75,7 +77,7 @@ class Shown:
         if one.kind is Kind.DRILL:
             took = f"to catch up and to prove the tails took {one.held_s:.1f} s"
             return f"nothing stands in the way of switching {topics} to {one.new}; {took}"
-        held = f"; writers waited {one.held_s:.1f} s" if one.held_s and one.kind is Kind.PLANNED else ""
+        held = f"; writers waited {one.held_s:.1f} s" if one.held_s else ""
         return f"done: {topics} is at home on {one.new}{held}"
 
     def _group_moved(self, group: str) -> str:
