@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from twinshore.switch.torn import Writing, writing
+from pathlib import Path
+
+from twinshore.switch.torn import Writing, of_transactions, writing
 
 TOPICS = ("orders", "totals", "counter-counts-changelog", "counter-by-key-repartition")
 RULES = (("counter", ("{group}-.*", "totals")),)
@@ -61,3 +63,23 @@ def test_where_no_place_has_crossed_the_whole_partition_counts() -> None:
     readers = writing("readers", (("readers", ("totals",)),), TOPICS, places, SPANS)
     assert readers is not None
     assert readers.placeless == ("orders-1",), "what another application wrote for itself nobody else reads"
+
+
+def test_of_transactions_the_preview_and_the_page_say_the_same() -> None:
+    """The mirror copies below the last stable offset: what is open has not crossed at all."""
+    said = of_transactions("west")
+    page = (Path(__file__).parents[2] / "docs" / "switch.md").read_text(encoding="utf-8")
+    tears = " ".join(page.partition("## What a forced switch can tear")[2].partition("\n## ")[0].split())
+    for same in (
+        "a transaction that was open",
+        "was committed",
+        "crossed in part",
+        "is torn: its records that crossed stay",
+    ):
+        assert same in said
+    for same in (
+        "transaction that was still open is not torn",
+        "It is torn: its records that crossed stay",
+        "no record at",
+    ):
+        assert same in tears

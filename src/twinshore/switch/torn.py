@@ -1,4 +1,4 @@
-"""What a forced switch may tear of groups that read and write: told before, group by group. Pure.
+"""What a forced switch may tear: of transactions, and of groups that read and write, told before, group by group. Pure.
 
 A group's place, what it wrote and its state cross one by one. Where `outputs` name all that it writes, its place waited
 for that: so what it reads again may be there twice, and so may be what it wrote of records that never crossed; nothing
@@ -45,6 +45,15 @@ class Writing:
             return told
         where = listed(self.placeless, NAMED_MAX)
         return f"{told}; it has no place in {where}, and begins there where its `auto.offset.reset` says"
+
+
+def of_transactions(new: str) -> str:
+    """What becomes of transactions that had not crossed whole: records cross only below the last stable offset, those
+    of each partition by themselves."""
+    return (
+        f"a transaction that was open has no record on {new}; one that was committed and had crossed in part is torn: "
+        "its records that crossed stay"
+    )
 
 
 def reads_of(group: str, rules: Rules, topics: Iterable[str], places: Iterable[Where]) -> frozenset[str]:

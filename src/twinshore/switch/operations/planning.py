@@ -33,6 +33,7 @@ from twinshore.switch.operations.preview import Cramped, cramped, lacking, unhel
 from twinshore.switch.operations.taking_over import filled_anew, standing_on
 from twinshore.switch.record import Moved, Record
 from twinshore.switch.taking_over import halves, said, said_of_halves
+from twinshore.switch.torn import of_transactions
 from twinshore.switch.uncrossed import uncrossed
 
 NAMED_MAX = 5
@@ -212,7 +213,7 @@ def _remarks(asked: Switch, link: Link, lag: int, away: str) -> Iterator[str]:
     if asked.kind is Kind.FORCED and not away:
         yield f"{link.source} answers: a planned switch would lose nothing"
     if asked.kind is Kind.FORCED:
-        yield "a transaction whose records had crossed in part is torn: its records that crossed stay as they are"
+        yield of_transactions(link.target)
     elif asked.kind is Kind.PLANNED:
         yield f"the twins are {counted(lag, 'offset')} behind now; writers wait for {asked.hold_s:g} s at most"
 
