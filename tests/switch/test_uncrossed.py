@@ -31,8 +31,8 @@ def test_a_partition_that_was_not_seen_takes_back_nothing_of_the_others() -> Non
     found = uncrossed({"orders": 1, "bills": 2}, level, seen, every=True)
     assert found == Uncrossed(48_000, SEEN_MS, whole=False)
     assert found.sentences("east", 2, LATER_MS) == [
-        "at least 48,000 offsets of east had not crossed, as of 3 s ago, when east was last seen in part; what it took "
-        "later is not known"
+        "how much is lost is not known: 3 s before now, when east was last seen in part, at least 48,000 offsets had "
+        "not crossed"
     ]
     assert uncrossed({"orders": 1}, level, seen, every=False) == Uncrossed(48_000, SEEN_MS)
     assert not uncrossed({"orders": 2}, level, seen, every=False).whole, "a partition is newer than the word"
@@ -41,7 +41,7 @@ def test_a_partition_that_was_not_seen_takes_back_nothing_of_the_others() -> Non
 def test_where_all_was_seen_it_is_said_so() -> None:
     found = uncrossed({"orders": 1, "bills": 1}, (), word(orders=TopicLag(1, 9, 10, 1), bills=LEVEL), every=True)
     assert found.sentences("east", 2, LATER_MS) == [
-        "1 offset of east had not crossed, as of 3 s ago, when east was last seen; what it took later is not known"
+        "how much is lost is not known: 3 s before now, when east was last seen, 1 offset had not crossed"
     ]
 
 

@@ -15,7 +15,7 @@ from twinshore.mirror.metrics.lag_word import LagWord
 from twinshore.store.values import Position
 
 NAMED_MAX = 5
-LATER = "what it took later is not known"
+UNKNOWN = "how much is lost is not known"  # said first: a count of before may be taken for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +32,14 @@ class Uncrossed:
         """For people; of how many `topics` it was asked."""
         if len(self.unknown) == topics:
             return [f"how much of {home} had not crossed is not known: this store has not seen where its logs end"]
-        age = f"{max(0.0, (now_ms - self.seen_ms) / 1000):.0f} s ago"
-        count = f"{counted(self.offsets, 'offset')} of {home} had not crossed, as of {age}, when {home} was last seen"
+        age = f"{max(0.0, (now_ms - self.seen_ms) / 1000):.0f} s"
+        count = f"{counted(self.offsets, 'offset')} had not crossed"
         if self.whole:
-            said = [f"{count}; {LATER}"]
+            said = [f"{UNKNOWN}: {age} before now, when {home} was last seen, {count}"]
         elif self.offsets:
-            said = [f"at least {count} in part; {LATER}"]
+            said = [f"{UNKNOWN}: {age} before now, when {home} was last seen in part, at least {count}"]
         else:
-            seen = f"nothing was missing of the part that was seen {age}"
+            seen = f"nothing was missing of the part that was seen {age} ago"
             said = [f"how much of {home} had not crossed is not known: {seen}"]
         if self.unknown:
             some = listed(self.unknown, NAMED_MAX)
