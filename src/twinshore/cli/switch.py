@@ -74,7 +74,7 @@ def plan(
     link: list[str] = LINKS,
 ) -> None:
     """Shows what a switch would do, what stands in its way, and what would be lost. Changes nothing."""
-    from twinshore.store.opening import open_to_look
+    from twinshore.store.opening import open_known
     from twinshore.switch.operations.meaning import asked_of
     from twinshore.switch.operations.plans import plan_of
 
@@ -97,7 +97,7 @@ def plan(
             show(storeless.plan(asked, known, where, by=who()), steps=True)
         return
     loaded = load(settings)
-    with open_to_look(loaded) as store:
+    with open_known(loaded) as store:
         show(plan_of(asked, loaded, store, by=who()), steps=True)
 
 

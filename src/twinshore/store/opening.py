@@ -36,7 +36,7 @@ def open_known(settings: Settings) -> Store:
     """The store, for operations that have nothing to say or to do before a mirror has made one."""
     store = open_if_there(settings)
     if store is None:
-        raise ConfigError("there is no store yet: no mirror has run with these settings here")
+        raise ConfigError(f"there is no store yet: {NO_MIRROR}", hint=RUN_ONE)
     return store
 
 

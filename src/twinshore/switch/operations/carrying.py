@@ -133,8 +133,11 @@ def _held(cluster: KafkaCluster, topics: Sequence[str], *, whole: bool = False) 
 
 def _shown(asked: Switch, carrier: Link, fresh: Sequence[str], held: int) -> Iterator[str]:
     one = len(fresh) == 1
+    # A mirror that has just begun has made no twins yet.
+    begins = all(admits(carrier, topic) for topic in fresh)
+    why = f"has no twin on {carrier.target} yet" if begins else "is carried by no link"
     yield (
-        f"{listed(fresh, NAMED_MAX)} is carried by no link: {carrier.name} takes {'it' if one else 'them'} first, with "
+        f"{listed(fresh, NAMED_MAX)} {why}: {carrier.name} takes {'it' if one else 'them'} first, with "
         f"the {counted(held, 'offset')} that {carrier.source} holds"
     )
     yield (
