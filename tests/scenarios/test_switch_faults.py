@@ -207,6 +207,35 @@ def test_a_command_that_fails_turns_it_back_and_its_fellow_hears_of_it(rig: Swit
     turned_back(rig, said, where, "ended with 1")
 
 
+def test_a_drill_says_whom_nothing_can_hold_and_whether_he_wrote(rig: SwitchRig) -> None:
+    """Neither cluster has an authorizer, and this writer follows nobody."""
+    home, twin = rig.sides()
+    quiet = rig.switch("drill", TOPIC, "--to", twin.name)
+    assert quiet.code == 0, quiet.text
+    told = f"{home.name} has no authorizer: nobody can be kept from writing to {TOPIC}"
+    assert told in quiet.text and told in rig.switch("plan", TOPIC, "--to", twin.name).text
+    assert f"nobody wrote to {TOPIC} during the drill" in quiet.text, quiet.text
+    stop = threading.Event()
+
+    def writes() -> None:
+        producer = Producer({**client_settings(home.cluster), "linger.ms": 0})
+        while not stop.wait(0.02):
+            producer.produce(TOPIC, b"written beside a drill", partition=0)
+            producer.poll(0)
+        assert producer.flush(30) == 0
+
+    writer = threading.Thread(target=writes)
+    writer.start()
+    try:
+        busy = rig.switch("drill", TOPIC, "--to", twin.name)
+    finally:
+        stop.set()
+        writer.join()
+    why = f"{TOPIC} was written during the drill by writers that nothing can hold: a switch would have turned back"
+    print("told:", busy.last)
+    assert (busy.code, busy.last.startswith(why)) == (1, True), busy.text
+
+
 def test_a_plan_names_what_the_target_lacks_and_what_no_link_carries(rig: SwitchRig) -> None:
     home, twin = rig.sides()
     known = len(json.loads(rig.switch("history", "--json").text))

@@ -19,6 +19,7 @@ from twinshore.mirror.metrics.lag_word import LagWord, TopicLag, as_row
 from twinshore.store import Asked, ControlRow, Flip, Store, SwitchRow, TopicInSwitch, TwinRow, open_store
 from twinshore.switch.alone import alone
 from twinshore.switch.deeds import Deed, Kind
+from twinshore.switch.hands.drilled import in_words, would_turn_back
 from twinshore.switch.hands.standing import paused_of
 from twinshore.switch.operations.kept import its_own
 from twinshore.switch.operations.meaning import asked_of, link_of, uncarried
@@ -332,3 +333,20 @@ def test_what_another_switch_has_by_now_waits_for_that(store: Store) -> None:
     with pytest.raises(RefusedError, match="orders is in switch eeeeeeee by now"):
         its_own(owed, {}, store)
     assert [row.switch_id for row in store.switching.of("east<>west")] == ["e" * 32]
+
+
+def test_a_drill_beside_which_somebody_writes_whom_nothing_can_hold_finds_that_in_the_way() -> None:
+    quiet = replace(record(Kind.DRILL), state=State.DONE, held_ms=NOW_MS, let_write_ms=NOW_MS + 400)
+    shown = Shown(quiet.id, quiet)
+    assert shown.done
+    assert shown.verdict() == (
+        "nothing stands in the way of switching orders to west; to catch up and to prove the tails took 0.4 s"
+    )
+    written = replace(quiet, why=would_turn_back(["orders"]))
+    shown = Shown(written.id, written)
+    assert not shown.done
+    why = "orders was written during the drill by writers that nothing can hold: a switch would have turned back"
+    assert shown.verdict() == f"{why}; to catch up and to prove the tails took 0.4 s"
+    assert shown.sentence().endswith(f", by anna: done: {why}, took 0.4 s")
+    assert in_words(["orders", "bills"], []) == "nobody wrote to bills, orders during the drill"
+    assert "orders was written during the drill: clients that follow homes" in in_words(["orders", "bills"], ["orders"])

@@ -181,7 +181,10 @@ def drill(
     settings: Path = SETTINGS,
     link: list[str] = LINKS,
 ) -> None:
-    """Plays a planned switch without holding or moving anything, and says how long it would take."""
+    """Plays a planned switch without holding or moving anything, and says how long it would take.
+
+    Exit code 1: something stands in the way, as a writer that nothing can hold.
+    """
     from twinshore.switch.operations.meaning import asked_of
     from twinshore.switch.operations.plans import plan_of
 

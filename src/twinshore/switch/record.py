@@ -78,7 +78,8 @@ class Record:
     left to be done without the store; `late`: that is done now, when others may have set what the new home lacked.
     `command`: which of the settings' was begun last, or ended well; `unfinished`:
     how `after` failed. `unfollowed`: groups' own places on the old home were neither copied nor made to follow.
-    `strays`: where others write on the new home before the fence is up. `waits`: what the deed
+    `strays`: where others write on the new home before the fence is up. `why` of a drill that is done: a switch would
+    have turned back. `waits`: what the deed
     waits for; `told` is the history."""
 
     id: str

@@ -18,7 +18,7 @@ from twinshore.service.identity import recognise
 from twinshore.store import AuditRow, Flip, Store
 from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.deeds import Deed, Kind
-from twinshore.switch.hands import fence, places, settings_given, standing, tails
+from twinshore.switch.hands import drilled, fence, places, settings_given, standing, tails
 from twinshore.switch.hands.claims import busy, carry_again, claim, let_go
 from twinshore.switch.hands.debts import SILENT_MS_MAX, remember, settled, unsaid
 from twinshore.switch.hands.mirrors import MirrorWatch
@@ -61,9 +61,7 @@ class Work:
             Deed.HOLD: self._hold,
             Deed.DRAIN: lambda record: standing.drain(self._old, record),
             Deed.LEVEL: self._level,
-            Deed.PROVE: lambda record: tails.prove(
-                self._link, self._settings, self._store, record, log=self._log, whole=True
-            ),
+            Deed.PROVE: self._prove,
             Deed.LET_GO: self._let_go,
             Deed.COMMIT: self._commit,
             Deed.FENCE: self._fence,
@@ -141,6 +139,11 @@ class Work:
             return standing.level(self._new, record)
         shut = self._shut(record)
         return fence.level_as_it_is(self._new, record, shut) if isinstance(shut, fence.Shut) else shut
+
+    def _prove(self, record: Record) -> Outcome:
+        proven = tails.prove(self._link, self._settings, self._store, record, log=self._log, whole=True)
+        is_drill = record.kind is Kind.DRILL and isinstance(proven, Done)
+        return drilled.looked_back(self._old, self._words, proven) if is_drill else proven
 
     def _let_go(self, record: Record) -> Outcome:
         if record.kept:

@@ -76,6 +76,13 @@ class ClusterWords:
             }
         return tuple(sorted(one.name or one.id for one in waits))
 
+    def followed(self, record: Record) -> frozenset[str]:
+        """The topics that a living follower writes."""
+        for cluster in self.heard(record):
+            self._hearing[cluster.name].read()
+        living = self._followers.living(self._clock())
+        return frozenset(topic for topic in record.names() if any(one.writes(topic) for one in living))
+
     def claim(self, record: Record) -> str:
         """Why a topic is another switch's by what the clusters say; empty once all are this one's."""
         for cluster in self.heard(record):

@@ -84,7 +84,7 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "", kept:
         refused = _refused(asked, link, topics, store, away) or _unfit(asked, link, topics, store, ends, away)
         room = Cramped() if refused else cramped(ends.target, topics, settings)
         # Whoever has lost his home takes what room there is.
-        refused = refused or (room.refused() if asked.kind is Kind.PLANNED else None)
+        refused = refused or (None if asked.kind is Kind.FORCED else room.refused())
         try:
             others = standing_on(link, topics, store, answers=not away) if asked.kind is Kind.FORCED else ()
         except RefusedError as error:
@@ -93,10 +93,10 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "", kept:
             return SwitchPlan(shown=tuple(shown), refused=refused)
         shown += [said(one, topics) for one in others]
         moved = tuple(moved_of(topic, rows, link, store) for topic in topics)
-        lag = behind(ends.source, ends.target, moved) if asked.kind is Kind.PLANNED else 0
+        lag = 0 if asked.kind is Kind.FORCED else behind(ends.source, ends.target, moved)
         torn = tuple(may_be_torn(ends.target, link, topics)) if asked.kind is Kind.FORCED else ()
         unknown = tuple(_unknown(ends.target, link, topics, back)) if kept else ()
-        open_to = unheld(ends.source, topics) if asked.kind is Kind.PLANNED else ()
+        open_to = () if asked.kind is Kind.FORCED else unheld(ends.source, topics)
         strange = tuple(_strange(link, topics, store)) if asked.kind is Kind.FORCED else ()
         remarks = (*_remarks(asked, link, lag, away), *filter(None, (room.words,)), *strange, *torn, *unknown, *open_to)
     record = Record(
@@ -180,9 +180,9 @@ def _unfit(
                 f"late requests of {link.name} could not be shut out on {link.target}",
                 hint=f"the mirror's user needs Alter or ClusterAction on cluster {link.target}",
             )
-        if asked.kind is Kind.PLANNED:
-            return lacking(ends.source, ends.target, topics)
-        return unready(ends.target, topics)
+        if asked.kind is Kind.FORCED:
+            return unready(ends.target, topics)
+        return lacking(ends.source, ends.target, topics)
     except KafkaError as error:
         return RefusedError(f"what the switch needs to know is not told: {error.message}")
 
@@ -214,8 +214,9 @@ def _remarks(asked: Switch, link: Link, lag: int, away: str) -> Iterator[str]:
         yield f"{link.source} answers: a planned switch would lose nothing"
     if asked.kind is Kind.FORCED:
         yield of_transactions(link.target)
-    elif asked.kind is Kind.PLANNED:
-        yield f"the twins are {counted(lag, 'offset')} behind now; writers wait for {asked.hold_s:g} s at most"
+    else:
+        wait = "would wait" if asked.kind is Kind.DRILL else "wait"
+        yield f"the twins are {counted(lag, 'offset')} behind now; writers {wait} for {asked.hold_s:g} s at most"
 
 
 def _strange(link: Link, topics: Sequence[str], store: Store) -> Iterator[str]:

@@ -55,7 +55,8 @@ class Shown:
     @property
     def done(self) -> bool:
         """Whether the topics moved, or a drill found nothing in the way."""
-        return self.record.state is State.DONE
+        in_the_way = self.record.kind is Kind.DRILL and self.record.why
+        return self.record.state is State.DONE and not in_the_way
 
     def verdict(self) -> str:
         """How it ended, in one sentence; and what is left to be done by hand."""
@@ -72,11 +73,11 @@ class Shown:
             return self._rebuilt(topics)
         if one.kind is Kind.GROUP:
             return self._group_moved(topics)
-        if not self.done:
+        if one.state is not State.DONE:
             return f"turned back: {one.why}; {topics} is at home on {one.old}"
         if one.kind is Kind.DRILL:
             took = f"to catch up and to prove the tails took {one.held_s:.1f} s"
-            return f"nothing stands in the way of switching {topics} to {one.new}; {took}"
+            return f"{one.why or f'nothing stands in the way of switching {topics} to {one.new}'}; {took}"
         held = f"; writers waited {one.held_s:.1f} s" if one.held_s else ""
         return f"done: {topics} is at home on {one.new}{held}"
 
