@@ -98,6 +98,7 @@ def _came_back(rig: Rig, east: LabCluster, west: LabCluster, late: int) -> None:
     until(stopped, 120, "it is told", rig)
     code, said = switch(rig, "failback", TOPIC, "--old", "east", "--dry-run")
     assert (code, f"{late} records, {late} of them committed" in said) == (0, True), said
+    assert "where both part is not known" in said
     code, said = switch(rig, "failback", TOPIC, "--old", "east", "--yes")
     assert code == 0, said
     assert f"done: {late} records rescued to" in said

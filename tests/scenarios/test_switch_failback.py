@@ -169,6 +169,24 @@ def test_where_nothing_diverged_nothing_is_deleted(stage: Stage) -> None:
         assert read(east, topic, partition, "read_uncommitted") == read(west, topic, partition, "read_uncommitted")
 
 
+def test_markers_right_below_the_point_hide_nothing_and_are_no_other_history(stage: Stage) -> None:
+    """What ended there was a transaction, or the switch before: both leave markers, which cross as fillers."""
+    bound = Producer({**client_settings(stage.home.cluster), "transactional.id": "ended"})
+    bound.init_transactions(60)
+    for ends in (bound.commit_transaction, bound.abort_transaction):
+        bound.begin_transaction()
+        bound.produce(DIVERGED, ends.__name__.encode(), b"bound", partition=0)
+        assert bound.flush(30) == 0
+        ends(60)
+    until(lambda: stage.level(TOPICS), 60, "they have crossed", stage.rig)
+    moved_by_force(stage, 20)
+    until(lambda: bool(stage.open_rows()), 60, "it is told", stage.rig)
+    code, said = switch(stage.rig, "failback", DIVERGED, "--old", "east", "--dry-run")
+    assert (code, f"to be rescued: {DIVERGED}-0 offsets 14 to 41 of east, 26 records" in said) == (0, True), said
+    code, said = switch(stage.rig, "failback", DIVERGED, "--old", "east", "--mapped", "--dry-run")
+    assert (code, f"goes on behind that, mapped, and nothing is deleted: topic {DIVERGED}" in said) == (0, True), said
+
+
 def test_whoever_reads_or_writes_there_stops_it(stage: Stage) -> None:
     east, _ = moved_by_force(stage, 3)
     until(lambda: bool(stage.open_rows()), 60, "it is told", stage.rig)

@@ -201,4 +201,10 @@ def _reads(live: tuple[str, ...], record: Record) -> str:
 def _found_in_words(found: tuple[Tail, ...], record: Record) -> str:
     if not found:
         return f"nothing diverged: {record.old} holds nothing that {record.new} lacks"
-    return f"{listed([str(one) for one in found], NAMED_MAX)} of {record.old} never crossed{gone_in_words(found)}"
+    said = []
+    if told := [str(one) for one in found if not one.beside]:
+        said.append(f"{listed(told, NAMED_MAX)} of {record.old} never crossed{gone_in_words(found)}")
+    if others := [f"{one.topic}-{one.partition}" for one in found if one.beside]:
+        where = f"where {listed(others, NAMED_MAX)} of {record.old} parts from {record.new} is not known"
+        said.append(f"{where}: all that {record.new} lacks is saved")
+    return "; ".join(said)

@@ -23,7 +23,8 @@ def unfit(record: Record, old: KafkaCluster, store: Store) -> str:
     """Why the twins cannot go on so; empty where they can."""
     for tail in from_json(record.tails):
         if tail.beside:
-            return f"{tail.topic}-{tail.partition} parts from its home below the switch: leave --mapped out"
+            where = f"where {tail.topic}-{tail.partition} of {record.old} parts from {record.new}"
+            return f"{where} is not known, and it may be below the switch: leave --mapped out"
     identity = store.links.identity(record.back)
     if identity is None:
         return f"nobody knows as whom {record.back} writes"

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 
 from twinshore.fleet import NamedPartition
 from twinshore.fleet.incidents import IncidentKind
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.mirror.lane.marking import marker_id
 from twinshore.store import Store
+from twinshore.switch.alike import Alike, Batch, alike_below
 from twinshore.switch.record import Moved
 from twinshore.switch.returned import EXACT, PARTED, Stood, Where, parted, parts_at, unseen
-from twinshore.wire.batch import CONTROL, split_batches
-from twinshore.wire.records import iter_records
+from twinshore.wire.batch import split_batches
 
 WALK_PAGE_BYTES = 1 << 20
 WALK_BYTES_MAX = 16 << 20  # of a partition, each time it is looked at
+MARKER_BYTES = 96  # a page for so many markers holds few records: most of what lies there is not read in vain
 
 
 def stood(
@@ -103,21 +105,31 @@ def _compared(
 def _same_below(
     old: KafkaCluster, new: KafkaCluster, one: Stood, at: int, ours: frozenset[int], *, unsure: bool
 ) -> bool:
-    """Whether what lies right below this offset is the link's own, or the same record on both: an old home that lost
-    its end before it grew again holds another one. `unsure`: what counts where a marker or a hole lies there, or the
-    new home has deleted it."""
+    """Whether what lies right below this offset is the link's own, or the same on both. `unsure`: what counts where
+    nobody can tell: one of them alone holds a record there, the new home has deleted it, or it is too long ago."""
     named = NamedPartition(one.topic, one.partition)
-    there = old.read_batch(named, at - 1)
-    if there is not None and there[1].producer_id in ours and at > one.point:
-        return True
-    if new.list_offsets([named], OffsetKind.EARLIEST)[named] >= at:
-        return unsure
-    held = []
-    for batch in (there, new.read_batch(named, at - 1)):
-        if batch is None or batch[1].attributes & CONTROL:
-            return unsure
-        held.append([record for record in iter_records(*batch) if record.offset == at - 1])
-    return held[0] == held[1] if held[0] and held[1] else unsure
+    if at > one.point:
+        last = old.read_tail_batch(named, at - 1)
+        if last is not None and last.producer_id in ours:
+            return True
+    start = new.list_offsets([named], OffsetKind.EARLIEST)[named]
+    reads = [partial(_between, cluster, named, at) for cluster in (old, new)]
+    found = alike_below(at, one.start, start, *reads)
+    return unsure if found is Alike.UNKNOWN else found is Alike.SAME
+
+
+def _between(cluster: KafkaCluster, named: NamedPartition, at: int, first: int) -> list[Batch] | None:
+    """What lies from `first` up to `at`; None where it is too much or cannot be read."""
+    found: list[Batch] = []
+    upto, read, page_bytes = first, 0, min(WALK_PAGE_BYTES, (at - first) * MARKER_BYTES)
+    while upto < at:
+        fetched = cluster.read_from(named, upto, bytes_max=page_bytes, committed=False)
+        batches = [batch for batch in split_batches(fetched.records) if batch[1].last_offset >= upto]
+        if not batches or read >= WALK_BYTES_MAX:
+            return None
+        found += batches
+        upto, read = batches[-1][1].last_offset + 1, read + len(fetched.records)
+    return found
 
 
 def producers(store: Store, link: str) -> frozenset[int]:

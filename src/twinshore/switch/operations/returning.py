@@ -142,6 +142,10 @@ def _shown(record: Record, found: Sequence[Tail], old: KafkaCluster, new: KafkaC
         if tail.end <= tail.first:
             continue
         path = Path(record.folder) / origin_of(record, tail).file_name()
+        if tail.beside:
+            lacks = f"{record.new} lacks of {tail} of {record.old}"
+            yield f"to be rescued: {some}, to {path}: all that {lacks}; where both part is not known"
+            continue
         yield f"to be rescued: {tail} of {record.old}, {some}, to {path}"
     for topic in topics_of(found):
         if record.kind is Kind.MAPPED:
