@@ -24,7 +24,7 @@ def hands(kind: Kind) -> Any:
     link, back = Link("east", "west"), Link("west", "east")
     settings: Any = type("Settings", (), {"mirror": type("Mirror", (), {"lease_s": 1.0})})
     if kind in (Kind.FAILBACK, Kind.MAPPED):
-        return Failback(link, back, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, lambda: NOW_MS)
+        return Failback(link, back, settings, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, lambda: NOW_MS)
     if kind is Kind.REBUILD:
         return Rebuild(back, settings, NOBODY, NOBODY, NOBODY, lambda: NOW_MS)
     if kind is Kind.GROUP:

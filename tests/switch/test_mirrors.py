@@ -10,7 +10,7 @@ import pytest
 from twinshore.store import Store, open_store
 from twinshore.switch.decision import Cannot, Wait
 from twinshore.switch.hands import mirrors
-from twinshore.switch.hands.mirrors import MirrorWatch
+from twinshore.switch.hands.mirrors import MirrorSilence, MirrorWatch
 
 LINK, NAME = "east->west", "link east->west"
 
@@ -54,3 +54,20 @@ def test_one_that_died_is_named_once_its_lease_has_run_out(store: Store, monkeyp
     ended = watch.why_not()
     assert isinstance(ended, Cannot)
     assert "anna" in ended.sentence
+
+
+def test_past_the_point_of_no_return_a_mirror_that_is_away_is_told_and_heard_when_it_is_back(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr(mirrors, "steady_s", lambda: now_s[0])
+    silence = MirrorSilence(store, LINK, 10.0)
+    away = "waits for the mirror of east->west, which gives no sign of life"
+    assert silence.waiting("it makes orders anew").sentence.startswith(away)
+    row = store.leases.take(NAME, "anna", 10_000, seen=None)
+    assert row is not None
+    assert silence.waiting("it makes orders anew") == Wait("it makes orders anew")
+    now_s[0] += 15.0
+    assert silence.waiting("it makes orders anew").sentence.startswith(away)
+    store.leases.beat_each([row], {NAME: 10_000})
+    assert silence.waiting("it makes orders anew") == Wait("it makes orders anew")

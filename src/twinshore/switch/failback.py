@@ -23,6 +23,7 @@ from twinshore.switch.hands.behind_tails import go_on, unfit
 from twinshore.switch.hands.claims import busy, carry_again, claim, let_go
 from twinshore.switch.hands.coordinators import loading
 from twinshore.switch.hands.debts import unsaid
+from twinshore.switch.hands.mirrors import MirrorSilence, MirrorWatch
 from twinshore.switch.hands.returned_logs import ends_of, stood
 from twinshore.switch.hands.standing import open_transactions, stands
 from twinshore.switch.hands.words import ClusterWords
@@ -64,6 +65,9 @@ class Failback:
         self._link, self._back, self._store, self._now_ms = link, back, store, now_ms
         self._settings = settings
         self._old, self._new, self._words = old, new, words
+        mirror = (store, back.name, settings.mirror.lease_s)
+        # A rescue may take long: right before anything is deleted the mirror is seen at work once more.
+        self._first, self._at_last, self._silence = MirrorWatch(*mirror), MirrorWatch(*mirror), MirrorSilence(*mirror)
         self._doing: Mapping[Deed, Callable[[Record], Outcome]] = {
             Deed.CLAIM: self._claim,
             Deed.TELL: self._tell,
@@ -119,7 +123,10 @@ class Failback:
         if waits := stands(self._old, record.topics).unsettled:
             return Wait(waits)
         seen = stood(self._old, self._new, self._store, record.back, record.topics)
-        if unknown := [f"{one.topic}-{one.partition}" for one in seen if unseen(one)]:
+        unknown = [f"{one.topic}-{one.partition}" for one in seen if unseen(one)]
+        if (unknown or tails(seen)) and (no_sign := self._first.why_not()):
+            return no_sign
+        if unknown:
             return Wait(f"the mirror of {record.back} has not looked at {listed(unknown, NAMED_MAX)} yet")
         found = to_json(tails(seen))
         if others := kept_back(seen, topics_of(tails(seen))):
@@ -154,6 +161,8 @@ class Failback:
         if record.kind is Kind.MAPPED:
             why = unfit(record, self._old, self._store)
             return Cannot(why) if why else Done(record, "from here on the fail-back goes on")
+        if found and (no_sign := self._at_last.why_not()):
+            return no_sign
         if found and (live := old_places.places_in(self._old, topics_of(found))[1]):
             return Cannot(_reads(live, record))
         return Done(record, "from here on the fail-back goes on")
@@ -167,7 +176,7 @@ class Failback:
     def _rebuild(self, record: Record) -> Outcome:
         waits = [one.topic for one in self._parted(record) if not anew.is_made(record, one, self._old, self._store)]
         if waits:
-            return Wait(f"the mirror of {record.back} makes {listed(waits, NAMED_MAX)} anew")
+            return self._silence.waiting(f"the mirror of {record.back} makes {listed(waits, NAMED_MAX)} anew")
         names = topics_of(from_json(record.tails))
         return Done(record, f"{listed(names, NAMED_MAX)} is made anew on {record.old}" if names else "")
 
@@ -175,7 +184,7 @@ class Failback:
         anew_ones = self._parted(record)
         parts = [(one.topic, number) for one in anew_ones for number in range(one.partitions)]
         if waits := unfilled(anew_ones, ends_of(self._old, parts)):
-            return Wait(waits)
+            return self._silence.waiting(waits)
         return Done(record, f"filled again up to where it was at home on {record.old}" if parts else "")
 
     def _put_back(self, record: Record) -> Outcome:

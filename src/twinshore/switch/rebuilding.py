@@ -23,7 +23,7 @@ from twinshore.switch.deeds import Deed
 from twinshore.switch.hands import anew, old_places, rescue
 from twinshore.switch.hands.claims import busy, carry_again, claim, let_go
 from twinshore.switch.hands.debts import unsaid
-from twinshore.switch.hands.mirrors import MirrorWatch
+from twinshore.switch.hands.mirrors import MirrorSilence, MirrorWatch
 from twinshore.switch.hands.returned_logs import ends_of, stood
 from twinshore.switch.hands.standing import changed, stands
 from twinshore.switch.hands.words import claimed_on
@@ -49,6 +49,7 @@ class Rebuild:
         self._link, self._store, self._old, self._new, self._now_ms = link, store, old, new, now_ms
         self._settings = settings
         self._mirror = MirrorWatch(store, link.name, settings.mirror.lease_s)
+        self._silence = MirrorSilence(store, link.name, settings.mirror.lease_s)
         self._doing: Mapping[Deed, Callable[[Record], Outcome]] = {
             Deed.CLAIM: self._claim,
             Deed.LET_GO: self._let_go,
@@ -124,13 +125,13 @@ class Rebuild:
         if all(one.old_id not in anew.ids_shown(self._old, one.topic).values() for one in record.topics):
             carry_again(self._store, record)  # only now may the mirror write again
         if waits := [topic for topic, done in made.items() if not done]:
-            return Wait(f"the mirror of {record.back} makes {listed(waits, NAMED_MAX)} anew")
+            return self._silence.waiting(f"the mirror of {record.back} makes {listed(waits, NAMED_MAX)} anew")
         return Done(record, f"{listed(record.names(), NAMED_MAX)} is made anew on {record.old}")
 
     def _refill(self, record: Record) -> Outcome:
         parts = [(one.topic, number) for one in record.topics for number in range(one.partitions)]
         if waits := unfilled(record.topics, ends_of(self._old, parts)):
-            return Wait(waits)
+            return self._silence.waiting(waits)
         offsets = counted(sum(point for one in record.topics for point in one.points), "offset")
         return Done(record, f"filled again from {record.new}, {offsets} and what came since")
 

@@ -1,4 +1,5 @@
-"""Whether a mirror is at work on a link: asked before writers are held, or they would wait for none."""
+"""Whether a mirror is at work on a link: asked before writers are held, or anything is deleted that a mirror is to make
+anew, or both would wait for none."""
 
 from __future__ import annotations
 
@@ -31,3 +32,19 @@ class MirrorWatch:
         if self._watch.observe(row, steady_s()):
             return Cannot(f"{row.owner}, who carried {self._link}, gives no sign of life: is its mirror dead?")
         return Wait(f"a sign of life of {row.owner}, who carries {self._link}, is waited for")
+
+
+class MirrorSilence:
+    """Sees that a link's lease is given up or not renewed any more, while a mirror is waited for that nobody can do
+    without. One that comes back is heard again."""
+
+    def __init__(self, store: Store, link: str, lease_s: float) -> None:
+        self._store, self._link = store, link
+        self._watch = LeaseWatch(lease_s, GRACE_S)
+
+    def waiting(self, sentence: str) -> Wait:
+        """This sentence says what is waited for, as long as the mirror may be at work."""
+        row = self._store.leases.read(f"link {self._link}")
+        if not self._watch.observe(row, steady_s()):
+            return Wait(sentence)
+        return Wait(f"waits for the mirror of {self._link}, which gives no sign of life: start it, this goes on")
