@@ -186,6 +186,7 @@ def test_a_member_commits_no_place_of_a_partition_that_is_not_its_own() -> None:
     dealt = Dealt({**AWAY, "group.id": "readers"})
     (place,) = consumer._places(dealt, ["orders"])
     assert (place.topic, place.partition, place.offset) == ("orders", 1, 7)
-    consumer._revoked(None, dealt, [TopicPartition("orders", 1)])
+    consumer._at = {"orders": "away"}
+    consumer._revoked("away", None, dealt, [TopicPartition("orders", 1)])
     assert consumer._places(dealt, ["orders"]) == []
     dealt.close()

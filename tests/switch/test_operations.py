@@ -247,8 +247,12 @@ def test_history_calls_a_switch_by_what_it_does(kind: Kind, called: str) -> None
 
 def test_of_a_forced_switch_no_writer_is_said_to_have_waited() -> None:
     """Nobody was held, and the old home was dead before: what counts is when the new one took writes."""
-    held = {"held_ms": NOW_MS + 2_000, "let_write_ms": NOW_MS + 2_500, "state": State.DONE}
-    forced, planned = (replace(record(kind), begun_ms=NOW_MS - 9_000, **held) for kind in (Kind.FORCED, Kind.PLANNED))
+    forced, planned = (
+        replace(
+            record(kind), begun_ms=NOW_MS - 9_000, held_ms=NOW_MS + 2_000, let_write_ms=NOW_MS + 2_500, state=State.DONE
+        )
+        for kind in (Kind.FORCED, Kind.PLANNED)
+    )
     shown = Shown(forced.id, forced)
     assert shown.sentence().endswith(", by anna: done, west writable 2.5 s after the command")
     assert (shown.verdict(), shown.as_values()["held_s"]) == ("done: orders is at home on west", 0.0)

@@ -142,8 +142,9 @@ class Work:
 
     def _prove(self, record: Record) -> Outcome:
         proven = tails.prove(self._link, self._settings, self._store, record, log=self._log, whole=True)
-        is_drill = record.kind is Kind.DRILL and isinstance(proven, Done)
-        return drilled.looked_back(self._old, self._words, proven) if is_drill else proven
+        if record.kind is not Kind.DRILL or not isinstance(proven, Done):
+            return proven
+        return drilled.looked_back(self._old, self._words, proven)
 
     def _let_go(self, record: Record) -> Outcome:
         if record.kept:
