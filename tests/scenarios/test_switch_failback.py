@@ -187,7 +187,7 @@ def test_markers_right_below_the_point_hide_nothing_and_are_no_other_history(sta
     assert (code, f"goes on behind that, mapped, and nothing is deleted: topic {DIVERGED}" in said) == (0, True), said
 
 
-def test_whoever_reads_or_writes_there_stops_it(stage: Stage) -> None:
+def test_whoever_reads_there_stops_it_and_so_does_a_mirror_that_is_not_there(stage: Stage) -> None:
     east, _ = moved_by_force(stage, 3)
     until(lambda: bool(stage.open_rows()), 60, "it is told", stage.rig)
     asked = ("failback", "back-.*", "--old", "east", "--yes")
@@ -199,6 +199,10 @@ def test_whoever_reads_or_writes_there_stops_it(stage: Stage) -> None:
     _, said = switch(stage.rig, *asked, expected=RefusedError)
     assert f"group {GROUP} has members on east" in said
     reader.close()
+    assert read(east, DIVERGED, 0, "read_uncommitted") == before
+    stage.rig.process.end()
+    _, said = switch(stage.rig, *asked, expected=RefusedError)
+    assert "no mirror carries west->east now" in said, "nobody would fill again what it deletes"
     assert read(east, DIVERGED, 0, "read_uncommitted") == before
 
 
