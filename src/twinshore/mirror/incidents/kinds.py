@@ -109,6 +109,8 @@ _ROWS = (
         POLICY_STOP,
         "Somebody else wrote to the twin, or the topic held data before the link was made, so offsets of the source "
         "are taken there. A running mirror notices it with the source's next record, or within some five seconds.",
+        "After a forced switch, on the old home: `twinshore switch failback TOPIC --old CLUSTER --dry-run` says what "
+        "of it never crossed; without `--dry-run` that is saved, and the old home is filled again. "
         "If the topic held data before the link (partition -1): delete it on the target if nobody needs it, "
         'exclude it, or set `mode = "mapped"` and start the mirror again; it goes on by itself within seconds. If '
         "somebody wrote to a running twin: find the writer by the producer id, and take the right to write away from "
