@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 
 from twinshore.client.centres.tags import Tag
 from twinshore.fleet.once import Once, in_words
@@ -17,6 +18,18 @@ from twinshore.store import PushRow, Store, TokenRow
 
 LOOK_S = 0.3
 STALE_S = 30.0
+
+
+def tag_of(row: PushRow) -> Tag:
+    """By which clients know the push."""
+    return Tag(row.revision, row.digest)
+
+
+async def _within(event: asyncio.Event, seconds: float) -> None:
+    """Until it is set, or so long."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 class Board:
@@ -62,15 +75,12 @@ class Board:
     async def changed(self, app: str, seen: Tag, within_s: float) -> None:
         """Returns once the application's push is not the one that was seen, after this time, or at the end."""
         row = self.push(app)
-        if row is None or Tag(row.revision, row.digest) != seen or self._stopped.is_set():
+        if row is None or tag_of(row) != seen or self._stopped.is_set():
             return
         news = asyncio.Event()
         self._waiting[app].add(news)
         try:
-            async with asyncio.timeout(within_s):
-                await news.wait()
-        except TimeoutError:
-            pass
+            await _within(news, within_s)
         finally:
             self._waiting[app].discard(news)
             if not self._waiting[app]:
@@ -80,11 +90,7 @@ class Board:
         """Until `stop`."""
         while not self._stopped.is_set():
             await self.refresh()
-            try:
-                async with asyncio.timeout(LOOK_S):
-                    await self._stopped.wait()
-            except TimeoutError:
-                pass
+            await _within(self._stopped, LOOK_S)
 
     async def refresh(self) -> None:
         """Looks once; what cannot be seen stays as it was known. One look at a time: none that began before another

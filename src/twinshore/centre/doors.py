@@ -15,16 +15,16 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from twinshore.centre.board import Board
-from twinshore.centre.offer import bearer
+from twinshore.centre.board import Board, tag_of
+from twinshore.centre.offer import SHOWN, bearer
 from twinshore.centre.operations.pushing import SetPush, act, plan_set
-from twinshore.client.centres.tags import Tag, digest_of, read_tag
+from twinshore.client.centres.tags import digest_of, read_tag
 from twinshore.fleet import ConfigError, RefusedError, StoreError
+from twinshore.service.server import PROMETHEUS
 from twinshore.store import Store, TokenRow
 
 WAIT_S_MAX = 60.0
 BODY_BYTES_MAX = 4 << 20
-PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = re.compile(r"[0-9]{1,4}(\.[0-9]{1,6})?")
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -92,7 +92,7 @@ class Doors(Collector):
         row = self._board.push(token.app)
         if row is None:
             return PlainTextResponse(f"nothing is pushed to {token.app}\n", 404)
-        tag = Tag(row.revision, row.digest)
+        tag = tag_of(row)
         headers = {"ETag": str(tag), "Cache-Control": "no-store"}
         if tag == seen:
             return Response(None, 304, headers)
@@ -114,7 +114,7 @@ class Doors(Collector):
             expected = request.headers.get("if-match", "")
             seen = read_tag(expected)
             asked = SetPush(token.app, body.decode(), seen.digest if seen else expected)
-            said = await asyncio.to_thread(self._set, asked, f"token {token.digest[:8]}")
+            said = await asyncio.to_thread(self._set, asked, f"token {token.digest[:SHOWN]}")
         except UnicodeDecodeError:
             return PlainTextResponse("the push is not UTF-8\n", 400)
         except ConfigError as error:

@@ -13,8 +13,8 @@ from typing import Any
 from twinshore.client.centres.pushed import read_pushed
 from twinshore.client.sites import Site
 from twinshore.fleet import ConfigError
+from twinshore.fleet.settings.sections.clusters import NAME
 
-APP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 SHOWN = 8  # of a token's digest: enough to name it
 EVERY_TOPIC = ("*",)  # the application knows which of them it has
 _SECRET = re.compile(r"password|secret|jaas|ssl\.key\.pem|ssl\.keystore\.key|token$", re.IGNORECASE)
@@ -22,7 +22,7 @@ _SECRET = re.compile(r"password|secret|jaas|ssl\.key\.pem|ssl\.keystore\.key|tok
 
 def check_app(app: str) -> str:
     """The name as it is; ConfigError where it is none."""
-    if not APP.fullmatch(app):
+    if not NAME.fullmatch(app):
         raise ConfigError(f"{app!r} is not an application's name: letters, digits, dot, dash, underscore, at most 64")
     return app
 
