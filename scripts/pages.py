@@ -25,7 +25,7 @@ from twinshore.fleet.settings.page import render_settings_page
 from twinshore.mirror.incidents.page import render_incidents_page
 from twinshore.mirror.lane.phase import MOVES, Phase
 from twinshore.mirror.metrics.table import render_metrics_page
-from twinshore.switch.deeds import DEEDS, DUTIES, Deed, Kind
+from twinshore.switch.deeds import DEEDS, DUTIES, UNHELD, Deed, Kind
 
 ROOT = Path(__file__).resolve().parent.parent
 PHASES_BEGIN, PHASES_END = "<!-- phases -->\n", "<!-- end of phases -->\n"
@@ -111,7 +111,7 @@ def _with_deeds(page: str, kind: Kind, begin: str, end: str) -> str:
     ]
     rows = ["| deed | what it does | turning back | writers wait |", "| --- | --- | --- | --- |"]
     rows += [
-        f"| `{deed}` | {duty.does} | {duty.undoes} | {'yes' if duty.held else ''} |"
+        f"| `{deed}` | {duty.does} | {duty.undoes} | {'yes' if duty.held and kind not in UNHELD else ''} |"
         for deed, duty in ((deed, DUTIES[deed]) for deed in planned)
     ]
     said = "\n".join(drawn), "\n".join(rows)

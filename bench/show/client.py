@@ -29,6 +29,8 @@ KEYS = (
     "pushed",
     "centres",
     "apollo",
+    "java",
+    "cpp",
     "exactly-once",
 )
 PRODUCERS, RECORDS_PER_S, GROUPS = 4, 5_000, 3

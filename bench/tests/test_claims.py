@@ -13,8 +13,11 @@ import pytest
 from bench.kit.claims import Claim, Finding, Once, all_hold, to_json, to_page, to_text, try_claims
 from bench.kit.playing import all_marks, claimed_for
 from bench.measure.mirror import PARTS
+from bench.show import advisor as show_advisor
+from bench.show import client as show_client
 from bench.show import crossing as show_crossing
 from bench.show import groups as show_groups
+from bench.show import switch as show_switch
 from bench.show import topics as show_topics
 from bench.show.crossing import AGAINST_MIRROR_MAKER, OVER_DISTANCE, bench_parts
 from twinshore.lab.stages.kinds import KINDS
@@ -124,7 +127,17 @@ def marks() -> list[dict[str, Any]]:
     return all_marks()
 
 
-@pytest.mark.parametrize(("show", "least"), [(show_crossing, 18), (show_topics, 89), (show_groups, 58)])
+@pytest.mark.parametrize(
+    ("show", "least"),
+    [
+        (show_crossing, 18),
+        (show_topics, 89),
+        (show_groups, 58),
+        (show_switch, 24),
+        (show_client, 14),
+        (show_advisor, 2),
+    ],
+)
 def test_every_claim_has_a_name_of_its_own_and_is_measured_or_marked_on_a_test(
     show: ModuleType, least: int, marks: list[dict[str, Any]]
 ) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import typer
 
 from tests.cli import asking
 from tests.cli.asking import LINK, write_settings
-from twinshore.fleet import ConfigError
+from twinshore.cli.switch import agree
+from twinshore.fleet import ConfigError, RefusedError
 
 
 @pytest.mark.parametrize("words", [("plan",), ("run",), ("run", "--dry-run"), ("drill",)])
@@ -18,3 +20,18 @@ def test_before_a_mirror_has_run_each_verb_refuses_alike(tmp_path: Path, words: 
     with pytest.raises(ConfigError, match="there is no store yet: no mirror has run") as refused:
         asking.run(file, "switch", *words, "orders", "--to", LINK.partition("->")[2])
     assert refused.value.hint.startswith("start one with `twinshore mirror run`")
+
+
+def test_a_home_that_answers_is_not_left_by_habit(monkeypatch: pytest.MonkeyPatch) -> None:
+    agree("", yes=True, alive="")
+    agree("east", yes=True, alive="east")
+    with pytest.raises(RefusedError, match="east answers") as refused:
+        agree("east", yes=True, alive="")
+    assert "--alive east" in refused.value.hint
+    for typed, goes_on in (("east", True), ("y", False), ("", False)):
+        monkeypatch.setattr(typer, "prompt", lambda *_, typed=typed, **__: typed)
+        if goes_on:
+            agree("east", yes=False, alive="")
+        else:
+            with pytest.raises(typer.Abort):
+                agree("east", yes=False, alive="")

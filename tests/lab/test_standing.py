@@ -67,6 +67,18 @@ def test_clusters_stay_after_up_and_are_gone_after_down(tmp_path: Path) -> None:
         marks[1].end()
         states = {one.name: one.state for one in standing(folder)}
         assert states == {"north": "up", "south": "down"}
+
+        dark = lab("stop", "north", "--dir", folder)
+        assert "its data stays" in dark.stderr and not marks[0].alive(), dark.stderr
+        assert "none of them runs" in lab("stop", "north", "--dir", folder).stdout
+        back = lab("start", "north", "south", "--dir", folder)
+        assert back.returncode == 0, back.stderr
+        marks += [mark_of(one.brokers[0].pid) for one in standing(folder)]
+        assert [one.state for one in standing(folder)] == ["up", "up"]
+        consumer = Consumer({"bootstrap.servers": stand[0]["bootstrap"][0], "group.id": "look"})
+        assert sum(consumer.get_watermark_offsets(part, timeout=20)[1] for part in parts) == 20, "its data is there"
+        consumer.close()
+        assert "all of them are up" in lab("start", "north", "--dir", folder).stdout
     finally:
         down = lab("down", "--dir", folder, "--json")
     assert json.loads(down.stdout) == {"ended": 2}

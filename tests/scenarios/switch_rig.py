@@ -41,6 +41,20 @@ def short_leases(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alone, "GRACE_S", GRACE_S)
 
 
+def verdict_in(text: str) -> str:
+    """The line that says how it ended; what to do next may stand behind it."""
+    lines = text.strip().splitlines()
+    return next((line for line in reversed(lines) if line.startswith(("done: ", "turned back: "))), lines[-1])
+
+
+def forced(words: Sequence[str]) -> list[str]:
+    """The same command, where the old home may answer and is left all the same."""
+    if not {"--force", "--yes"} <= set(words):
+        return list(words)
+    to = words[words.index("--to") + 1]
+    return [*words, "--alive", "east" if to == "west" else "west"]
+
+
 @dataclass(frozen=True)
 class Said:
     """How a command ended. `text` holds all that it wrote, and its error."""
@@ -50,7 +64,7 @@ class Said:
 
     @property
     def last(self) -> str:
-        return self.text.strip().splitlines()[-1]
+        return verdict_in(self.text)
 
 
 @dataclass
@@ -70,7 +84,7 @@ class SwitchRig:
     def switch(self, *words: str) -> Said:
         """`twinshore switch` in this process."""
         gather()
-        result = CliRunner().invoke(app, ["switch", *words, "--settings", str(self.settings)])
+        result = CliRunner().invoke(app, ["switch", *forced(words), "--settings", str(self.settings)])
         error = result.exception
         if error is None or isinstance(error, SystemExit):
             return Said(result.exit_code, result.output)
@@ -84,7 +98,7 @@ class SwitchRig:
         """`twinshore switch` in a process of its own, and where it writes."""
         root = Path(twinshore.__file__).resolve().parent.parent.parent
         log = self.settings.parent / f"switch-{time.monotonic_ns()}.log"
-        command = [sys.executable, "-m", *module, "switch", *words, "--settings", str(self.settings)]
+        command = [sys.executable, "-m", *module, "switch", *forced(words), "--settings", str(self.settings)]
         paths = {"PYTHONPATH": f"{root / 'src'}:{root}", "PYTHONUNBUFFERED": "1"}
         return start_child(command, folder=self.settings.parent, log=log, environment=paths), log
 

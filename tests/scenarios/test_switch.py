@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
+from tests.scenarios.switch_rig import forced, verdict_in
 from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_switched_home import read
 from twinshore.cli.entry import app, gather
@@ -36,7 +37,7 @@ def rig(east: LabCluster, west: LabCluster, tmp_path: Path) -> Iterator[Rig]:
 def switch(rig: Rig, *words: str, expected: type[Exception] | None = None) -> tuple[int, str]:
     """The exit code of `twinshore switch`, and what it said."""
     gather()
-    asked = ["switch", *words, "--settings", str(rig.process.settings)]
+    asked = ["switch", *forced(words), "--settings", str(rig.process.settings)]
     result = CliRunner().invoke(app, asked, catch_exceptions=True)
     if expected is None and result.exception and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -60,7 +61,7 @@ def test_a_topic_moves_and_comes_home_again(rig: Rig, east: LabCluster, west: La
 
     code, said = switch(rig, "run", "switch-.*", "--to", "west", "--yes", *PATIENT)
     assert code == 0, said
-    assert said.splitlines()[-1].startswith(f"done: {TOPIC} is at home on west; writers waited"), said
+    assert verdict_in(said).startswith(f"done: {TOPIC} is at home on west; writers waited"), said
     fill(west, TOPIC, 7, partition=1)
     alike(rig, (east, west), [51, 58, 51])  # the fence takes one offset of each partition
     code, said = switch(rig, "run", "switch-.*", "--to", "west", "--yes", expected=RefusedError)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
+from tests.scenarios.switch_rig import verdict_in
 from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_switch import PATIENT, switch
 from tests.scenarios.test_switched_home import read
@@ -42,7 +43,7 @@ def test_a_topic_that_no_link_carries_gets_a_twin_first(rig: Rig, east: LabClust
 
     code, said = switch(rig, "run", FRESH, "--to", "west", "--yes", *PATIENT)
     assert code == 0, said
-    assert said.splitlines()[-1].startswith(f"done: {FRESH} is at home on west"), said
+    assert verdict_in(said).startswith(f"done: {FRESH} is at home on west"), said
     fill(west, FRESH, 7)
     for lab in (east, west):
         until(lambda lab=lab: spans(lab.cluster, FRESH, 1) == [(0, 58)], 60, "equal on both", rig)  # type: ignore[misc]

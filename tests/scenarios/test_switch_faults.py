@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 from tests.scenarios.group_stage import Reading, more, written
 from tests.scenarios.held_request import Held
 from tests.scenarios.mirror_rig import until, url_in
-from tests.scenarios.switch_rig import SwitchRig, carried, ended, turned_back
+from tests.scenarios.switch_rig import SwitchRig, carried, ended, turned_back, verdict_in
 from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_switched_home import read
 from twinshore.fleet.settings import load_settings
@@ -59,10 +59,10 @@ def test_two_operators_at_once_one_wins(rig: SwitchRig) -> None:
     (won,) = (text for code, text in told if code == 0)
     (lost,) = (text for code, text in told if code != 0)
     assert codes[1] in (1, 2)
-    assert won.splitlines()[-1].startswith("done: ")
+    assert verdict_in(won).startswith("done: ")
     assert re.search(f"in another switch already|is in switch|at home on {twin.name} already", lost), lost
     assert "Traceback" not in lost
-    print(f"told: one: {won.splitlines()[-1]}; the other: {lost.strip().splitlines()[-1]}")
+    print(f"told: one: {verdict_in(won)}; the other: {verdict_in(lost)}")
     rig.settled(twin.name, term + 1)
     assert rig.level() == [end + 1 for end in before]
     rig.same()

@@ -74,7 +74,7 @@ def test_what_others_wrote_is_read_in_as_many_tries_as_it_takes() -> None:
             sequence += 1
         assert isinstance(outcome, Done)
         assert waits[:8] == ["what others write to bills-0, orders-0 on switch is read first"] * 7 + [
-            "the fence is looked at once more"
+            "the fence is written, and its place is looked at again"
         ]
         assert outcome.record == replace(going, strays=())
         assert bills.write(1, 3).error == orders.write(1, 3).error == Code.INVALID_PRODUCER_EPOCH

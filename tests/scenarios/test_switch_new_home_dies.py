@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import ClusterFactory
 from tests.scenarios.mirror_rig import until, url_in
-from tests.scenarios.switch_rig import SwitchRig, carried, ended, short_leases
+from tests.scenarios.switch_rig import SwitchRig, carried, ended, short_leases, verdict_in
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.homes.home_lines import HomeState
 from twinshore.homes.home_notes import HomeNotes
@@ -56,7 +56,7 @@ def test_writers_go_on_though_the_new_home_does_not_answer(rig: SwitchRig) -> No
     assert code == 0, said
     assert "west does not answer: the mirror tells it when it does that nobody is held" in said, said
     assert "west does not answer: the mirror tells it when it does that the topics are free" in said, said
-    assert f"{TOPIC} is at home on east" in said.strip().splitlines()[-1], said
+    assert f"{TOPIC} is at home on east" in verdict_in(said), said
     assert len(debts(rig)) == 1
     rig.west.brokers[0].restart()
     until(lambda: not debts(rig), 120, "nothing is owed any more", rig.rig)

@@ -13,7 +13,22 @@ from twinshore.fleet.settings import Settings, parse_settings
 from twinshore.mirror.metrics.lag_word import LagWord, TopicLag, as_row
 from twinshore.status import as_values, look
 from twinshore.status.links import FROM_MIRROR, Lag, _by_topic, ago
-from twinshore.store import Incident, IncidentKind, LinkStatus, PartitionState, Position, Receipt, Store, open_store
+from twinshore.store import (
+    Flip,
+    GuardRow,
+    Incident,
+    IncidentKind,
+    LinkStatus,
+    PartitionState,
+    Position,
+    Receipt,
+    Store,
+    TwinRow,
+    open_store,
+)
+from twinshore.switch.acl_fence import Sight
+from twinshore.switch.alone import alone
+from twinshore.switch.guards import Guard, anew
 
 LINK, BACK = "east->west", "west->east"
 
@@ -103,3 +118,17 @@ def test_what_a_mirror_wrote_while_a_look_took_long_is_not_ahead(store: Store, s
     (view,) = look(store, settings, [LINK], clock=lambda: next(readings))
     assert view.lag == Lag(40, 0.0, FROM_MIRROR)
     assert view.says_of_lag == ""
+
+
+def test_a_view_says_where_no_rule_can_keep_writers_from_an_old_home(store: Store, settings: Settings) -> None:
+    """The alarm of an open old home is over by then."""
+    flip = Flip("east<>west", "orders", "west", 2, BACK, LINK, "b" * 32, "a" * 32, (60,), 5, "anna")
+    store.switching.flip([flip])
+    store.twins.save([TwinRow(BACK, "orders", 0, "b" * 32, "a" * 32, 0, 0, 1, epoch=2)])
+    sight = Sight("east", None, frozenset({"orders"}), frozenset({"orders"}))
+    with alone("guard of east", store, "anna") as lease:
+        row = lease.row()
+        assert row is not None and store.guards.save(GuardRow("east", anew(Guard(), sight).to_json(), 1), row)
+    view, back = look(store, settings, (), clock=lambda: 1)
+    assert (view.open_home, as_values(back, topics=False)["open_home"]) == ("", back.open_home)
+    assert "east has no authorizer: nobody can be kept from writing to orders there" in back.says_of_operators[-1]

@@ -7,8 +7,19 @@ from dataclasses import replace
 
 from twinshore.fleet import Link
 from twinshore.homes.home_lines import HomeLine
+from twinshore.kafka.rights import Acl
 from twinshore.store import HomeRow, TwinRow
-from twinshore.switch.old_homes import guarded_at_home, left_to, left_to_others, open_still, untold
+from twinshore.switch.acl_fence import Sight
+from twinshore.switch.guards import Guard, anew
+from twinshore.switch.old_homes import (
+    guarded_at_home,
+    left_to,
+    left_to_others,
+    nobody_kept_out,
+    of_old_home,
+    open_still,
+    untold,
+)
 
 BACK = Link("west", "east")
 PAIR = "east<>west"
@@ -84,3 +95,24 @@ def test_what_is_left_is_told_once_the_switch_has_ended() -> None:
     rows = {"orders": ORDERS, "bills": replace(ORDERS, topic="bills")}
     twins = [TWIN, replace(TWIN, topic="bills")]
     assert left_to(BACK, rows, twins, ["orders"]) == ("bills",)
+
+
+def test_a_plan_says_whether_anybody_can_keep_writers_from_the_old_home() -> None:
+    kept, open_, silent = (of_old_home("east", ["orders"], ruled=ruled) for ruled in (True, False, None))
+    assert kept == "east: the mirror keeps writers from orders there from then on"
+    assert open_.startswith("east has no authorizer: nobody can be kept from writing to orders there")
+    assert silent.startswith("east does not say whether it has an authorizer. If it has, the mirror keeps writers out")
+    assert open_.endswith("stop its producers") and silent.endswith("stop its producers")
+
+
+def test_it_is_said_as_long_as_no_rule_can_keep_writers_out() -> None:
+    """The alarm of an old home that is open closes once it has heard where its topics are."""
+
+    def guard(acls: frozenset[Acl] | None, topics: Iterable[str]) -> Guard:
+        return anew(Guard(), Sight("east", acls, frozenset(topics), frozenset(topics), "User:us", False))
+
+    said = nobody_kept_out(BACK, guard(None, ["orders", "bills"]), ["orders"])
+    assert said.startswith("a switch has left it the old home: east has no authorizer") and "bills" not in said
+    assert nobody_kept_out(BACK, guard(None, ["orders"]), []) == "", "it has come home"
+    assert nobody_kept_out(BACK, guard(frozenset(), ["orders"]), ["orders"]) == "", "rules are asked"
+    assert nobody_kept_out(BACK, Guard(), ["orders"]) == "", "nobody has looked yet"

@@ -245,6 +245,28 @@ def test_history_calls_a_switch_by_what_it_does(kind: Kind, called: str) -> None
     assert one.told[0].sentence == f"{called.replace('orders', '1 topic')}, by anna"
 
 
+def test_what_moved_says_what_to_do_next() -> None:
+    planned, forced, drill = (
+        replace(record(kind), state=State.DONE) for kind in (Kind.PLANNED, Kind.FORCED, Kind.DRILL)
+    )
+    clients = "next: point producers and consumers to west; those that follow homes go there by themselves"
+    assert Shown(planned.id, planned).onward() == (clients,)
+    _, once = Shown(forced.id, forced).onward()
+    assert once == (
+        "once east is back, and its mirror runs: `twinshore switch failback orders --old east` saves what never crossed"
+    )
+    dotted = replace(forced, topics=tuple(replace(forced.topics[0], topic=name) for name in ("a.b", "c")))
+    assert "failback 'a\\.b' c --old" in Shown(dotted.id, dotted).onward()[1]
+    waves = replace(forced, plan="a" * 32)
+    assert "failback '.*' --old east" in Shown(waves.id, waves).onward()[1], "each wave has moved some"
+    assert Shown(drill.id, drill).onward() == ()
+    turned = replace(planned, state=State.TURNED_BACK)
+    assert Shown(turned.id, turned).onward() == ()
+    tails = '[{"topic": "orders", "partition": 0, "first": 5, "end": 9, "records": 4}]'
+    back = replace(record(Kind.FAILBACK), state=State.DONE, tails=tails)
+    assert "rescue reinject" in Shown(back.id, back).onward()[0]
+
+
 def test_of_a_forced_switch_no_writer_is_said_to_have_waited() -> None:
     """Nobody was held, and the old home was dead before: what counts is when the new one took writes."""
     forced, planned = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinshore.fleet import ConfigError, WireError
+from twinshore.fleet.settings import parse_settings
+from twinshore.store import Remembered, open_store
 from twinshore.switch.hands.rescue import read_origin, read_saved
-from twinshore.switch.operations.rescued import files, look
+from twinshore.switch.operations.rescued import KIND, files, look, with_written
+from twinshore.switch.reinjected import Pass, Progress
 from twinshore.switch.rescued import (
     Count,
     Ending,
@@ -83,3 +87,27 @@ def test_a_folder_says_which_files_are_whole(tmp_path: Path) -> None:
     assert files(tmp_path / "nowhere") == ([], [])
     with pytest.raises(ConfigError):
         look(tmp_path / "nothing.jsonl")
+
+
+def test_a_list_of_files_says_what_was_written_again(tmp_path: Path) -> None:
+    path = written(tmp_path, [Saved(Record(10 + number, 5, None, b"v", ()), Ending.COMMITTED) for number in range(3)])
+    found, _ = files(tmp_path)
+    assert found[0].as_values()["written_again"] is None, "nobody has asked"
+    clusters = "".join(f'[clusters.{name}]\nbootstrap = ["{name}:9092"]\n' for name in ("east", "west"))
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    settings = parse_settings(f'[store]\nurl = "{url}"\n{clusters}', name="settings", env={})
+    assert with_written(found, settings)[0][0].again == (), "there is no store, so nothing was"
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    with open_store(url) as store:
+        for topic, progress in (("orders", Progress(7, 0, 3, whole=True)), ("bills", Progress(8, 0, 2))):
+            row = Remembered("east", KIND, Pass(digest, topic, committed=True).subject, progress.to_json(), "", 1)
+            store.memories.remember([row])
+        other = Remembered("east", KIND, Pass("0" * 64, "orders", committed=True).subject, "{}", "", 1)
+        store.memories.remember([other])
+    (now,), unknown = with_written(found, settings)
+    ends = ("; 2 committed records written again to bills, the rest not yet", "; 3 committed records written again to")
+    assert all(one in now.sentence() for one in ends) and not unknown, now.sentence()
+    away = parse_settings(f'[store]\nurl = "postgresql://nobody@127.0.0.1:1/none"\n{clusters}', name="settings", env={})
+    (silent,), (why,) = with_written(found, away)
+    assert silent.again is None and why.startswith("what was written again is not known")
+    assert with_written([], away) == ([], []), "no store is asked about nothing"

@@ -1,4 +1,4 @@
-"""`twinshore lab up|fill|down|status`: real Kafka clusters on this machine that stay until they are told to go."""
+"""`twinshore lab up|fill|stop|start|down|status`: real Kafka clusters on this machine, until they are told to go."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 DIR = typer.Option(None, "--dir", help="Folder of the clusters; by default in Twinshore's cache.")
 CLUSTERS = typer.Option("east,west", "--clusters", help="Names of the clusters, parted by commas.")
+NAMED = typer.Argument(help="Names of clusters that `lab up` has started.", metavar="CLUSTER...")
 ONLY = typer.Option("", "--clusters", help="Only these clusters, parted by commas.")
 BROKERS = typer.Option(1, "--brokers", help="Brokers of each cluster: 1 or 3.")
 VERSION = typer.Option("", "--version", help="Version of Kafka; the newest tested one by default.")
@@ -30,6 +31,8 @@ def register(app: typer.Typer) -> None:
     lab = typer.Typer(help="Real Kafka clusters on this machine, to try things on.", no_args_is_help=True)
     lab.command("up")(up)
     lab.command("fill")(fill)
+    lab.command("stop")(stop)
+    lab.command("start")(start)
     lab.command("down")(down)
     lab.command("status")(status)
     app.add_typer(lab, name="lab")
@@ -85,6 +88,24 @@ def fill(
         raise ConfigError(f"no cluster {cluster} is up (up are: {there})", hint="start one with `twinshore lab up`")
     found = append(Cluster(cluster, stand[cluster].bootstrap), topic, records=records, partitions=partitions)
     typer.echo(f"{cluster}: {records:,} records appended to {topic}, which has {found} partitions")
+
+
+def stop(clusters: list[str] = NAMED, dir: Path | None = DIR, dry_run: bool = DRY_RUN) -> None:
+    """Kills the clusters' brokers, as a power cut does. Their data and addresses stay."""
+    from twinshore.lab.again import go_dark
+    from twinshore.lab.standing import default_folder
+
+    if not go_dark(dir or default_folder(), clusters, tell=_tell, dry_run=dry_run):
+        typer.echo("none of them runs")
+
+
+def start(clusters: list[str] = NAMED, dir: Path | None = DIR, dry_run: bool = DRY_RUN) -> None:
+    """Starts brokers again that were stopped or have died, with the data that they had."""
+    from twinshore.lab.again import come_back
+    from twinshore.lab.standing import default_folder
+
+    if not come_back(dir or default_folder(), clusters, tell=_tell, dry_run=dry_run):
+        typer.echo("all of them are up")
 
 
 def down(clusters: str = ONLY, dir: Path | None = DIR, as_json: bool = JSON, dry_run: bool = DRY_RUN) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from twinshore.cli.looking import SETTINGS
-from twinshore.cli.switch import carry_out
+from twinshore.cli.switch import run_plan
 
 LINK = typer.Argument(help="The link whose twins these are, as east->west or east..west.", metavar="LINK")
 TOPICS = typer.Argument(help="Topics, by their names.", metavar="TOPIC...")
@@ -36,4 +36,4 @@ def rebuild(
     from twinshore.switch.operations.rebuilding import Rebuilt
     from twinshore.switch.operations.rebuilding import plan as plan_rebuild
 
-    carry_out(plan_rebuild, Rebuilt(link, topics, folder, anyway), settings, yes=yes, dry_run=dry_run)
+    run_plan(plan_rebuild, Rebuilt(link, topics, folder, anyway), settings, yes=yes, dry_run=dry_run)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import typer
 
+from twinshore.cli import rescue
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, load, load_alone, who
-from twinshore.fleet.operations import Plan, Step
+from twinshore.cli.steps import agreed, show
+from twinshore.fleet import RefusedError
 from twinshore.fleet.sentences import one_line
 from twinshore.fleet.settings.sections import switch as section
 from twinshore.service.signals import heard
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from twinshore.switch.operations.running import Asking
     from twinshore.switch.operations.showing import Shown
 
-S = TypeVar("S", bound=Step)
 TOPICS = typer.Argument(None, help="Topics, as expressions for whole names.", metavar="TOPIC...")
 NAMED = typer.Argument(help="Topics, as expressions for whole names.", metavar="TOPIC...")
 GROUP = typer.Option("", "--group", help="One consumer group alone, by its name; its topics stay where they are.")
@@ -33,6 +34,7 @@ TO = typer.Option(..., "--to", help="The cluster where the topics are written fr
 FORCE = typer.Option(False, "--force", help="The old home does not answer: move with what has crossed.")
 HOLD_S = typer.Option(section.HOLD_S, "--hold-s", help="How long writers may wait before the switch turns back.")
 YES = typer.Option(False, "--yes", help="Do not ask.")
+ALIVE = typer.Option("", "--alive", help="With --force --yes: the old home that answers, and is left all the same.")
 WHICH = typer.Argument("", help="The switch, by the first letters of its id; the one that is open where none is given.")
 UNKNOWN = typer.Argument("", help="The switch, by the first letters of its id; not needed where only one is unknown.")
 OLD = typer.Option(..., "--old", help="The old home of a forced switch, which is back.")
@@ -40,10 +42,6 @@ FOLDER = typer.Option(
     None, "--folder", help="Where rescued records are kept; without it `rescued` beside the settings."
 )
 MAPPED = typer.Option(False, "--mapped", help="Delete nothing: twins go on behind what never crossed.")
-FILE = typer.Argument(..., help="A file of rescued records.", metavar="FILE")
-TO_TOPIC = typer.Option(..., "--to", help="The topic that takes the records, where it is at home.")
-UNCOMMITTED = typer.Option(False, "--uncommitted", help="Those too that no transaction committed.")
-LIMIT = typer.Option(10, "--limit", help="How many records are shown.")
 DRY_RUN = typer.Option(False, "--dry-run", help="Only say what would be done.")
 
 
@@ -52,11 +50,7 @@ def register(app: typer.Typer) -> None:
     switch = typer.Typer(help="Move topics to another home, and back; or one consumer group.", no_args_is_help=True)
     for verb in (plan, run, status, resume, rollback, failback, drill, history, free):
         switch.command(verb.__name__)(verb)
-    rescue = typer.Typer(help="What fail-backs have saved.", no_args_is_help=True)
-    rescue.command("list")(rescue_list)
-    rescue.command("show")(rescue_show)
-    rescue.command("reinject")(rescue_reinject)
-    switch.add_typer(rescue, name="rescue")
+    switch.add_typer(rescue.verbs(), name="rescue")
     app.add_typer(switch, name="switch")
 
 
@@ -114,6 +108,7 @@ def run(
     settings: Path = SETTINGS,
     link: list[str] = LINKS,
     yes: bool = YES,
+    alive: str = ALIVE,
     dry_run: bool = DRY_RUN,
 ) -> None:
     """Moves topics: planned, without loss; or with --force, when their home is gone. With --group one group alone;
@@ -139,7 +134,7 @@ def run(
         producer=producer,
     )
     if not force:
-        carry_out(plan_of, asked, settings, yes=yes, dry_run=dry_run)
+        run_plan(plan_of, asked, settings, yes=yes, dry_run=dry_run)
         return
     from twinshore.switch.operations import storeless
 
@@ -148,8 +143,7 @@ def run(
         show(planned, steps=dry_run)
         if dry_run:
             return
-        if not yes:
-            typer.confirm("Go on?", abort=True)
+        agree(planned.alive, yes=yes, alive=alive)
         with asks() as asking:
             ended(storeless.run_switch(planned, known, where, asking))
 
@@ -172,7 +166,7 @@ def failback(
     from twinshore.switch.operations.returning import plan as plan_failback
 
     asked = FailBack(topics, old, link, folder, mapped)
-    carry_out(plan_failback, asked, settings, yes=yes, dry_run=dry_run)
+    run_plan(plan_failback, asked, settings, yes=yes, dry_run=dry_run)
 
 
 def drill(
@@ -188,7 +182,7 @@ def drill(
     from twinshore.switch.operations.meaning import asked_of
     from twinshore.switch.operations.plans import plan_of
 
-    carry_out(plan_of, asked_of(topics, to, link, drill=True), settings, yes=True)
+    run_plan(plan_of, asked_of(topics, to, link, drill=True), settings, yes=True)
 
 
 def status(which: str = WHICH, settings: Path = SETTINGS, json_output: bool = JSON) -> None:
@@ -207,7 +201,7 @@ def status(which: str = WHICH, settings: Path = SETTINGS, json_output: bool = JS
     for one in found:
         typer.echo(one_line(one.sentence()))
         for line in one.history() if which else []:
-            typer.echo(line)
+            typer.echo(one_line(line))
     for line in waves:
         typer.echo(one_line(line))
     if not found:
@@ -253,59 +247,6 @@ def rollback(which: str = WHICH, settings: Path = SETTINGS) -> None:
         typer.echo(one_line(roll_back(which, loaded, store, asking).verdict()))
 
 
-def rescue_list(settings: Path = SETTINGS, folder: Path = FOLDER, json_output: bool = JSON) -> None:
-    """Lists the files of rescued records: where they lay, and how many they are."""
-    from twinshore.switch.operations.rescued import files
-    from twinshore.switch.operations.returning import folder_of
-
-    where = folder_of(load(settings), folder)
-    found, odd = files(where)
-    if json_output:
-        typer.echo(json.dumps([one.as_values() for one in found]))
-    else:
-        for one in found:
-            typer.echo(one_line(one.sentence()))
-        if not found and not odd:
-            typer.echo(f"nothing was rescued to {where}")
-    for line in odd:
-        typer.echo(one_line(line), err=True)
-
-
-def rescue_show(file: Path = FILE, limit: int = LIMIT, json_output: bool = JSON) -> None:
-    """Shows what a file of rescued records holds, and the first of them."""
-    from twinshore.switch.operations.rescued import look, records, shown
-
-    found, some = look(file), records(file, limit)
-    if json_output:
-        typer.echo(json.dumps(found.as_values()))
-        return
-    typer.echo(one_line(found.sentence()))
-    for one in some:
-        typer.echo(one_line(shown(one)))
-
-
-def rescue_reinject(
-    file: Path = FILE,
-    to: str = TO_TOPIC,
-    uncommitted: bool = UNCOMMITTED,
-    settings: Path = SETTINGS,
-    yes: bool = YES,
-    dry_run: bool = DRY_RUN,
-) -> None:
-    """Writes the records of a file to a topic, each once, however often it is asked for.
-
-    Keys, values, headers and timestamps are kept; the header `twinshore-rescued` says where a record lay before.
-    """
-    from twinshore.store.opening import open_known
-    from twinshore.switch.operations.rescued import Reinject, act
-    from twinshore.switch.operations.rescued import plan as plan_reinject
-
-    loaded, asked = load(settings), Reinject(file, to, uncommitted)
-    with open_known(loaded) as store:
-        planned = plan_reinject(asked, loaded, store)
-        step_by_step(planned, act(planned, asked, loaded, store, by=who()), yes=yes, dry_run=dry_run)
-
-
 def free(which: str = UNKNOWN, settings: Path = SETTINGS, yes: bool = YES, dry_run: bool = DRY_RUN) -> None:
     """Ends on the clusters what a switch has left there that has ended, or that no store knows any more.
 
@@ -318,28 +259,10 @@ def free(which: str = UNKNOWN, settings: Path = SETTINGS, yes: bool = YES, dry_r
     loaded = load(settings)
     with open_known(loaded) as store:
         planned = plan_free(Free(which), loaded, store)
-        step_by_step(planned, act(planned, loaded, by=who()), yes=yes, dry_run=dry_run)
+        agreed(planned, act(planned, loaded, by=who()), yes=yes, dry_run=dry_run)
 
 
-def step_by_step(planned: Plan[S], doing: Iterable[S], *, yes: bool, dry_run: bool) -> None:
-    """Shows what would be done, asks once more, and says each step once it is done; `doing` is not begun before."""
-    for line in planned.shown:
-        typer.echo(one_line(line))
-    for step in planned.steps:
-        typer.echo(one_line(f"  {step.sentence(done=False)}"))
-    for line in planned.remarks:
-        typer.echo(one_line(line))
-    if planned.refused:
-        raise planned.refused
-    if dry_run or not planned.steps:
-        return
-    if not yes:
-        typer.confirm("Go on?", abort=True)
-    for step in doing:
-        typer.echo(one_line(step.sentence(done=True)))
-
-
-def carry_out(
+def run_plan(
     plan: Callable[..., SwitchPlan], asked: object, settings: Path, *, yes: bool, dry_run: bool = False
 ) -> None:
     """Shows what would be done, asks once more unless it was said not to, and does it."""
@@ -360,15 +283,20 @@ def carry_out(
             ended(run_planned(planned, loaded, store, asking))
 
 
-def show(planned: SwitchPlan, *, steps: bool) -> None:
-    for line in planned.shown:
-        typer.echo(line)
-    for step in planned.steps if steps else ():
-        typer.echo(f"  {step.sentence(done=False)}")
-    for line in planned.remarks:
-        typer.echo(line)
-    if planned.refused:
-        raise planned.refused
+def agree(old: str, *, yes: bool, alive: str) -> None:
+    """Asks once more. Where the old home of a forced switch answers, it asks for its name: nobody types that by
+    habit."""
+    if old and yes and alive != old:
+        raise RefusedError(
+            f"{old} answers, and a planned switch would lose nothing: --yes alone does not force it",
+            hint=f"leave --force out; or add `--alive {old}` if it is to be left all the same",
+        )
+    if yes:
+        return
+    if not old:
+        typer.confirm("Go on?", abort=True)
+    elif typer.prompt(f"{old} answers. Type its name to leave it all the same", default="", show_default=False) != old:
+        raise typer.Abort
 
 
 @contextmanager
@@ -382,5 +310,7 @@ def asks() -> Iterator[Asking]:
 
 def ended(ended: Shown) -> None:
     typer.echo(one_line(ended.verdict()))
+    for line in ended.onward():
+        typer.echo(one_line(line))
     if not ended.done:
         raise typer.Exit(1)

@@ -25,6 +25,7 @@ from twinshore.lab.proxy import FaultProxy
 from twinshore.lab.scratch import scratch_folder
 from twinshore.lab.security import ADMIN, LabSecurity
 
+HEAP_MB = 512
 _ROTATED_WITHIN_S = 20.0
 _NETWORK_THREADS_MAX = 8
 
@@ -48,7 +49,7 @@ class LabCluster:
         users: Sequence[str] = (),
         settings: Mapping[str, str] | None = None,
         folder: Path | None = None,
-        heap_mb: int = 512,
+        heap_mb: int = HEAP_MB,
         jvm_flags: Sequence[str] = (),
         via_proxy: bool = False,
         detached: bool = False,

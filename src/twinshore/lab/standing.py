@@ -11,7 +11,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -74,7 +74,7 @@ def bring_up(
     its data, and is refused."""
     folder = folder.absolute()
     _check(folder, names)
-    with nullcontext() if dry_run else _locked(folder):
+    with locked(folder, dry_run=dry_run):
         there = {one.name: one for one in standing(folder)}
         for name in names:
             found = there.get(name)
@@ -85,7 +85,7 @@ def bring_up(
             if found and found.state == "down" and found.bootstrap:
                 raise ConfigError(
                     f"cluster {name} in {folder} is down: its brokers have died, its data is there still",
-                    hint="copy what you need of its data; twinshore lab down removes it, then up begins anew",
+                    hint=f"`twinshore lab start {name}` starts it again with its data; `lab down` removes it",
                 )
             _check_same(found, brokers, version)
         for name in names:
@@ -108,7 +108,7 @@ def bring_down(folder: Path, names: Sequence[str] = (), *, tell: Callable[[str],
     folder = folder.absolute()
     if not folder.is_dir():
         return 0
-    with nullcontext() if dry_run else _locked(folder):
+    with locked(folder, dry_run=dry_run):
         there = standing(folder)
         unknown = set(names) - {one.name for one in there}
         if unknown:
@@ -146,9 +146,14 @@ def _start(folder: Path, brokers: int, version: str) -> None:
         raise
 
 
-def _end(folder: Path) -> None:
+def kill_brokers(folder: Path) -> None:
+    """Ends the cluster's processes at once; its data stays."""
     for _, mark in _marks(folder):
         mark.end()
+
+
+def _end(folder: Path) -> None:
+    kill_brokers(folder)
     # What a kill leaves of the removal must still be known as ours.
     (folder / _OURS).touch()
     for entry in folder.iterdir():
@@ -218,7 +223,11 @@ def _check_same(found: StandingCluster | None, brokers: int, version: str) -> No
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, *, dry_run: bool) -> Iterator[None]:
+    """One process at a time changes what stands in the folder; who only says what he would do changes nothing."""
+    if dry_run:
+        yield
+        return
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)

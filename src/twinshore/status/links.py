@@ -36,6 +36,9 @@ from twinshore.proof import lacking
 from twinshore.proof.again import Pass, in_words, whole_pass
 from twinshore.proof.surveying import Lack
 from twinshore.store import LedgerRow, LinkStatus, Position, Store
+from twinshore.switch.hands.guarding import Guarding
+from twinshore.switch.hands.standing import left_to_link
+from twinshore.switch.old_homes import nobody_kept_out
 
 ASK_S = 2.0
 FROM_MIRROR, FROM_SOURCE, FROM_STORE = "mirror", "source", "store"
@@ -102,6 +105,8 @@ class LinkView:
     not_compared: tuple[Lack, ...] = ()
     # Whether the settings forbid every deletion and cut.
     never_delete: bool = False
+    # Where a switch has left an old home to the link, and no rule can keep writers from it.
+    open_home: str = ""
 
     @property
     def stale(self) -> bool:
@@ -147,7 +152,8 @@ class LinkView:
 
     @property
     def says_of_operators(self) -> tuple[str, ...]:
-        """Topics that rest though their link flows, and twins that nothing may delete."""
+        """Topics that rest though their link flows, twins that nothing may delete, and what operators alone can see
+        to."""
         pauses = [
             f"paused by operators: topics {pattern!r} ({listed(topics, PAUSED_NAMED) or 'none that has a twin'})"
             for pattern, topics in self.paused
@@ -155,7 +161,8 @@ class LinkView:
         some = listed([topic for topic in self.kept if topic], PAUSED_NAMED)
         keeps = "any of its twins" if "" in self.kept else f"the twins of {some}"
         never = ["[safety] never_delete is set: no twin is deleted, no record cut off"] if self.never_delete else []
-        return (*pauses, *never, *([f"kept by operators: nothing deletes {keeps}"] if self.kept else []))
+        kept = [f"kept by operators: nothing deletes {keeps}"] if self.kept else []
+        return (*pauses, *never, *kept, *([self.open_home] if self.open_home else []))
 
     @property
     def says_of_incidents(self) -> tuple[str, ...]:
@@ -193,7 +200,8 @@ def look(
         paused = _paused(store, name, control)
         kept = tuple(row.subject for row in store.memories.of(name, KEEP))
         given = (name, state, word, age_s, seen.lag, found, incidents, seen.why, paused, kept, *proven)
-        views.append(LinkView(*given, never_delete=settings.safety.never_delete))
+        open_home = nobody_kept_out(link, Guarding(store, name).known(link.target), left_to_link(link, store))
+        views.append(LinkView(*given, never_delete=settings.safety.never_delete, open_home=open_home))
     return views
 
 
@@ -330,6 +338,7 @@ def as_values(view: LinkView, *, topics: bool) -> dict[str, Any]:
         "unseen_partitions": lag.unseen if lag else None,
         "paused_topics": {pattern: list(topics) for pattern, topics in view.paused},
         "never_delete": view.never_delete,
+        "open_home": view.open_home,
         "keeps_all": "" in view.kept,
         "kept_topics": [topic for topic in view.kept if topic],
     }

@@ -12,7 +12,6 @@ from functools import partial
 
 from twinshore.fleet import KafkaError, Naming
 from twinshore.fleet.once import Once, in_words
-from twinshore.fleet.terms import FIRST_TERM
 from twinshore.homes.home_notes import HomeNotes
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links.homes import pair_of
@@ -27,7 +26,8 @@ from twinshore.service.scheduler import tasks
 from twinshore.store import IncidentKind, Remembered
 from twinshore.switch.hands.debts import pay
 from twinshore.switch.hands.guarding import Guarding, RulesOf
-from twinshore.switch.old_homes import guarded_at_home, left_to, left_to_others, open_still, untold
+from twinshore.switch.hands.standing import left_to_link
+from twinshore.switch.old_homes import guarded_at_home, left_to_others, open_still, untold
 from twinshore.switch.taking_over import DEBT, Debt, may_pay
 
 EVERY_S = 5.0
@@ -88,12 +88,7 @@ class OldHomeCompanion:
 
     def _left(self) -> tuple[str, ...]:
         """Asked again before each change: a switch may have begun meanwhile."""
-        pair = pair_of(self._link)
-        homes = self._store.homes.of(pair)
-        if not any(row.home == self._link.source and row.term > FIRST_TERM for row in homes.values()):
-            return ()
-        in_switch = {row.topic for row in self._store.switching.of(pair)}
-        return left_to(self._link, homes, self._store.twins.of(self._link.name), in_switch)
+        return left_to_link(self._link, self._store)
 
     def _shut(self, topics: Collection[str]) -> str:
         """Why the old home is still open to writers; empty once it is not, or nobody can be kept out there. One that

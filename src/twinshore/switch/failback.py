@@ -133,7 +133,7 @@ class Failback:
             return Cannot(differ(others, record.old, record.new))
         looked = replace(record, tails=found)
         if found != record.tails:
-            return Wait("what never crossed was looked at once only", looked)
+            return Wait("what never crossed is looked at a second time", looked)
         parted = topics_of(tails(seen))
         deletes = parted and record.kind is not Kind.MAPPED
         _, live = old_places.places_in(self._old, parted) if deletes else ({}, ())

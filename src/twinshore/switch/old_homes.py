@@ -16,6 +16,7 @@ from twinshore.fleet.terms import FIRST_TERM
 from twinshore.homes.home_lines import HomeLine
 from twinshore.links.homes import pair_of
 from twinshore.store.values import HomeRow, TwinRow
+from twinshore.switch.guards import Guard
 
 NAMED_MAX = 5
 
@@ -66,6 +67,28 @@ def untold(
     found = [new[topic] for topic in topics if topic in new and topic in homes]
     true = [line for line in found if (line.cluster_id, line.term) == (home_id, homes[line.topic].term)]
     return tuple(line for line in true if line.topic not in old or old[line.topic].word < line.word)
+
+
+def of_old_home(old: str, topics: Collection[str], *, ruled: bool | None) -> str:
+    """What a plan says of writers that stay on the old home, or come back with it. `ruled`: whether an authorizer runs
+    there, None where nobody can ask."""
+    names = listed(sorted(topics), NAMED_MAX)
+    if ruled:
+        return f"{old}: the mirror keeps writers from {names} there from then on"
+    nobody = f"nobody can be kept from writing to {names} there, and what is written there never crosses"
+    if ruled is None:
+        return (
+            f"{old} does not say whether it has an authorizer. If it has, the mirror keeps writers out once {old} is "
+            f"back; if not, {nobody}: stop its producers"
+        )
+    return f"{old} has no authorizer: {nobody}: stop its producers"
+
+
+def nobody_kept_out(link: Link, guard: Guard, left: Collection[str]) -> str:
+    """Said for as long as it is so, where no rule can help; empty where rules are asked, or will be. `left`: topics
+    that a switch has left to the link; `guard`: of its target."""
+    names = () if guard.plan.ruled else sorted(set(left).intersection(guard.plan.open_to_all))
+    return f"a switch has left it the old home: {of_old_home(link.target, names, ruled=False)}" if names else ""
 
 
 def open_still(link: Link, topics: Collection[str], why: str) -> str:

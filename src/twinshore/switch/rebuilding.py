@@ -96,7 +96,7 @@ class Rebuild:
         topics = tuple(replace(one, ends=now.ends[one.topic]) for one in record.topics)
         looked = replace(record, tails=found, topics=topics)
         if looked != record:
-            return Wait(f"the twins on {record.old} were looked at once only", looked)
+            return Wait(f"the twins on {record.old} are looked at a second time", looked)
         live = self._readers(record)
         return Wait(live, looked) if live else Done(looked)
 

@@ -15,6 +15,7 @@ from twinshore.switch.rescued import Ending, Origin, Saved
 from twinshore.wire.records import Record
 
 HEADER = b"twinshore-rescued"
+COMMITTED, OTHERS = "committed", "others"
 BATCH_RECORDS = 500
 BATCH_BYTES = 256 * 1024
 
@@ -30,7 +31,7 @@ class Pass:
 
     @property
     def subject(self) -> str:
-        return f"{self.digest} {self.topic} {'committed' if self.committed else 'others'}"
+        return f"{self.digest} {self.topic} {COMMITTED if self.committed else OTHERS}"
 
     def admits(self, saved: Saved) -> bool:
         return (saved.ending is Ending.COMMITTED) is self.committed

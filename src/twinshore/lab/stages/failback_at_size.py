@@ -91,7 +91,7 @@ def returned(diverged: int, *, say: Callable[[str], None], command: str) -> Retu
             more=len(saved - late),
             unequal=len(homes[0] ^ homes[1]),
             misplaced=misplaced,
-            said=said.strip().splitlines()[-1],
+            said=next(line for line in said.splitlines() if line.startswith("done: ")),
         )
 
 

@@ -67,7 +67,7 @@ def level_as_it_is(
     if before.keys() != ends.keys():
         fenced = _fenced(new, ends, shut)
         first = _with_points(record, {named: end - (named in fenced) for named, end in ends.items()})
-        return Wait(f"the twins on {new.name} were looked at once only", first)
+        return Wait(f"the twins on {new.name} are looked at a second time", first)
     grown = {named: end for named, end in ends.items() if end > before[named]}
     behind = _behind(new, record, grown, shut, look_s, page_bytes) if grown else {}
     points = {named: behind[named].point if named in behind else end for named, end in ends.items()}
@@ -122,7 +122,7 @@ def put_up(
     if unread:
         return Wait(f"what others write to {listed(unread, NAMED_MAX)} on {new.name} is read first", record)
     if lacking:
-        return Wait("the fence is looked at once more", record)
+        return Wait("the fence is written, and its place is looked at again", record)
     record = replace(record, strays=())
     return Done(record, f"late requests of {record.link} are shut out of {len(points)} partitions on {new.name}")
 

@@ -8,13 +8,16 @@ from dataclasses import dataclass, replace
 from twinshore.fleet import KafkaError, Link, NamedPartition
 from twinshore.fleet.incidents import Effect
 from twinshore.fleet.sentences import counted, listed
+from twinshore.fleet.terms import FIRST_TERM
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.transactions import Transactions
+from twinshore.links.homes import pair_of
 from twinshore.links.in_force import in_force
 from twinshore.store import Store
 from twinshore.store.values import PartitionState
 from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.deeds import Kind
+from twinshore.switch.old_homes import left_to
 from twinshore.switch.record import Moved, Record
 
 ASK_S = 5.0
@@ -77,7 +80,7 @@ def drain(old: KafkaCluster, record: Record) -> Outcome:
     if seen.unsettled:
         return Wait(seen.unsettled, found)
     if not all(one.ends for one in record.topics):
-        return Wait(f"the logs on {old.name} were looked at once only", found)
+        return Wait(f"the logs on {old.name} are looked at a second time", found)
     if grows := _grown(record, {one.topic: one.ends for one in record.topics}, seen):
         return Wait(f"somebody still writes to {grows} on {old.name}", found)
     return Done(found, f"nothing is open on {old.name}, and its logs stand still")
@@ -167,6 +170,16 @@ def paused_of(link: Link, topics: Sequence[str], store: Store) -> list[str]:
     """Topics of these that operators have paused, alone or with their link."""
     control = in_force(link, store.controls.of(link.name)).link.control
     return [topic for topic in topics if control.pauses(topic)]
+
+
+def left_to_link(link: Link, store: Store) -> tuple[str, ...]:
+    """The topics that a switch has left to the link, as the store says now."""
+    pair = pair_of(link)
+    homes = store.homes.of(pair)
+    if not any(row.home == link.source and row.term > FIRST_TERM for row in homes.values()):
+        return ()
+    in_switch = {row.topic for row in store.switching.of(pair)}
+    return left_to(link, homes, store.twins.of(link.name), in_switch)
 
 
 def stopped_of(link: Link, topics: Sequence[str], store: Store) -> list[str]:

@@ -24,7 +24,7 @@ from twinshore.switch.deeds import DEEDS, Kind
 from twinshore.switch.hands.mirrors import MirrorWatch
 from twinshore.switch.hands.standing import behind, stopped_of
 from twinshore.switch.operations import planning, running
-from twinshore.switch.operations.meaning import NAME, Switch, leading_to, meant
+from twinshore.switch.operations.meaning import NAME, Switch, leading_to, literal, meant
 from twinshore.switch.operations.planning import DeedStep, SwitchPlan
 from twinshore.switch.operations.running import Asking
 from twinshore.switch.work import BEHIND_MAX
@@ -110,7 +110,7 @@ def _holding(into: Sequence[Link], fresh: Sequence[str], settings: Settings) -> 
     """The links whose source has all these topics, each with how many offsets it holds of them."""
     found: dict[Link, int] = {}
     for link in into if fresh else ():
-        would = replace(link, topics=(*link.topics, *map(running.literal, fresh)))
+        would = replace(link, topics=(*link.topics, *map(literal, fresh)))
         if link.naming is not Naming.SAME or link.mode is Mode.MAPPED or not all(admits(would, one) for one in fresh):
             continue
         with closing(KafkaCluster(settings.cluster(link.source), patience_s=ASK_S, call_s=ASK_S)) as source:

@@ -153,3 +153,8 @@ def _at_home(asked: Switch, into: Sequence[Link], links: Sequence[Link], store: 
     homes = {row.topic: row.home for one in into for row in store.homes.of(pair_of(one)).values()}
     back = {row.topic for one in into if (way := counterpart(one, links)) for row in store.twins.carried(way.name)}
     return {topic for topic, home in homes.items() if home == asked.to} | (back - homes.keys())
+
+
+def literal(topic: str) -> str:
+    """The expression that means this topic alone."""
+    return topic.replace(".", "\\.")

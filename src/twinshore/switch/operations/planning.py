@@ -29,7 +29,7 @@ from twinshore.switch.deeds import DEEDS, DUTIES, Deed, Kind
 from twinshore.switch.hands.standing import answers, behind, paused_of, stopped_of
 from twinshore.switch.hands.torn import may_be_torn
 from twinshore.switch.operations.meaning import Switch, link_of, must_be_expressions
-from twinshore.switch.operations.preview import Cramped, cramped, lacking, unheld, unready
+from twinshore.switch.operations.preview import Cramped, cramped, lacking, left_open, unheld, unready
 from twinshore.switch.operations.taking_over import filled_anew, standing_on
 from twinshore.switch.record import Moved, Record
 from twinshore.switch.taking_over import halves, said, said_of_halves
@@ -55,11 +55,12 @@ class DeedStep:
 class SwitchPlan(Plan[DeedStep]):
     """`record`: how the switch begins; None where it is refused. `back_topics`: what the link back must be given to
     carry, before the switch begins; empty where it carries them already. `takes_over`: switches of dead processes that
-    have these topics, and are ended first."""
+    have these topics, and are ended first. `alive`: the old home of a forced switch that answers all the same."""
 
     record: Record | None = None
     back_topics: tuple[str, ...] = ()
     takes_over: tuple[Record, ...] = ()
+    alive: str = ""
 
 
 def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "", kept: str = "") -> SwitchPlan:
@@ -98,7 +99,9 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "", kept:
         unknown = tuple(_unknown(ends.target, link, topics, back)) if kept else ()
         open_to = () if asked.kind is Kind.FORCED else unheld(ends.source, topics)
         strange = tuple(_strange(link, topics, store)) if asked.kind is Kind.FORCED else ()
-        remarks = (*_remarks(asked, link, lag, away), *filter(None, (room.words,)), *strange, *torn, *unknown, *open_to)
+        later = (left_open(ends.source, topics, away),) if asked.kind is Kind.FORCED else ()
+        about = _remarks(asked, link, lag, away)
+        remarks = (*about, *filter(None, (room.words,)), *strange, *torn, *unknown, *open_to, *later)
     record = Record(
         secrets.token_hex(16),
         asked.kind,
@@ -115,7 +118,8 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "", kept:
     )
     untaken = () if kept else tuple(topic for topic in topics if back is None or not admits(back, topic))
     steps = tuple(DeedStep(deed) for deed in DEEDS[asked.kind])
-    return SwitchPlan(steps, tuple(shown), remarks, record=record, back_topics=untaken, takes_over=others)
+    alive = link.source if asked.kind is Kind.FORCED and not away else ""
+    return SwitchPlan(steps, tuple(shown), remarks, record=record, back_topics=untaken, takes_over=others, alive=alive)
 
 
 def _away(asked: Switch, link: Link, settings: Settings, ends: Ends) -> str:
@@ -215,8 +219,9 @@ def _remarks(asked: Switch, link: Link, lag: int, away: str) -> Iterator[str]:
     if asked.kind is Kind.FORCED:
         yield of_transactions(link.target)
     else:
-        wait = "would wait" if asked.kind is Kind.DRILL else "wait"
-        yield f"the twins are {counted(lag, 'offset')} behind now; writers {wait} for {asked.hold_s:g} s at most"
+        behind_now = f"the twins are {counted(lag, 'offset')} behind now"
+        wait, turns = ("would wait", "would turn") if asked.kind is Kind.DRILL else ("wait", "turns")
+        yield f"{behind_now}; where writers {wait} for {asked.hold_s:g} s, the switch {turns} back"
 
 
 def _strange(link: Link, topics: Sequence[str], store: Store) -> Iterator[str]:

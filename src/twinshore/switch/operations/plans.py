@@ -8,7 +8,7 @@ from twinshore.fleet import ConfigError, RefusedError
 from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings.sections.switch import SECTION as SWITCH
 from twinshore.store import Store
-from twinshore.switch.deeds import Kind
+from twinshore.switch.deeds import Deed, Kind
 from twinshore.switch.hands.commands import told, why_not
 from twinshore.switch.operations import carrying, one_group, one_producer, planning, running, waves
 from twinshore.switch.operations.carrying import CarriedFirst
@@ -34,7 +34,9 @@ def with_commands(planned: SwitchPlan, settings: Settings) -> SwitchPlan:
         return replace(
             planned, record=None, refused=RefusedError(why, hint="mend the settings, or switch from another host")
         )
-    return replace(planned, remarks=(*planned.remarks, *told(commands)))
+    none = {deed for deed, command in ((Deed.BEFORE, commands.before), (Deed.AFTER, commands.after)) if not command}
+    steps = tuple(step for step in planned.steps if step.deed not in none)
+    return replace(planned, steps=steps, remarks=(*planned.remarks, *told(commands)))
 
 
 def _planned(asked: Switch, settings: Settings, store: Store, by: str) -> SwitchPlan:

@@ -14,6 +14,7 @@ from twinshore.kafka.rights_requests import may_alter, read_acls
 from twinshore.mirror.incidents.watch_rules import Room, disks_in_words, rooms
 from twinshore.switch.acl_fence import fence
 from twinshore.switch.hands.rights import look
+from twinshore.switch.old_homes import of_old_home
 
 NAMED_MAX = 5
 MIN_ISR = "min.insync.replicas"
@@ -25,6 +26,15 @@ def unheld(old: KafkaCluster, topics: Sequence[str]) -> tuple[str, ...]:
     remarks = fence(look(old, topics)).remarks
     watched = ("where an end moves while writers are held, the switch turns back",) if remarks else ()
     return (*remarks, *watched)
+
+
+def left_open(old: KafkaCluster, topics: Sequence[str], away: str) -> str:
+    """Whether writers can be kept from what a forced switch leaves on the old home. `away`: why it cannot be asked."""
+    try:
+        ruled = None if away else read_acls(old) is not None
+    except KafkaError:
+        ruled = None
+    return of_old_home(old.name, topics, ruled=ruled)
 
 
 def lacking(old: KafkaCluster, new: KafkaCluster, topics: Sequence[str]) -> RefusedError | None:

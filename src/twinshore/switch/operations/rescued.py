@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from twinshore.fleet import ConfigError, Link, NamedPartition, RefusedError, WireError
+from twinshore.fleet import ConfigError, Link, NamedPartition, RefusedError, StoreError, WireError
 from twinshore.fleet.operations import Plan
 from twinshore.fleet.sentences import counted
 from twinshore.fleet.settings import Settings
@@ -17,10 +17,11 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links.homes import pair_of
 from twinshore.service.clock import wall_ms
 from twinshore.store import AuditRow, Remembered, Store
+from twinshore.store.opening import open_if_there
 from twinshore.switch.alone import alone
 from twinshore.switch.hands.rescue import SUFFIX, read_origin, read_saved
 from twinshore.switch.hands.writing import append
-from twinshore.switch.reinjected import Pass, Progress, batches, left
+from twinshore.switch.reinjected import COMMITTED, Pass, Progress, batches, left
 from twinshore.switch.rescued import Count, Origin, Saved
 
 KIND = "reinjected"
@@ -30,21 +31,38 @@ PATIENCE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
+class WrittenAgain:
+    """What of a file was written to a topic; `whole`: all of its kind."""
+
+    topic: str
+    committed: bool
+    records: int
+    whole: bool
+
+    def sentence(self) -> str:
+        some = counted(self.records, f"{'committed' if self.committed else 'uncommitted'} record")
+        return f"{some} written again to {self.topic}" + ("" if self.whole else ", the rest not yet")
+
+
+@dataclass(frozen=True, slots=True)
 class RescuedFile:
-    """A file of a rescued tail."""
+    """A file of a rescued tail. `again`: what of it was written to topics; None where that is not known."""
 
     path: Path
     origin: Origin
     count: Count
+    again: tuple[WrittenAgain, ...] | None = None
 
     def sentence(self) -> str:
         one = self.origin
         span = f"{one.topic}-{one.partition} of {one.cluster}, offsets {one.first} to {one.end - 1}"
         count = f"{counted(self.count.records, 'record')}, {self.count.committed} of them committed"
-        return f"{self.path}: {span}: {count}"
+        again = "".join(f"; {some.sentence()}" for some in self.again or ())
+        return f"{self.path}: {span}: {count}{again}"
 
     def as_values(self) -> dict[str, object]:
-        return {"file": str(self.path), **asdict(self.origin), **asdict(self.count)}
+        again = None if self.again is None else [asdict(some) for some in self.again]
+        return {"file": str(self.path), **asdict(self.origin), **asdict(self.count), "written_again": again}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +102,29 @@ def files(folder: Path) -> tuple[list[RescuedFile], list[str]]:
         except (ConfigError, WireError) as error:
             odd.append(error.message)
     return found, odd
+
+
+def with_written(found: Sequence[RescuedFile], settings: Settings) -> tuple[list[RescuedFile], list[str]]:
+    """The files with what was written of them again, by the store; and a sentence where it does not say."""
+    if not found:
+        return [], []
+    try:
+        store = open_if_there(settings)
+        if store is None:
+            return [replace(one, again=()) for one in found], []
+        with store:
+            return [replace(one, again=tuple(_again(one, store))) for one in found], []
+    except StoreError as error:
+        return list(found), [f"what was written again is not known: {error.message}"]
+
+
+def _again(file: RescuedFile, store: Store) -> Iterator[WrittenAgain]:
+    digest = _digest(file.path)
+    for row in store.memories.of(file.origin.cluster, KIND):
+        if row.subject.startswith(f"{digest} "):
+            _, topic, kind = row.subject.split(" ")
+            now = Progress.from_json(row.value)
+            yield WrittenAgain(topic, kind == COMMITTED, now.written, now.whole)
 
 
 def look(path: Path) -> RescuedFile:

@@ -29,7 +29,7 @@ from twinshore.switch.hands.returned_logs import stood
 from twinshore.switch.hands.standing import answers
 from twinshore.switch.operations.meaning import must_be_expressions
 from twinshore.switch.operations.planning import DeedStep, SwitchPlan
-from twinshore.switch.operations.preview import cramped
+from twinshore.switch.operations.preview import cramped, left_open
 from twinshore.switch.record import Moved, Record
 from twinshore.switch.returned import Stood, Tail, differ, kept_back, tails, to_json, topics_of, unseen
 
@@ -78,13 +78,14 @@ def plan(asked: FailBack, settings: Settings, store: Store, *, by: str = "") -> 
         refused = _unmappable(found, record, ends.source, store) if asked.mapped else None
         _, live = old_places.places_in(ends.source, topics_of(found)) if found and not asked.mapped else ({}, ())
         room = cramped(ends.source, record.names(), settings)
+        guarded = left_open(ends.source, record.names(), "")
     if others := kept_back(seen, topics_of(found)):
         refused = RefusedError(differ(others, record.old, record.new), hint="docs/switch.md")
     refused = refused or _refused(found, live, back, settings, store, deletes=not asked.mapped) or room.refused()
     if refused:
         return SwitchPlan(shown=shown, refused=refused)
     steps = tuple(DeedStep(deed) for deed in DEEDS[kind])
-    remarks = (*_remarks(seen, record), *filter(None, (room.words,)))
+    remarks = (*_remarks(seen, record), *filter(None, (room.words,)), guarded)
     return SwitchPlan(steps, shown, remarks, record=record)
 
 

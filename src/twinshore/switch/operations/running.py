@@ -32,6 +32,7 @@ from twinshore.switch.hands.words import ClusterWords
 from twinshore.switch.hands.writers import Writers
 from twinshore.switch.one_group import OneGroup
 from twinshore.switch.operations.kept import begun_anew, brought, take_up
+from twinshore.switch.operations.meaning import literal
 from twinshore.switch.operations.planning import SwitchPlan
 from twinshore.switch.operations.showing import Shown, one_switch
 from twinshore.switch.operations.taking_over import take_over
@@ -209,8 +210,3 @@ def have_carried(name: str, topics: Sequence[str], settings: Settings, store: St
         raise planned.refused
     for step in change_links(planned, settings, store, by=asking.by):
         asking.tell(step.sentence(done=True))
-
-
-def literal(topic: str) -> str:
-    """The expression that means this topic alone."""
-    return topic.replace(".", "\\.")

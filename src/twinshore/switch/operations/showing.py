@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from shlex import quote
 from typing import Any
 
 from twinshore.fleet import ConfigError, WireError
@@ -14,11 +15,13 @@ from twinshore.fleet.sentences import counted
 from twinshore.service.clock import steady_s
 from twinshore.store import Store, SwitchRow
 from twinshore.switch.alone import LEASE_S
-from twinshore.switch.deeds import Kind
+from twinshore.switch.deeds import MAKES_TWINS, MOVES_HOMES, Kind
+from twinshore.switch.operations.meaning import literal
 from twinshore.switch.record import Record, State
 from twinshore.switch.returned import from_json, gone_in_words
 
 ID_SHOWN = 8
+NAMED_MAX = 5
 LOOK_S = LEASE_S / 2  # a living process renews its lease more often
 AGAIN_S = 0.25
 
@@ -62,6 +65,28 @@ class Shown:
         """How it ended, in one sentence; and what is left to be done by hand."""
         left = self.record.unfinished
         return f"{self._ended()}; run it by hand: {left}" if left else self._ended()
+
+    def onward(self) -> tuple[str, ...]:
+        """What whoever switched does next."""
+        one = self.record
+        if not self.done:
+            return ()
+        if one.kind in MOVES_HOMES:
+            return tuple(self._moved_on())
+        if one.kind in MAKES_TWINS and any(tail.records for tail in from_json(one.tails)):
+            return ("next: `twinshore switch rescue list` names the files; `rescue reinject` writes one to a topic",)
+        return ()
+
+    def _moved_on(self) -> Iterator[str]:
+        one = self.record
+        yield f"next: point producers and consumers to {one.new}; those that follow homes go there by themselves"
+        if one.kind is Kind.FORCED:
+            many = one.plan or len(one.topics) > NAMED_MAX
+            topics = "'.*'" if many else " ".join(quote(literal(name)) for name in one.names())
+            yield (
+                f"once {one.old} is back, and its mirror runs: `twinshore switch failback {topics} --old {one.old}` "
+                "saves what never crossed"
+            )
 
     def _ended(self) -> str:
         one, topics = self.record, self.record.moves()

@@ -1,0 +1,86 @@
+"""`twinshore switch rescue`: what fail-backs have saved."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import typer
+
+from twinshore.cli.looking import JSON, SETTINGS, load, who
+from twinshore.cli.steps import agreed
+from twinshore.fleet.sentences import one_line
+
+FOLDER = typer.Option(
+    None, "--folder", help="Where rescued records are kept; without it `rescued` beside the settings."
+)
+FILE = typer.Argument(..., help="A file of rescued records.", metavar="FILE")
+TO_TOPIC = typer.Option(..., "--to", help="The topic that takes the records, where it is at home.")
+UNCOMMITTED = typer.Option(False, "--uncommitted", help="Those too that no transaction committed.")
+LIMIT = typer.Option(10, "--limit", help="How many records are shown.")
+YES = typer.Option(False, "--yes", help="Do not ask.")
+DRY_RUN = typer.Option(False, "--dry-run", help="Only say what would be done.")
+
+
+def verbs() -> typer.Typer:
+    """The verbs below `rescue`."""
+    found = typer.Typer(help="What fail-backs have saved.", no_args_is_help=True)
+    found.command("list")(list_files)
+    found.command("show")(show)
+    found.command("reinject")(reinject)
+    return found
+
+
+def list_files(settings: Path = SETTINGS, folder: Path = FOLDER, json_output: bool = JSON) -> None:
+    """Lists the files of rescued records: where they lay, and how many they are."""
+    from twinshore.switch.operations.rescued import files, with_written
+    from twinshore.switch.operations.returning import folder_of
+
+    loaded = load(settings)
+    where = folder_of(loaded, folder)
+    found, odd = files(where)
+    found, unknown = with_written(found, loaded)
+    if json_output:
+        typer.echo(json.dumps([one.as_values() for one in found]))
+    else:
+        for one in found:
+            typer.echo(one_line(one.sentence()))
+        if not found and not odd:
+            typer.echo(f"nothing was rescued to {where}")
+    for line in (*odd, *unknown):
+        typer.echo(one_line(line), err=True)
+
+
+def show(file: Path = FILE, limit: int = LIMIT, json_output: bool = JSON) -> None:
+    """Shows what a file of rescued records holds, and the first of them."""
+    from twinshore.switch.operations.rescued import look, records, shown
+
+    found, some = look(file), records(file, limit)
+    if json_output:
+        typer.echo(json.dumps(found.as_values()))
+        return
+    typer.echo(one_line(found.sentence()))
+    for one in some:
+        typer.echo(one_line(shown(one)))
+
+
+def reinject(
+    file: Path = FILE,
+    to: str = TO_TOPIC,
+    uncommitted: bool = UNCOMMITTED,
+    settings: Path = SETTINGS,
+    yes: bool = YES,
+    dry_run: bool = DRY_RUN,
+) -> None:
+    """Writes the records of a file to a topic, each once, however often it is asked for.
+
+    Keys, values, headers and timestamps are kept; the header `twinshore-rescued` says where a record lay before.
+    """
+    from twinshore.store.opening import open_known
+    from twinshore.switch.operations.rescued import Reinject, act
+    from twinshore.switch.operations.rescued import plan as plan_reinject
+
+    loaded, asked = load(settings), Reinject(file, to, uncommitted)
+    with open_known(loaded) as store:
+        planned = plan_reinject(asked, loaded, store)
+        agreed(planned, act(planned, asked, loaded, store, by=who()), yes=yes, dry_run=dry_run)
