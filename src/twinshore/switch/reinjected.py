@@ -39,12 +39,14 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """As whom the records are written, how many have been, and whether that was all."""
+    """As whom the records are written, how many have been, and whether that was all. A producer's id means something on
+    the `cluster` alone that has given it; empty where an earlier version did not say which."""
 
     producer_id: int
     producer_epoch: int
     written: int = 0
     whole: bool = False
+    cluster: str = ""
 
     def on(self, records: int) -> Progress:
         return replace(self, written=self.written + records)

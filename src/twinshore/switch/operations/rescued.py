@@ -11,7 +11,7 @@ from pathlib import Path
 
 from twinshore.fleet import ConfigError, Link, NamedPartition, RefusedError, StoreError, WireError
 from twinshore.fleet.operations import Plan
-from twinshore.fleet.sentences import counted
+from twinshore.fleet.sentences import counted, listed
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links.homes import pair_of
@@ -19,8 +19,10 @@ from twinshore.service.clock import wall_ms
 from twinshore.store import AuditRow, Remembered, Store
 from twinshore.store.opening import open_if_there
 from twinshore.switch.alone import alone
+from twinshore.switch.hands import old_places
 from twinshore.switch.hands.rescue import SUFFIX, read_origin, read_saved
 from twinshore.switch.hands.writing import append
+from twinshore.switch.record import Record
 from twinshore.switch.reinjected import COMMITTED, Pass, Progress, batches, left
 from twinshore.switch.rescued import Count, Origin, Saved
 
@@ -28,6 +30,7 @@ KIND = "reinjected"
 CHUNK = 1 << 20
 SHOWN_BYTES = 200
 PATIENCE_S = 30.0
+NAMED_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +179,9 @@ def plan(asked: Reinject, settings: Settings, store: Store) -> Plan[WriteStep]:
     kept_out = file.count.records - file.count.committed
     if kept_out and not asked.uncommitted:
         done.append(f"{counted(kept_out, 'record')} that no transaction committed is left out")
+    if steps and (names := _read_by(file.origin, store)):
+        by = listed(names, NAMED_MAX)
+        done.append(f"some of them had been read on {file.origin.cluster} already, by group {by}")
     return Plan(tuple(steps), shown, tuple(done))
 
 
@@ -187,16 +193,30 @@ def act(planned: Plan[WriteStep], asked: Reinject, settings: Settings, store: St
             alone(thing, store, by) as lease,
             closing(KafkaCluster(settings.cluster(step.cluster), patience_s=PATIENCE_S)) as cluster,
         ):
+            _must_stand(step, asked, store)
             _write(step, asked.file, cluster, store, by, lease.left_s)
         yield step
+
+
+def _must_stand(step: WriteStep, asked: Reinject, store: Store) -> None:
+    """Whoever was asked may have thought for an hour."""
+    if (home := _home(step.origin, step.which.topic, store)) != step.cluster:
+        why = f"{step.which.topic} is at home on {home} by now"
+    elif _digest(asked.file) != step.which.digest:
+        why = f"{asked.file} was changed"
+    else:
+        return
+    raise RefusedError(f"nothing was written: {why}", hint="type the same command again")
 
 
 def _write(
     step: WriteStep, path: Path, cluster: KafkaCluster, store: Store, by: str, left_s: Callable[[], float]
 ) -> None:
     progress = _progress(store, step.origin, step.which)
-    if progress is None:
-        progress = Progress(*cluster.init_producer_id())
+    if progress is None or progress.cluster != step.cluster:
+        # The topic has moved since: what was written is part of it, and whoever has that id here is somebody else.
+        written = progress.written if progress else 0
+        progress = Progress(*cluster.init_producer_id(), written, cluster=step.cluster)
         _remember(store, step, progress)
     named = NamedPartition(step.which.topic, step.origin.partition)
     for sequence, some in left(batches(read_saved(path), step.origin, step.which), progress.written):
@@ -220,6 +240,19 @@ def _remember(store: Store, step: WriteStep, progress: Progress, told: list[Audi
 def _progress(store: Store, origin: Origin, which: Pass) -> Progress | None:
     rows = {row.subject: row.value for row in store.memories.of(origin.cluster, KIND)}
     return Progress.from_json(rows[which.subject]) if which.subject in rows else None
+
+
+def _read_by(origin: Origin, store: Store) -> list[str]:
+    """Groups that stood beyond the first of these records as they were saved."""
+    row = store.switches.of(origin.switch)
+    if row is None:
+        return []
+    try:
+        places = old_places.from_json(Record.from_json(row.record).places)
+    except WireError:
+        return []
+    where = (origin.topic, origin.partition)
+    return sorted(name for name, some in places.items() if where in some and some[where].offset > origin.first)
 
 
 def _text(data: bytes | None) -> str:

@@ -1,0 +1,98 @@
+"""A rescued file is written again while its topic moves on: to the home that was agreed to, or not at all, and each
+record once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.test_switched_home import read
+from twinshore.fleet import RefusedError
+from twinshore.fleet.settings import Settings, parse_settings
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.lab import LabCluster
+from twinshore.store import Flip, Remembered, Store, open_store
+from twinshore.switch.operations.rescued import KIND, Reinject, act, plan
+from twinshore.switch.reinjected import BATCH_RECORDS, Pass, Progress
+from twinshore.switch.rescued import Count, Ending, Origin, Saved, head_line, last_line, record_line
+from twinshore.wire.records import Record
+
+TOPIC, OTHER = "rescue-moved", "rescue-moved-half"
+MANY = BATCH_RECORDS + 100
+
+
+@pytest.fixture
+def settings(tmp_path: Path, east: LabCluster, west: LabCluster) -> Settings:
+    clusters = "".join(f"[clusters.{one.name}]\nbootstrap = {list(one.bootstrap)}\n" for one in (east, west))
+    text = f'[store]\nurl = "sqlite:///{tmp_path / "store.db"}"\n{clusters}'.replace("'", '"')
+    return parse_settings(text, name="settings", env={})
+
+
+@pytest.fixture
+def store(settings: Settings) -> Iterator[Store]:
+    with open_store(settings.store.url) as opened:
+        yield opened
+
+
+def saved(folder: Path, topic: str) -> Path:
+    """What east took and never sent, and west is its home since."""
+    origin = Origin("f" * 32, "east", "west", topic, "a" * 32, 0, 10, 10 + MANY)
+    lines = [Saved(Record(10 + one, one, None, b"late %d" % one, ()), Ending.COMMITTED) for one in range(MANY)]
+    path = folder / origin.file_name()
+    texts = [head_line(origin), *map(record_line, lines), last_line(Count(MANY, MANY))]
+    path.write_text("".join(f"{text}\n" for text in texts))
+    return path
+
+
+def at_home(store: Store, topic: str, home: str, term: int) -> None:
+    links = ("east->west", "west->east") if home == "west" else ("west->east", "east->west")
+    store.switching.flip([Flip("east<>west", topic, home, term, *links, "b" * 32, "a" * 32, (0,), 5, "anna")])
+
+
+def test_what_was_agreed_to_is_looked_at_again(
+    settings: Settings, store: Store, tmp_path: Path, east: LabCluster, west: LabCluster
+) -> None:
+    for lab in (east, west):
+        lab.create_topic(TOPIC)
+    path = saved(tmp_path, TOPIC)
+    at_home(store, TOPIC, "west", 2)
+    asked = Reinject(path, TOPIC)
+    planned = plan(asked, settings, store)
+    assert [one.cluster for one in planned.steps] == ["west"]
+    at_home(store, TOPIC, "east", 3)
+    with pytest.raises(RefusedError, match=f"{TOPIC} is at home on east by now"):
+        list(act(planned, asked, settings, store, by="anna"))
+    path.write_text(path.read_text().replace('"first": 10', '"first": 9').replace('"first":10', '"first":9'))
+    at_home(store, TOPIC, "west", 4)
+    with pytest.raises(RefusedError, match="was changed"):
+        list(act(planned, asked, settings, store, by="anna"))
+    assert read(west, TOPIC, 0, "read_uncommitted") == read(east, TOPIC, 0, "read_uncommitted") == []
+
+
+def test_half_written_it_goes_on_at_the_new_home_as_somebody_new(
+    settings: Settings, store: Store, tmp_path: Path, west: LabCluster
+) -> None:
+    """The first half was written on east. Its producer's id is another's on west, who has written under it."""
+    west.create_topic(OTHER)
+    path = saved(tmp_path, OTHER)
+    at_home(store, OTHER, "west", 2)
+    cluster = KafkaCluster(settings.cluster("west"))
+    try:
+        theirs, epoch = cluster.init_producer_id()
+    finally:
+        cluster.close()
+    which = Pass(hashlib.sha256(path.read_bytes()).hexdigest(), OTHER, committed=True)
+    half = Progress(theirs, epoch, BATCH_RECORDS, cluster="east")
+    store.memories.remember([Remembered("east", KIND, which.subject, half.to_json(), "", 1)])
+    asked = Reinject(path, OTHER)
+    for _ in range(2):
+        list(act(plan(asked, settings, store), asked, settings, store, by="anna"))
+        assert [value for _, _, value in read(west, OTHER, 0, "read_committed")] == [
+            b"late %d" % one for one in range(BATCH_RECORDS, MANY)
+        ]
+    (row,) = store.memories.of("east", KIND)
+    done = Progress.from_json(row.value)
+    assert (done.whole, done.written, done.cluster) == (True, MANY, "west") and done.producer_id != theirs
