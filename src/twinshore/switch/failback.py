@@ -20,9 +20,8 @@ from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.deeds import Deed, Kind
 from twinshore.switch.hands import anew, old_places, rescue
 from twinshore.switch.hands.behind_tails import go_on, unfit
-from twinshore.switch.hands.claims import busy, carry_again, claim, let_go
+from twinshore.switch.hands.claims import busy, carry_again, claim, give_back, let_go
 from twinshore.switch.hands.coordinators import loading
-from twinshore.switch.hands.debts import unsaid
 from twinshore.switch.hands.mirrors import MirrorSilence, MirrorWatch
 from twinshore.switch.hands.returned_logs import ends_of, stood
 from twinshore.switch.hands.standing import open_transactions, stands
@@ -174,11 +173,7 @@ class Failback:
         return Done(record, f"{listed(list(names), NAMED_MAX)} goes on on {record.old}, mapped" if names else "")
 
     def _rebuild(self, record: Record) -> Outcome:
-        waits = [one.topic for one in self._parted(record) if not anew.is_made(record, one, self._old, self._store)]
-        if waits:
-            return self._silence.waiting(f"the mirror of {record.back} makes {listed(waits, NAMED_MAX)} anew")
-        names = topics_of(from_json(record.tails))
-        return Done(record, f"{listed(names, NAMED_MAX)} is made anew on {record.old}" if names else "")
+        return anew.made(record, self._parted(record), self._old, self._store, self._silence)
 
     def _refill(self, record: Record) -> Outcome:
         anew_ones = self._parted(record)
@@ -191,8 +186,7 @@ class Failback:
         return anew.put_back(record, self._old, self._back, self._settings, self._store, self._now_ms())
 
     def _release(self, record: Record) -> Outcome:
-        self._store.switching.end(record.id)  # first: a home that is silent must not keep the next switch waiting
-        return Done(record, unsaid(record, (self._new, self._old), self._store, self._now_ms()))
+        return give_back(self._store, record, (self._new, self._old), self._now_ms())
 
     def _parted(self, record: Record) -> list[Moved]:
         names = topics_of(from_json(record.tails))

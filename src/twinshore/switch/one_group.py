@@ -21,7 +21,7 @@ from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.deeds import Deed
 from twinshore.switch.group_goals import GroupSeen, from_json, further_on, moved_on, short_of, to_json
 from twinshore.switch.hands import group_alone
-from twinshore.switch.hands.claims import claim
+from twinshore.switch.hands.claims import claim, give_back
 from twinshore.switch.record import Record, State
 
 NAMED_MAX = 5
@@ -135,8 +135,7 @@ class OneGroup:
         return Done(record, stays)
 
     def _release(self, record: Record) -> Outcome:
-        self._store.switching.end(record.id)
-        return Done(record)
+        return give_back(self._store, record, (), self._now_ms())
 
     def _set_back(self, record: Record) -> Outcome:
         goals = from_json(record.places)

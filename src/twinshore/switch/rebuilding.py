@@ -21,8 +21,7 @@ from twinshore.store import Store
 from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.deeds import Deed
 from twinshore.switch.hands import anew, old_places, rescue
-from twinshore.switch.hands.claims import busy, carry_again, claim, let_go
-from twinshore.switch.hands.debts import unsaid
+from twinshore.switch.hands.claims import busy, carry_again, claim, give_back, let_go
 from twinshore.switch.hands.mirrors import MirrorSilence, MirrorWatch
 from twinshore.switch.hands.returned_logs import ends_of, stood
 from twinshore.switch.hands.standing import changed, stands
@@ -121,12 +120,10 @@ class Rebuild:
     # -- past it
 
     def _rebuild(self, record: Record) -> Outcome:
-        made = {one.topic: anew.is_made(record, one, self._old, self._store) for one in record.topics}
+        outcome = anew.made(record, record.topics, self._old, self._store, self._silence)
         if all(one.old_id not in anew.ids_shown(self._old, one.topic).values() for one in record.topics):
             carry_again(self._store, record)  # only now may the mirror write again
-        if waits := [topic for topic, done in made.items() if not done]:
-            return self._silence.waiting(f"the mirror of {record.back} makes {listed(waits, NAMED_MAX)} anew")
-        return Done(record, f"{listed(record.names(), NAMED_MAX)} is made anew on {record.old}")
+        return outcome
 
     def _refill(self, record: Record) -> Outcome:
         parts = [(one.topic, number) for one in record.topics for number in range(one.partitions)]
@@ -139,8 +136,7 @@ class Rebuild:
         return anew.put_back(record, self._old, self._link, self._settings, self._store, self._now_ms())
 
     def _release(self, record: Record) -> Outcome:
-        self._store.switching.end(record.id)
-        return Done(record, unsaid(record, (self._old,), self._store, self._now_ms()))
+        return give_back(self._store, record, (self._old,), self._now_ms())
 
     # -- what may have changed
 

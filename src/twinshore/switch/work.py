@@ -19,8 +19,8 @@ from twinshore.store import AuditRow, Flip, Store
 from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.deeds import Deed, Kind
 from twinshore.switch.hands import drilled, fence, places, settings_given, standing, tails
-from twinshore.switch.hands.claims import busy, carry_again, claim, let_go
-from twinshore.switch.hands.debts import SILENT_MS_MAX, remember, settled, unsaid
+from twinshore.switch.hands.claims import busy, carry_again, claim, give_back, let_go
+from twinshore.switch.hands.debts import SILENT_MS_MAX, remember, settled
 from twinshore.switch.hands.mirrors import MirrorWatch
 from twinshore.switch.hands.words import ClusterWords
 from twinshore.switch.hands.writers import Writers
@@ -248,8 +248,7 @@ class Work:
         return Done(record, f"{record.back} carries the topics to {record.old}")
 
     def _release(self, record: Record) -> Outcome:
-        self._store.switching.end(record.id)  # first: a home that is silent must not keep the next switch waiting
-        return Done(record, unsaid(record, self._words.heard(record), self._store, self._now_ms()))
+        return give_back(self._store, record, self._words.heard(record), self._now_ms())
 
     def _changed(self, record: Record) -> str:
         return standing.changed(self._old, record.topics, new=False) or standing.changed(

@@ -4,7 +4,7 @@ back once it is filled again. Each step may be done twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from twinshore.switch.decision import Done, Outcome, Wait
 from twinshore.switch.deeds import Kind
 from twinshore.switch.hands import old_places, rescue
 from twinshore.switch.hands.debts import SILENT_MS_MAX
+from twinshore.switch.hands.mirrors import MirrorSilence
 from twinshore.switch.hands.places import follow_home, left_on_twins
 from twinshore.switch.record import Moved, Record
 from twinshore.switch.rescued import Origin
@@ -86,6 +87,14 @@ def _account(record: Record, tail: Tail, store: Store) -> None:
     store.audit.add([AuditRow(*audit, saved, record.by, tail.topic)])
     row = store.ledger.add(Incident(*place, POLICY_RESCUE, sentence, IncidentKind.TAIL_RESCUED.side), now_ms=now_ms)
     store.ledger.close(row.id, now_ms=now_ms)
+
+
+def made(record: Record, topics: Iterable[Moved], old: KafkaCluster, store: Store, silence: MirrorSilence) -> Outcome:
+    """Done once these topics, which are deleted first, are the mirror's new ones; no sentence where there are none."""
+    done = {one.topic: is_made(record, one, old, store) for one in topics}
+    if waits := [topic for topic in done if not done[topic]]:
+        return silence.waiting(f"the mirror of {record.back} makes {listed(waits, NAMED_MAX)} anew")
+    return Done(record, f"{listed(list(done), NAMED_MAX)} is made anew on {record.old}" if done else "")
 
 
 def is_made(record: Record, one: Moved, old: KafkaCluster, store: Store) -> bool:

@@ -1,19 +1,21 @@
 """What a switch has to itself in the store.
 
-Topics are claimed so that no other switch moves them, let go by the mirror that carries them, and carried again where
-the switch turns back.
+Topics are claimed so that no other switch moves them, let go by the mirror that carries them, carried again where the
+switch turns back, and given back at its end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from twinshore.fleet import Link
 from twinshore.fleet.sentences import listed
+from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links.homes import pair_of
 from twinshore.service.clock import wall_ms
 from twinshore.store import Asked, Store, TopicInSwitch
 from twinshore.switch.decision import Cannot, Done, Outcome, Wait
+from twinshore.switch.hands.debts import unsaid
 from twinshore.switch.record import Record
 
 NAMED_MAX = 5
@@ -53,3 +55,10 @@ def carry_again(store: Store, record: Record) -> Outcome:
     """The mirror may go on with the topics; they stay claimed."""
     store.switching.ask(record.id, Asked.ANNOUNCED, wall_ms())
     return Done(record)
+
+
+def give_back(store: Store, record: Record, clusters: Sequence[KafkaCluster], now_ms: int) -> Done:
+    """The claims in the store, and those that these clusters keep, are anybody's. `now_ms`: by the clock of the
+    record."""
+    store.switching.end(record.id)  # first: a home that is silent must not keep the next switch waiting
+    return Done(record, unsaid(record, clusters, store, now_ms))

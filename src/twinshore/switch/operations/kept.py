@@ -118,11 +118,10 @@ def its_own(record: Record, lines: Mapping[str, Home], store: Store) -> Record:
     # The topics are claimed first: none moves between the look and what is done.
     others = claim(store, record)
     record = without(record, moved_since(record, at_home(store.homes.of(pair)), lines), wall_ms())
-    if record.ended:
+    held = [] if record.ended else [row for row in others if row.topic in record.names()]
+    if record.ended or held:
         store.switching.end(record.id)
-        return record
-    if held := [row for row in others if row.topic in record.names()]:
-        store.switching.end(record.id)
+    if held:
         raise RefusedError(
             f"{listed([row.topic for row in held], NAMED_MAX)} is in switch {held[0].switch_id[:8]} by now",
             hint="`twinshore switch status` shows it; resume this one once that has ended",
