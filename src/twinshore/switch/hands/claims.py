@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from twinshore.fleet import Link
+from twinshore.fleet import Link, RefusedError
 from twinshore.fleet.sentences import listed
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links.homes import pair_of
@@ -38,6 +38,17 @@ def busy(others: Collection[TopicInSwitch]) -> str:
         return ""
     topics = listed([row.topic for row in others], NAMED_MAX)
     return f"topic {topics} is in another switch already ({next(iter(others)).switch_id[:ID_SHOWN]})"
+
+
+def taken(store: Store, pair: str, names: Collection[str]) -> RefusedError | None:
+    """What a plan for these topics, or what else is claimed by these names, is refused with where a switch has them."""
+    rows = [row for row in store.switching.of(pair) if row.topic in names]
+    if not rows:
+        return None
+    return RefusedError(
+        f"{listed([row.topic for row in rows], NAMED_MAX)} is in switch {rows[0].switch_id[:ID_SHOWN]} already",
+        hint="`twinshore switch status` shows it",
+    )
 
 
 def let_go(store: Store, record: Record) -> Outcome:

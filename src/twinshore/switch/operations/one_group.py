@@ -14,6 +14,7 @@ from twinshore.service.clock import wall_ms
 from twinshore.store import Store
 from twinshore.switch.deeds import DEEDS, Kind
 from twinshore.switch.group_goals import Goal, GroupSeen, further_on, short_of
+from twinshore.switch.hands.claims import taken
 from twinshore.switch.hands.group_alone import links_between, see
 from twinshore.switch.one_group import claim_of
 from twinshore.switch.operations.meaning import Switch
@@ -118,15 +119,7 @@ def _refused(asked: Switch, old: str, seen: GroupSeen, store: Store) -> RefusedE
             f"group {asked.group} {why}: does it read there already?",
             hint=f"`twinshore groups move` with `--backwards` sets it back to where it stands on {old}",
         )
-    pair = pair_of(Link(old, asked.to))
-    claims = {claim_of(asked.group), *seen.topics()}
-    busy = [row for row in store.switching.of(pair) if row.topic in claims]
-    if busy:
-        return RefusedError(
-            f"{listed([row.topic for row in busy], NAMED_MAX)} is in switch {busy[0].switch_id[:8]} already",
-            hint="`twinshore switch status` shows it",
-        )
-    return None
+    return taken(store, pair_of(Link(old, asked.to)), {claim_of(asked.group), *seen.topics()})
 
 
 def _partitions(seen: GroupSeen, topic: str) -> int:

@@ -26,6 +26,7 @@ from twinshore.service.identity import recognise
 from twinshore.store import Store, TwinRow
 from twinshore.switch.acl_fence import shuts_out
 from twinshore.switch.deeds import DEEDS, DUTIES, Deed, Kind
+from twinshore.switch.hands.claims import taken
 from twinshore.switch.hands.standing import answers, behind, paused_of, stopped_of
 from twinshore.switch.hands.torn import may_be_torn
 from twinshore.switch.operations.meaning import Switch, link_of, must_be_expressions
@@ -163,13 +164,7 @@ def _refused(asked: Switch, link: Link, topics: Sequence[str], store: Store, awa
         return RefusedError(
             f"{link.name} has stopped with {listed(stopped, NAMED_MAX)}", hint="`twinshore status` says why"
         )
-    busy = [row for row in store.switching.of(pair_of(link)) if row.topic in topics]
-    if busy:
-        return RefusedError(
-            f"{listed([row.topic for row in busy], NAMED_MAX)} is in switch {busy[0].switch_id[:8]} already",
-            hint="`twinshore switch status` shows it",
-        )
-    return None
+    return taken(store, pair_of(link), topics)
 
 
 def _unfit(

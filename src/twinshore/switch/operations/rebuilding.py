@@ -19,6 +19,7 @@ from twinshore.store import Store, TwinRow
 from twinshore.switch.deeds import DEEDS, Kind
 from twinshore.switch.hands import old_places, rescue
 from twinshore.switch.hands.anew import origin_of
+from twinshore.switch.hands.claims import taken
 from twinshore.switch.hands.returned_logs import stood
 from twinshore.switch.hands.standing import answers, changed, stands
 from twinshore.switch.operations.planning import DeedStep, SwitchPlan
@@ -117,12 +118,8 @@ def _shown(record: Record, ends: Ends, store: Store) -> Iterator[str]:
 def _refused(
     record: Record, live: Sequence[str], link: Link, settings: Settings, store: Store
 ) -> TwinshoreError | None:
-    busy = [row for row in store.switching.of(pair_of(link)) if row.topic in record.names()]
-    if busy:
-        return RefusedError(
-            f"{listed([row.topic for row in busy], NAMED_MAX)} is in switch {busy[0].switch_id[:8]} already",
-            hint="`twinshore switch status` shows it",
-        )
+    if others := taken(store, pair_of(link), record.names()):
+        return others
     if live:
         return RefusedError(
             f"group {listed(live, NAMED_MAX)} has members on {record.old}, which read what is to be deleted",

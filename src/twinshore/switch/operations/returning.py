@@ -25,6 +25,7 @@ from twinshore.switch.deeds import DEEDS, Kind
 from twinshore.switch.hands import old_places, rescue
 from twinshore.switch.hands.anew import origin_of
 from twinshore.switch.hands.behind_tails import unfit
+from twinshore.switch.hands.claims import taken
 from twinshore.switch.hands.returned_logs import stood
 from twinshore.switch.hands.standing import answers
 from twinshore.switch.operations.meaning import must_be_expressions
@@ -158,12 +159,8 @@ def _shown(record: Record, found: Sequence[Tail], old: KafkaCluster, new: KafkaC
 def _refused(
     found: Sequence[Tail], live: Sequence[str], back: Link, settings: Settings, store: Store, *, deletes: bool
 ) -> TwinshoreError | None:
-    busy = [row for row in store.switching.of(pair_of(back)) if row.topic in topics_of(found)]
-    if busy:
-        return RefusedError(
-            f"{listed([row.topic for row in busy], NAMED_MAX)} is in switch {busy[0].switch_id[:8]} already",
-            hint="`twinshore switch status` shows it",
-        )
+    if others := taken(store, pair_of(back), topics_of(found)):
+        return others
     if live:
         return RefusedError(
             f"group {listed(live, NAMED_MAX)} has members on {back.target}, which read what is to be deleted",
