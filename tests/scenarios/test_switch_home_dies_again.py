@@ -13,8 +13,8 @@ from tests.scenarios.switch_rig import QUICK, SwitchRig, short_leases
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.lab import LabCluster
 from twinshore.store import open_store
+from twinshore.switch.debts import DEBT
 from twinshore.switch.deeds import Deed
-from twinshore.switch.taking_over import DEBT
 
 __all__ = ["short_leases"]
 WHOLE, PARTED = "again-bills", "again-orders"

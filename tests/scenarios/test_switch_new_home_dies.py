@@ -16,8 +16,8 @@ from twinshore.homes.home_lines import HomeState
 from twinshore.homes.home_notes import HomeNotes
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.store import open_store
+from twinshore.switch.debts import DEBT
 from twinshore.switch.deeds import Deed
-from twinshore.switch.taking_over import DEBT
 
 __all__ = ["short_leases"]
 TOPIC = "orphan-orders"

@@ -14,8 +14,8 @@ from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_switch_rights import opened, rules
 from twinshore.kafka.rights import EVERYBODY, Operation, Permission
 from twinshore.store import open_store
+from twinshore.switch.debts import DEBT
 from twinshore.switch.deeds import Deed
-from twinshore.switch.taking_over import DEBT
 
 __all__ = ["short_leases"]
 TOPIC = "rights-taken"

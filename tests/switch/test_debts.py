@@ -20,12 +20,12 @@ from twinshore.mirror.follow import acls
 from twinshore.store import Asked, Remembered, Store, TopicInSwitch
 from twinshore.switch import companion as beside
 from twinshore.switch.acl_fence import FencePlan, Sight, fence
+from twinshore.switch.debts import DEBT, Debt
 from twinshore.switch.decision import Done, Wait
 from twinshore.switch.deeds import Kind
 from twinshore.switch.hands import writers
 from twinshore.switch.hands.debts import denied, pay
 from twinshore.switch.hands.writers import Writers
-from twinshore.switch.taking_over import DEBT, Debt
 
 settings, store = test_companion.settings, test_companion.store
 PAIR = "east<>west"

@@ -24,10 +24,10 @@ from twinshore.lab.ports import free_port
 from twinshore.links.homes import pair_of
 from twinshore.service.clock import wall_ms
 from twinshore.store import Remembered, Store, open_store
+from twinshore.switch.debts import DEBT
 from twinshore.switch.deeds import Deed
 from twinshore.switch.operations.freeing import Free, FreeStep, _denied, act, plan
 from twinshore.switch.record import State
-from twinshore.switch.taking_over import DEBT
 
 LOST = "ab" * 16
 

@@ -23,6 +23,7 @@ from twinshore.mirror.driver.plan import TWINS_OWN
 from twinshore.service.clock import wall_ms
 from twinshore.store import Store, open_store
 from twinshore.switch.acl_fence import FencePlan
+from twinshore.switch.debts import Debt
 from twinshore.switch.deeds import Deed, Kind
 from twinshore.switch.hands import settings_given
 from twinshore.switch.hands.claims import claim
@@ -31,7 +32,6 @@ from twinshore.switch.operations.running import Asking
 from twinshore.switch.operations.taking_over import standing_on, take_over
 from twinshore.switch.record import Moved, Record, State
 from twinshore.switch.returned import Tail, to_json
-from twinshore.switch.taking_over import Debt
 
 BACK = Link("west", "east")
 WEEK, YEAR = str(7 * 86_400_000), str(365 * 86_400_000)
@@ -93,9 +93,9 @@ def test_what_was_taken_out_of_a_fail_back_is_freed_at_the_second_try(store: Sto
 
 def test_whoever_waited_for_the_lease_of_a_switch_that_is_done_does_nothing(settings: Settings, store: Store) -> None:
     """Two resume a switch that was made without the store; the second had read its row before the first was done."""
-    kept = replace(record(Kind.FORCED), deed=Deed.GIVE, owed=True, kept="west")
+    kept = replace(record(Kind.FORCED), deed=Deed.GIVE, awaits_store=True, kept="west")
     stale = kept.row(NOW_MS)
-    store.switches.save(replace(kept, kept="", owed=False, state=State.DONE).row(NOW_MS))
+    store.switches.save(replace(kept, kept="", awaits_store=False, state=State.DONE).row(NOW_MS))
 
     def onward(one: Record) -> Record:
         raise AssertionError(f"nobody goes on with {one.id}")

@@ -31,7 +31,7 @@ def test_a_record_on_a_cluster_counts_until_the_store_has_the_switch_for_its_own
     assert used(kept=(owes,)) == {owes.id: ENDS_IT}
     assert used(owes, kept=(owes,)) == {owes.id: ENDS_IT}
     assert used(DONE, kept=(owes,)) == {}, "the store ended it, and the cluster has not heard"
-    assert used(kept=(replace(owes, state=State.TURNED_BACK, owed=False),)) == {}
+    assert used(kept=(replace(owes, state=State.TURNED_BACK, awaits_store=False),)) == {}
 
 
 def test_a_log_that_is_shorter_or_not_there_is_named_once_for_each_side() -> None:

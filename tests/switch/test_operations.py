@@ -336,7 +336,7 @@ def test_what_was_decided_without_the_store_does_nothing_to_a_home_of_long_ago(s
     owed = saved(store, replace(record(Kind.FORCED), state=State.DONE, deed=Deed.RELEASE, kept="west").as_kept())
     with pytest.raises(RefusedError, match="past its point of no return"):
         standing_on(link, ["orders"], store)
-    onward = its_own(replace(owed, kept="", owed=False), {}, store)
+    onward = its_own(replace(owed, kept="", awaits_store=False), {}, store)
     assert (onward.topics, onward.ended) == (owed.topics, False)
     assert [row.switch_id for row in store.switching.of(pair)] == [owed.id], "nobody else moves it meanwhile"
     store.switching.end(owed.id)
@@ -348,7 +348,7 @@ def test_what_was_decided_without_the_store_does_nothing_to_a_home_of_long_ago(s
     store.switching.flip([Flip(pair, *moved)])
     assert standing_on(link, ["orders"], store) == (), "a forced switch is free again"
     over = its_own(owed, there, store)
-    assert (over.state, over.kept, over.owed) == (State.DONE, "", False)
+    assert (over.state, over.kept, over.awaits_store) == (State.DONE, "", False)
     assert "orders has moved on since" in over.told[-1].sentence
     assert store.switching.of(pair) == ()
 

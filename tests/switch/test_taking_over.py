@@ -13,20 +13,16 @@ from tests.switch.test_decision import NOW_MS, record
 from twinshore.fleet import Link, WireError
 from twinshore.kafka.rights import EVERYBODY, Acl, Pattern, Resource
 from twinshore.switch.acl_fence import FencePlan
+from twinshore.switch.debts import Debt, both, debt_of, may_pay, rights_of
 from twinshore.switch.decision import Done, after
 from twinshore.switch.deeds import DEEDS, MAKES_TWINS, Deed, Kind
 from twinshore.switch.record import Record, State
 from twinshore.switch.returned import Tail, to_json
 from twinshore.switch.taking_over import (
-    Debt,
-    both,
     fills_anew,
     freed,
     halves,
-    may_pay,
     moved_since,
-    owed,
-    rights_of,
     said,
     said_of_halves,
     taken,
@@ -76,10 +72,10 @@ def test_in_each_state_it_is_taken_over_or_refused(kind: Kind, deed: Deed, state
 
 @pytest.mark.parametrize("deed", DEEDS[Kind.PLANNED][: DEEDS[Kind.PLANNED].index(Deed.AFTER)])
 def test_what_a_planned_one_may_have_left_on_the_old_home_is_kept(deed: Deed) -> None:
-    debt = owed(standing(Kind.PLANNED, deed, State.GOING))
+    debt = debt_of(standing(Kind.PLANNED, deed, State.GOING))
     assert debt == Debt("f" * 32, "east", ("orders",), RIGHTS)
     assert Debt.from_json(debt.to_json()) == debt
-    assert owed(standing(Kind.FORCED, Deed.LEVEL, State.GOING)) is None, "it never spoke to the old home"
+    assert debt_of(standing(Kind.FORCED, Deed.LEVEL, State.GOING)) is None, "it never spoke to the old home"
 
 
 def test_the_preview_says_what_is_taken_over_and_what_is_owed() -> None:
@@ -115,7 +111,7 @@ def test_what_is_filled_anew_stays_and_the_others_go(kind: Kind) -> None:
     assert said(two, ["orders"]).startswith("takes orders out of the fail-back switch ffffffff")
     left = taken_over(two, ["orders"], "bob", NOW_MS)
     assert (left.state, left.deed, left.names()) == (State.GOING, Deed.REFILL, ("bills",))
-    assert owed(two, ["orders"]) == Debt("f" * 32, "west", ("orders",))
+    assert debt_of(two, ["orders"]) == Debt("f" * 32, "west", ("orders",))
     last = replace(two, deed=Deed.PUT_BACK)
     assert (halves(last), "switch resume" in why_not(last, "west", "east")) == ((), True), "it needs no home any more"
 
@@ -173,7 +169,7 @@ def test_what_has_moved_the_topics_to_a_home_that_is_gone_is_ended_by_a_switch_b
     assert "is past its point of no return" in why_not(done, "east", "west")
     ended = taken_over(done, ["orders"], "bob", NOW_MS)
     assert (ended.state, ended.told[-1].sentence.startswith(f"ended at {deed}, as west is gone")) == (State.DONE, True)
-    debt = owed(done)
+    debt = debt_of(done)
     assert debt is not None
     assert (debt.old, debt.rights) == ("west", ""), "what was denied on east ends with the switch back"
     assert why_not(ended, "west", "east") == "", "whoever was killed there begins again"

@@ -15,7 +15,7 @@ from twinshore.fleet.settings import Settings
 from twinshore.store import Store
 from twinshore.switch.operations.meaning import asked_of
 from twinshore.switch.operations.plans import plan_of
-from twinshore.switch.operations.waves import moved_by, owed_waves, plan, waves_now
+from twinshore.switch.operations.waves import moved_by, plan, waves_left, waves_now
 from twinshore.switch.record import Moved, Record, State
 from twinshore.switch.waves import as_wave, plans_in, waves_of
 
@@ -58,25 +58,25 @@ def test_how_far_a_plan_has_come_is_told_by_its_switches() -> None:
     (fell,) = plans_in([replace(second, state=State.TURNED_BACK), first])
     assert fell.over
     assert "wave 2 turned back, 1 topic behind it left on east" in fell.sentence()
-    (owed,) = plans_in([replace(second, state=State.DONE), first])
-    assert (owed.done, owed.over, owed.moved) == (2, False, ("topic-1", "topic-2"))
-    assert "`twinshore switch resume` goes on" in owed.sentence()
+    (begun,) = plans_in([replace(second, state=State.DONE), first])
+    assert (begun.done, begun.over, begun.moved) == (2, False, ("topic-1", "topic-2"))
+    assert "`twinshore switch resume` goes on" in begun.sentence()
     (over,) = plans_in([wave(3, State.DONE), replace(second, state=State.DONE), first])
     assert (over.done, over.over) == (3, True)
 
 
 def test_between_two_waves_the_plan_is_owed(store: Store) -> None:
     saved(store, wave(1, State.DONE, "topic-2"))
-    owed = owed_waves(store)
-    assert owed is not None
-    assert owed.left == (("topic-2",),)
-    assert owed_waves(store, "f0f0") == owed
-    assert owed_waves(store, "1111") == owed
-    assert owed_waves(store, "abc") is None
+    begun = waves_left(store)
+    assert begun is not None
+    assert begun.left == (("topic-2",),)
+    assert waves_left(store, "f0f0") == begun
+    assert waves_left(store, "1111") == begun
+    assert waves_left(store, "abc") is None
     assert len(waves_now(store)) == 1
     assert moved_by(store, "f0f0") == moved_by(store, "1111") == [r"topic\-1"]
     saved(store, wave(2, State.GOING))
-    assert owed_waves(store) is None, "a switch is open, which is gone on with first"
+    assert waves_left(store) is None, "a switch is open, which is gone on with first"
     with pytest.raises(ConfigError):
         moved_by(store, "abc")
 

@@ -77,7 +77,8 @@ def is_kept(row: SwitchRow) -> bool:
 
 def _over(record: Mapping[str, Any]) -> bool:
     """Whether no process without a store has anything left to do."""
-    return record.get("state") in ENDED or record.get("owed") is True
+    # Records of before call it `owed`.
+    return record.get("state") in ENDED or record.get("awaits_store", record.get("owed")) is True
 
 
 def _fits(text: str, chars_max: int) -> bool:

@@ -24,11 +24,11 @@ from twinshore.service.ends import Ends
 from twinshore.service.identity import hold_to
 from twinshore.service.scheduler import tasks
 from twinshore.store import IncidentKind, Remembered
+from twinshore.switch.debts import DEBT, Debt, may_pay
 from twinshore.switch.hands.debts import pay
 from twinshore.switch.hands.guarding import Guarding, RulesOf
 from twinshore.switch.hands.standing import left_to_link
 from twinshore.switch.old_homes import guarded_at_home, left_to_others, open_still, untold
-from twinshore.switch.taking_over import DEBT, Debt, may_pay
 
 EVERY_S = 5.0
 IDLE_S = 10.0  # where no switch has left a topic to the link

@@ -18,7 +18,7 @@ from twinshore.switch.deeds import DEEDS, MAKES_TWINS, Deed, Kind, is_past
 
 TOLD_MAX = 500
 NAMED_MAX = 5
-OWED = "the store gives what it remembers: `twinshore switch resume`"
+WAITS = "the store gives what it remembers: `twinshore switch resume`"
 
 
 class State(StrEnum):
@@ -74,8 +74,8 @@ class Record:
     stood there, both as JSON; `folder` holds the files. Of a rebuild the same, and `points` are how far the home
     went when it was decided; `anyway`: also while somebody reads or writes there. Of a `group` that moves alone
     `places` are where it would stand, and `topics` what it reads. As the `wave`-th of a `plan`: the waves that are
-    `left` after it. `kept`: the cluster that keeps the record, where the store does not answer; `owed`: nothing is
-    left to be done without the store; `late`: that is done now, when others may have set what the new home lacked.
+    `left` after it. `kept`: the cluster that keeps the record, where the store does not answer; `awaits_store`: nothing
+    is left to be done without the store; `late`: that is done now, when others may have set what the new home lacked.
     `command`: which of the settings' was begun last, or ended well; `unfinished`:
     how `after` failed. `unfollowed`: groups' own places on the old home were neither copied nor made to follow.
     `strays`: where others write on the new home before the fence is up. `why` of a drill that is done: a switch would
@@ -109,7 +109,7 @@ class Record:
     wave: int = 0
     left: tuple[tuple[str, ...], ...] = ()
     kept: str = ""
-    owed: bool = False
+    awaits_store: bool = False
     late: bool = False
     command: str = ""
     unfinished: str = ""
@@ -180,7 +180,7 @@ class Record:
         """As a cluster keeps it: what is done there waits for the store, which remembers more."""
         if self.state is not State.DONE:
             return self
-        return replace(self, state=State.GOING, deed=Deed.GIVE, owed=True, waits=OWED)
+        return replace(self, state=State.GOING, deed=Deed.GIVE, awaits_store=True, waits=WAITS)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
@@ -199,6 +199,7 @@ class Record:
             raw["topics"] = tuple(_moved(one) for one in raw["topics"])
             raw["told"] = tuple(Told(int(one["at_ms"]), str(one["sentence"])) for one in raw["told"])
             raw["left"] = tuple(tuple(map(str, wave)) for wave in raw.get("left", ()))
+            raw.setdefault("awaits_store", raw.get("owed", False))  # `owed`: in records of before
             raw["strays"] = tuple(Stray(**one) for one in raw.get("strays", ()))
             # A row of another version may say more than this one knows.
             found = Record(**{name: value for name, value in raw.items() if name in Record.__slots__})

@@ -16,9 +16,9 @@ from twinshore.links.homes import pair_of
 from twinshore.service.clock import wall_ms
 from twinshore.store import Remembered, Store
 from twinshore.switch.acl_fence import FencePlan
+from twinshore.switch.debts import DEBT, Debt, both, debt_of
 from twinshore.switch.hands.rights import confirm_restored, restore
 from twinshore.switch.record import Record
-from twinshore.switch.taking_over import DEBT, Debt, both, owed
 
 CONFIRMED_S = 5.0
 SILENT_MS_MAX = 15_000  # a cluster that is silent for so long is told later
@@ -27,7 +27,7 @@ SILENT_MS_MAX = 15_000  # a cluster that is silent for so long is told later
 def remember(store: Store, record: Record, topics: Collection[str] | None = None) -> bool:
     """The debt of this switch to the home that is gone, of these topics of it, until the mirror has paid it; whether
     there is one."""
-    debt = owed(record, topics)
+    debt = debt_of(record, topics)
     if debt is not None:
         _keep(store, record, debt)
     return debt is not None

@@ -98,7 +98,9 @@ def brought(record: Record, notes: HomeNotes, store: Store, save: Callable[[Reco
     if there is not None:
         record = there.record.tell(wall_ms(), "the store keeps the switch again")
         Keeping(notes, there.digest).save(record)
-    record = replace(settings_given.last_known(store, record), kept="", owed=False, late=record.owed, waits="")
+    record = replace(
+        settings_given.last_known(store, record), kept="", awaits_store=False, late=record.awaits_store, waits=""
+    )
     record = its_own(record, {topic: (line.home, line.term) for topic, line in lines.items()}, store)
     save(record)
     notes.forget(record.id, wall_ms())

@@ -37,7 +37,7 @@ class Shown:
     def sentence(self) -> str:
         one = self.record
         begun = datetime.fromtimestamp(one.begun_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-        now = one.state if one.ended else "done without the store" if one.owed else f"{one.state}, {one.deed}"
+        now = one.state if one.ended else "done without the store" if one.awaits_store else f"{one.state}, {one.deed}"
         waits = f": {one.waits}" if one.waits and not one.ended else ""
         why = f": {one.why}" if one.why else ""
         took = "took" if one.kind is Kind.DRILL else "writers waited"

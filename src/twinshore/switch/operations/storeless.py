@@ -109,7 +109,7 @@ def run_switch(planned: SwitchPlan, settings: Settings, where: Store | Without, 
         work = running.hands(record, link, back, settings, where.store, ends, asking, clock)
         saved = Keeping(notes, begun.digest if begun else "")
         ended = run(record, work.once, saved.save, now_ms=clock, tell=asking.tell, stop=asking.stop)
-    if ended.as_kept().owed:
+    if ended.as_kept().awaits_store:
         asking.tell("once the store answers, `twinshore switch resume` gives what it alone remembers")
     return Shown(ended.id, ended)
 
@@ -139,7 +139,7 @@ def _begun(asked: Switch, records: Mapping[str, Open]) -> Open | None:
         one
         for one in records.values()
         if one.record.new == asked.to
-        and not (one.record.ended or one.record.owed)
+        and not (one.record.ended or one.record.awaits_store)
         and any(pattern.fullmatch(topic) for topic in one.record.names() for pattern in wanted)
     ]
     return min(ours, key=lambda one: one.record.begun_ms, default=None)

@@ -10,18 +10,16 @@ from twinshore.links.homes import pair_of
 from twinshore.service.clock import wall_ms
 from twinshore.store import Store
 from twinshore.switch.alone import alone
+from twinshore.switch.debts import Debt, has_flipped, rights_of
 from twinshore.switch.deeds import MAKES_TWINS, MOVES_HOMES
 from twinshore.switch.hands.debts import pay, remember
 from twinshore.switch.record import Record, readable
 from twinshore.switch.taking_over import (
-    Debt,
     at_home,
     flipped_to,
     freed,
     halves,
-    has_flipped,
     moved_since,
-    rights_of,
     taken_over,
     why_not,
 )
@@ -44,7 +42,7 @@ def standing_on(link: Link, topics: Collection[str], store: Store, *, answers: b
                 )
             continue
         ours = set(record.names()) & set(topics)
-        if record.owed and ours <= set(moved_since(record, homes)):
+        if record.awaits_store and ours <= set(moved_since(record, homes)):
             continue  # it has nothing to give to these any more
         begun = record.kind in MAKES_TWINS | MOVES_HOMES and record.carrier == link.name
         # One that was killed as it let go of its topics has claims on the clusters, and none in the store.

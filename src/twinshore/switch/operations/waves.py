@@ -64,19 +64,19 @@ def run(planned: WavesPlan, settings: Settings, store: Store, asking: Asking) ->
 
 def resume(asked: str, settings: Settings, store: Store, asking: Asking) -> Shown:
     """Goes on with a switch whose process is no more, and with the waves that are left behind it."""
-    owed = owed_waves(store, asked)
-    if owed is None:
+    waves = waves_left(store, asked)
+    if waves is None:
         ended = resume_switch(asked, settings, store, asking)
         last = ended.record
     else:
-        last, ended = owed.last, Shown(owed.last.id, owed.last)
+        last, ended = waves.last, Shown(waves.last.id, waves.last)
     if not last.left or not ended.done:
         return ended
     again = Switch((), last.new, last.kind, (last.link,) if last.link else (), last.hold_s_max)
     return _go_on(again, last.plan, last.wave + 1, last.left, settings, store, asking)
 
 
-def owed_waves(store: Store, asked: str = "") -> Waves | None:
+def waves_left(store: Store, asked: str = "") -> Waves | None:
     """The plan that was left between two waves, where no switch is open: by the first letters of its id or of its last
     switch's, or without a word the newest one."""
     found = switches(store)
