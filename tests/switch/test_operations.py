@@ -19,8 +19,8 @@ from twinshore.mirror.metrics.lag_word import LagWord, TopicLag, as_row
 from twinshore.store import Asked, ControlRow, Flip, Store, SwitchRow, TopicInSwitch, TwinRow, open_store
 from twinshore.switch.alone import alone
 from twinshore.switch.deeds import Deed, Kind
+from twinshore.switch.hands.carried import paused_of
 from twinshore.switch.hands.drilled import in_words, would_turn_back
-from twinshore.switch.hands.standing import paused_of
 from twinshore.switch.operations.kept import its_own
 from twinshore.switch.operations.meaning import asked_of, link_of, uncarried
 from twinshore.switch.operations.one_group import plan as plan_group

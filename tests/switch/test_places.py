@@ -18,7 +18,7 @@ from twinshore.store import Store, passing_store
 from twinshore.switch.decision import Done
 from twinshore.switch.deeds import DEEDS, Deed, Kind
 from twinshore.switch.group_goals import left_by_force
-from twinshore.switch.hands import anew, old_places, places, standing
+from twinshore.switch.hands import anew, log_ends, old_places, places
 from twinshore.switch.hands.debts import SILENT_MS_MAX
 from twinshore.switch.record import Record
 from twinshore.switch.record import State as Ended
@@ -167,7 +167,7 @@ def test_who_read_a_twin_on_his_own_reads_on_there_though_the_link_has_given_him
 
 
 def test_a_planned_switch_whose_old_home_has_died_says_so_of_its_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standing, "answers", lambda _: "east is away")
+    monkeypatch.setattr(log_ends, "answers", lambda _: "east is away")
     ended = hands(Kind.PLANNED)._places(record())
     assert (ended.record.unfollowed, Record.from_json(ended.record.to_json()).unfollowed) == (True, True)
 

@@ -36,8 +36,8 @@ from twinshore.proof import lacking
 from twinshore.proof.again import Pass, in_words, whole_pass
 from twinshore.proof.surveying import Lack
 from twinshore.store import LedgerRow, LinkStatus, Position, Store
+from twinshore.switch.hands.carried import left_to_link
 from twinshore.switch.hands.guarding import Guarding
-from twinshore.switch.hands.standing import left_to_link
 from twinshore.switch.old_homes import nobody_kept_out
 
 ASK_S = 2.0

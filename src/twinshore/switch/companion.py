@@ -25,9 +25,9 @@ from twinshore.service.identity import hold_to
 from twinshore.service.scheduler import tasks
 from twinshore.store import IncidentKind, Remembered
 from twinshore.switch.debts import DEBT, Debt, may_pay
+from twinshore.switch.hands.carried import left_to_link
 from twinshore.switch.hands.debts import pay
 from twinshore.switch.hands.guarding import Guarding, RulesOf
-from twinshore.switch.hands.standing import left_to_link
 from twinshore.switch.old_homes import guarded_at_home, left_to_others, open_still, untold
 
 EVERY_S = 5.0

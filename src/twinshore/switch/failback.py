@@ -22,9 +22,9 @@ from twinshore.switch.hands import anew, old_places, rescue
 from twinshore.switch.hands.behind_tails import go_on, unfit
 from twinshore.switch.hands.claims import busy, carry_again, claim, give_back, let_go
 from twinshore.switch.hands.coordinators import loading
+from twinshore.switch.hands.log_ends import log_ends, open_transactions
 from twinshore.switch.hands.mirrors import MirrorSilence, MirrorWatch
 from twinshore.switch.hands.returned_logs import ends_of, stood
-from twinshore.switch.hands.standing import open_transactions, stands
 from twinshore.switch.hands.words import ClusterWords
 from twinshore.switch.hands.writers import Writers
 from twinshore.switch.record import Moved, Record, State
@@ -119,7 +119,7 @@ class Failback:
             return Wait(waits)
         if due := open_transactions(self._old, record.names()):
             return Wait(f"{self._old.name} still ends transactions on {listed(list(due), NAMED_MAX)}")
-        if waits := stands(self._old, record.topics).unsettled:
+        if waits := log_ends(self._old, record.topics).unsettled:
             return Wait(waits)
         seen = stood(self._old, self._new, self._store, record.back, record.topics)
         unknown = [f"{one.topic}-{one.partition}" for one in seen if unseen(one)]

@@ -22,9 +22,9 @@ from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.deeds import Deed
 from twinshore.switch.hands import anew, old_places, rescue
 from twinshore.switch.hands.claims import busy, carry_again, claim, give_back, let_go
+from twinshore.switch.hands.log_ends import changed, log_ends
 from twinshore.switch.hands.mirrors import MirrorSilence, MirrorWatch
 from twinshore.switch.hands.returned_logs import ends_of, stood
-from twinshore.switch.hands.standing import changed, stands
 from twinshore.switch.hands.words import claimed_on
 from twinshore.switch.record import Record, State
 from twinshore.switch.returned import Tail, doubtful, to_json, unfilled
@@ -88,7 +88,7 @@ class Rebuild:
         """Done once two looks saw the same, and nothing is open."""
         if why := self._changed(record):
             return Cannot(why)
-        now = stands(self._old, record.topics)
+        now = log_ends(self._old, record.topics)
         if now.unsettled and not record.anyway:
             return Wait(now.unsettled)
         found = to_json(doubtful(stood(self._old, self._new, self._store, record.back, record.topics, every=True)))
@@ -104,7 +104,7 @@ class Rebuild:
 
     def _commit(self, record: Record) -> Outcome:
         """What is deleted next is what was looked at, and nobody reads it."""
-        ends = stands(self._old, record.topics).ends
+        ends = log_ends(self._old, record.topics).ends
         if grown := [one.topic for one in record.topics if one.ends != ends[one.topic]]:
             return Cannot(f"somebody writes to {listed(grown, NAMED_MAX)} on {record.old}")
         if why := self._elsewhere(record) or self._changed(record) or self._readers(record):

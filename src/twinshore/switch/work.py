@@ -18,7 +18,8 @@ from twinshore.service.identity import recognise
 from twinshore.store import AuditRow, Flip, Store
 from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.deeds import Deed, Kind
-from twinshore.switch.hands import drilled, fence, places, settings_given, standing, tails
+from twinshore.switch.hands import drilled, fence, log_ends, places, settings_given, tails
+from twinshore.switch.hands.carried import stopped_of
 from twinshore.switch.hands.claims import busy, carry_again, claim, give_back, let_go
 from twinshore.switch.hands.debts import SILENT_MS_MAX, remember, settled
 from twinshore.switch.hands.mirrors import MirrorWatch
@@ -59,7 +60,7 @@ class Work:
             Deed.PREPARE: self._prepare,
             Deed.ANNOUNCE: self._announce,
             Deed.HOLD: self._hold,
-            Deed.DRAIN: lambda record: standing.drain(self._old, record),
+            Deed.DRAIN: lambda record: log_ends.drain(self._old, record),
             Deed.LEVEL: self._level,
             Deed.PROVE: self._prove,
             Deed.LET_GO: self._let_go,
@@ -104,9 +105,9 @@ class Work:
         recognise(self._link, self._store, self._old, self._new)
         if why := self._changed(record) or self._not_allowed():
             return Cannot(why)
-        if stopped := standing.stopped_of(self._link, record.names(), self._store):
+        if stopped := stopped_of(self._link, record.names(), self._store):
             return Cannot(f"{listed(stopped, NAMED_MAX)} has stopped: `twinshore status` says why")
-        behind = standing.behind(self._old, self._new, record.topics)
+        behind = log_ends.behind(self._old, self._new, record.topics)
         if behind > BEHIND_MAX:
             return Wait(f"the twins are {counted(behind, 'offset')} behind")
         if waits := self._mirror.why_not():
@@ -136,7 +137,7 @@ class Work:
 
     def _level(self, record: Record) -> Outcome:
         if record.kind is not Kind.FORCED:
-            return standing.level(self._new, record)
+            return log_ends.level(self._new, record)
         shut = self._shut(record)
         return fence.level_as_it_is(self._new, record, shut) if isinstance(shut, fence.Shut) else shut
 
@@ -157,12 +158,12 @@ class Work:
     def _commit(self, record: Record) -> Outcome:
         """The topics are this switch's still, and nobody wrote meanwhile: whoever cannot be held may have."""
         self._words.must_be_ours(record)
-        if record.kind is Kind.PLANNED and (why := self._changed(record) or self._moved(record)):
+        if record.kind is Kind.PLANNED and (why := self._changed(record) or self._written(record)):
             return Cannot(why)
         return Done(record, "from here on the switch goes on")
 
-    def _moved(self, record: Record) -> str:
-        return standing.moved_since(self._old, record) or standing.moved_since(self._new, record)
+    def _written(self, record: Record) -> str:
+        return log_ends.written_since(self._old, record) or log_ends.written_since(self._new, record)
 
     # -- past it
 
@@ -203,7 +204,7 @@ class Work:
     def _places(self, record: Record) -> Outcome:
         if record.kind is Kind.FORCED:
             return Done(record, "groups stand where the mirror last put them")
-        if away := standing.answers(self._old):
+        if away := log_ends.answers(self._old):
             return Done(replace(record, unfollowed=True), f"groups stand where the mirror last put them: {away}")
         copied = places.copy_places(self._link, self._settings, self._store, record.names(), record.by)
         if copied.unheard:
@@ -251,7 +252,7 @@ class Work:
         return give_back(self._store, record, self._words.heard(record), self._now_ms())
 
     def _changed(self, record: Record) -> str:
-        return standing.changed(self._old, record.topics, new=False) or standing.changed(
+        return log_ends.changed(self._old, record.topics, new=False) or log_ends.changed(
             self._new, record.topics, new=True
         )
 

@@ -9,8 +9,8 @@ from twinshore.fleet.sentences import listed
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.switch.acl_fence import fence
 from twinshore.switch.decision import Done
+from twinshore.switch.hands.log_ends import log_ends
 from twinshore.switch.hands.rights import look
-from twinshore.switch.hands.standing import stands
 from twinshore.switch.hands.words import ClusterWords
 
 NAMED_MAX = 5
@@ -22,7 +22,7 @@ def looked_back(old: KafkaCluster, words: ClusterWords, done: Done) -> Done:
     open_to = fence(look(old, record.names())).open_to_all
     if not open_to:
         return done
-    ends = stands(old, record.topics).ends
+    ends = log_ends(old, record.topics).ends
     written = {one.topic for one in record.topics if one.topic in open_to and ends[one.topic] != one.points}
     followed = words.followed(record)
     if unheld := written - followed:

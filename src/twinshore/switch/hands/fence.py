@@ -22,7 +22,7 @@ from twinshore.mirror.lane.marking import marker_id
 from twinshore.service.clock import steady_s
 from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.deeds import Kind
-from twinshore.switch.hands.standing import changed
+from twinshore.switch.hands.log_ends import changed
 from twinshore.switch.record import Record
 from twinshore.switch.strays import Behind, Seen, stretch, walk
 from twinshore.wire.batch import CONTROL, BatchHeader, split_batches

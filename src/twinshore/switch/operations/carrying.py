@@ -21,8 +21,9 @@ from twinshore.service.ends import Ends
 from twinshore.store import Store
 from twinshore.switch.decision import Cannot
 from twinshore.switch.deeds import DEEDS, Kind
+from twinshore.switch.hands.carried import stopped_of
+from twinshore.switch.hands.log_ends import behind
 from twinshore.switch.hands.mirrors import MirrorWatch
-from twinshore.switch.hands.standing import behind, stopped_of
 from twinshore.switch.operations import planning, running
 from twinshore.switch.operations.meaning import NAME, Switch, leading_to, literal, meant
 from twinshore.switch.operations.planning import DeedStep, SwitchPlan

@@ -26,8 +26,9 @@ from twinshore.service.identity import recognise
 from twinshore.store import Store, TwinRow
 from twinshore.switch.acl_fence import shuts_out
 from twinshore.switch.deeds import DEEDS, DUTIES, Deed, Kind
+from twinshore.switch.hands.carried import paused_of, stopped_of
 from twinshore.switch.hands.claims import taken
-from twinshore.switch.hands.standing import answers, behind, paused_of, stopped_of
+from twinshore.switch.hands.log_ends import answers, behind
 from twinshore.switch.hands.torn import may_be_torn
 from twinshore.switch.operations.meaning import Switch, link_of, must_be_expressions
 from twinshore.switch.operations.preview import Cramped, cramped, lacking, left_open, unheld, unready

@@ -20,8 +20,8 @@ from twinshore.switch.deeds import DEEDS, Kind
 from twinshore.switch.hands import old_places, rescue
 from twinshore.switch.hands.anew import origin_of
 from twinshore.switch.hands.claims import taken
+from twinshore.switch.hands.log_ends import answers, changed, log_ends
 from twinshore.switch.hands.returned_logs import stood
-from twinshore.switch.hands.standing import answers, changed, stands
 from twinshore.switch.operations.planning import DeedStep, SwitchPlan
 from twinshore.switch.operations.preview import cramped
 from twinshore.switch.operations.returning import folder_of, kept_from_deletion, record_of, twin_of
@@ -99,7 +99,7 @@ def _unfit(link: Link, topics: Sequence[str], store: Store) -> TwinshoreError | 
 
 
 def _shown(record: Record, ends: Ends, store: Store) -> Iterator[str]:
-    twins, homes = (stands(cluster, record.topics).ends for cluster in (ends.target, ends.source))
+    twins, homes = (log_ends(cluster, record.topics).ends for cluster in (ends.target, ends.source))
     for one in record.topics:
         held, there = (counted(sum(side[one.topic]), "offset") for side in (twins, homes))
         partitions = counted(one.partitions, "partition")

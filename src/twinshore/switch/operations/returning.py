@@ -26,8 +26,8 @@ from twinshore.switch.hands import old_places, rescue
 from twinshore.switch.hands.anew import origin_of
 from twinshore.switch.hands.behind_tails import unfit
 from twinshore.switch.hands.claims import taken
+from twinshore.switch.hands.log_ends import answers
 from twinshore.switch.hands.returned_logs import stood
-from twinshore.switch.hands.standing import answers
 from twinshore.switch.operations.meaning import must_be_expressions
 from twinshore.switch.operations.planning import DeedStep, SwitchPlan
 from twinshore.switch.operations.preview import cramped, left_open

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from twinshore.fleet import KafkaError, Link, NamedPartition
-from twinshore.fleet.incidents import Effect
+from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.fleet.sentences import counted, listed
-from twinshore.fleet.terms import FIRST_TERM
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.transactions import Transactions
-from twinshore.links.homes import pair_of
-from twinshore.links.in_force import in_force
-from twinshore.store import Store
-from twinshore.store.values import PartitionState
 from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.deeds import Kind
-from twinshore.switch.old_homes import left_to
 from twinshore.switch.record import Moved, Record
 
 ASK_S = 5.0
@@ -25,14 +18,14 @@ NAMED_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Stands:
+class LogEnds:
     """`ends` of each topic by partition. `unsettled`: a sentence where replicas lag or a transaction is open."""
 
     ends: dict[str, tuple[int, ...]]
     unsettled: str = ""
 
 
-def stands(cluster: KafkaCluster, topics: Iterable[Moved]) -> Stands:
+def log_ends(cluster: KafkaCluster, topics: Iterable[Moved]) -> LogEnds:
     """The log ends of these topics, read at all three heights."""
     some = list(topics)
     parts = [NamedPartition(one.topic, number) for one in some for number in range(one.partitions)]
@@ -51,7 +44,7 @@ def stands(cluster: KafkaCluster, topics: Iterable[Moved]) -> Stands:
     ends = {
         one.topic: tuple(end[NamedPartition(one.topic, number)] for number in range(one.partitions)) for one in some
     }
-    return Stands(ends, unsettled)
+    return LogEnds(ends, unsettled)
 
 
 def open_transactions(cluster: KafkaCluster, topics: Iterable[str]) -> dict[str, tuple[str, ...]]:
@@ -70,12 +63,12 @@ def drain(old: KafkaCluster, record: Record) -> Outcome:
     due = open_transactions(old, record.names())
     parts = listed(sorted({named for some in due.values() for named in some}), NAMED_MAX)
     if record.kind is Kind.DRILL:
-        seen = stands(old, record.topics)
+        seen = log_ends(old, record.topics)
         would = f"; transactions are open in {parts}, and would be waited for" if due else ""
         return Done(_ending(record, seen), f"the logs on {old.name} as they are now{would}")
     if due:
         return Wait(f"{listed(list(due), NAMED_MAX)} has a transaction open on {old.name} in {parts}")
-    seen = stands(old, record.topics)
+    seen = log_ends(old, record.topics)
     found = _ending(record, seen)
     if seen.unsettled:
         return Wait(seen.unsettled, found)
@@ -88,7 +81,7 @@ def drain(old: KafkaCluster, record: Record) -> Outcome:
 
 def level(new: KafkaCluster, record: Record) -> Outcome:
     """Done once the twins end where the old home does; their ends are the points at which the topics change homes."""
-    seen = stands(new, record.topics)
+    seen = log_ends(new, record.topics)
     behind = sum(
         max(0, old_end - new_end)
         for one in record.topics
@@ -127,17 +120,17 @@ def changed(cluster: KafkaCluster, topics: Iterable[Moved], *, new: bool) -> str
 def behind(old: KafkaCluster, new: KafkaCluster, topics: Iterable[Moved]) -> int:
     """How many offsets the twins lack now, whatever receipts say."""
     some = list(topics)
-    ours, theirs = (stands(cluster, some).ends for cluster in (old, new))
+    ours, theirs = (log_ends(cluster, some).ends for cluster in (old, new))
     return sum(max(0, end - twin) for one in some for end, twin in zip(ours[one.topic], theirs[one.topic], strict=True))
 
 
-def moved_since(old: KafkaCluster, record: Record) -> str:
+def written_since(old: KafkaCluster, record: Record) -> str:
     """Who wrote on the old home though nobody should; empty where its logs end at the points still."""
-    grown = _grown(record, {one.topic: one.points for one in record.topics}, stands(old, record.topics))
+    grown = _grown(record, {one.topic: one.points for one in record.topics}, log_ends(old, record.topics))
     return f"somebody wrote to {grown} on {old.name} while writers were held" if grown else ""
 
 
-def _grown(record: Record, before: Mapping[str, tuple[int, ...]], seen: Stands) -> str:
+def _grown(record: Record, before: Mapping[str, tuple[int, ...]], seen: LogEnds) -> str:
     """Which partitions end elsewhere than before; empty where none does."""
     grown = [
         f"{one.topic}-{number}"
@@ -158,40 +151,9 @@ def answers(cluster: KafkaCluster) -> str:
     return ""
 
 
-def _ending(record: Record, seen: Stands) -> Record:
+def _ending(record: Record, seen: LogEnds) -> Record:
     return replace(record, topics=tuple(replace(one, ends=seen.ends[one.topic]) for one in record.topics))
 
 
-def _at(record: Record, seen: Stands) -> Record:
+def _at(record: Record, seen: LogEnds) -> Record:
     return replace(record, topics=tuple(replace(one, points=seen.ends[one.topic]) for one in record.topics))
-
-
-def paused_of(link: Link, topics: Sequence[str], store: Store) -> list[str]:
-    """Topics of these that operators have paused, alone or with their link."""
-    control = in_force(link, store.controls.of(link.name)).link.control
-    return [topic for topic in topics if control.pauses(topic)]
-
-
-def left_to_link(link: Link, store: Store) -> tuple[str, ...]:
-    """The topics that a switch has left to the link, as the store says now."""
-    pair = pair_of(link)
-    homes = store.homes.of(pair)
-    if not any(row.home == link.source and row.term > FIRST_TERM for row in homes.values()):
-        return ()
-    in_switch = {row.topic for row in store.switching.of(pair)}
-    return left_to(link, homes, store.twins.of(link.name), in_switch)
-
-
-def stopped_of(link: Link, topics: Sequence[str], store: Store) -> list[str]:
-    """Partitions that rest by the last receipt, or by the ledger, which is told first."""
-    rows = [row.incident for row in store.ledger.rows(link.name, open_only=True)]
-    told = {
-        f"{one.topic}-{one.partition}" if one.partition >= 0 else one.topic
-        for one in rows
-        if one.topic in topics and (one.policy.stops or one.policy.effect is Effect.TOPIC)
-    }
-    placed = store.receipts.positions(link.name)
-    return sorted(
-        told
-        | {f"{at.topic}-{at.partition}" for at in placed if at.topic in topics and at.state != PartitionState.FLOWING}
-    )
