@@ -12,8 +12,8 @@ from confluent_kafka import Consumer, TopicPartition
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
 from tests.scenarios.rights_stage import acl, client, guarded, may_write
 from tests.scenarios.switch_rig import SwitchRig, ended
-from tests.scenarios.test_acl_fence import Application
 from tests.scenarios.test_mirror_basic import fill
+from tests.scenarios.test_write_rules import Application
 from tests.scenarios.whole_state import BEATS, State, at_rest, of_cluster, of_store
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.rights import Acl, Operation, Pattern, Permission

@@ -1,4 +1,4 @@
-"""What a switch leans on as it fences writers by ACL, shown on real brokers of two Kafka versions."""
+"""What a switch leans on as it keeps writers out by ACL, shown on real brokers of two Kafka versions."""
 
 from __future__ import annotations
 

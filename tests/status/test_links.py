@@ -26,9 +26,9 @@ from twinshore.store import (
     TwinRow,
     open_store,
 )
-from twinshore.switch.acl_fence import Sight
 from twinshore.switch.alone import alone
 from twinshore.switch.guards import Guard, anew
+from twinshore.switch.write_rules import Sight
 
 LINK, BACK = "east->west", "west->east"
 

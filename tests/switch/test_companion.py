@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.switch.test_acl_fence import US, rule
 from tests.switch.test_guards import WIDE, Ruled, writers
+from tests.switch.test_write_rules import US, rule
 from twinshore.fleet import KafkaError
 from twinshore.fleet.settings import Settings, load_settings
 from twinshore.lab.ports import free_port

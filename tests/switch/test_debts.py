@@ -10,28 +10,28 @@ from typing import Any
 import pytest
 
 from tests.switch import test_companion
-from tests.switch.test_acl_fence import US, rule
 from tests.switch.test_companion import companion
 from tests.switch.test_decision import record
+from tests.switch.test_write_rules import US, rule
 from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.rights import Acl
 from twinshore.mirror.follow import acls
 from twinshore.store import Asked, Remembered, Store, TopicInSwitch
 from twinshore.switch import companion as beside
-from twinshore.switch.acl_fence import FencePlan, Sight, fence
 from twinshore.switch.debts import DEBT, Debt
 from twinshore.switch.decision import Done, Wait
 from twinshore.switch.deeds import Kind
 from twinshore.switch.hands import writers
 from twinshore.switch.hands.debts import denied, pay
 from twinshore.switch.hands.writers import Writers
+from twinshore.switch.write_rules import RulesPlan, Sight, denial
 
 settings, store = test_companion.settings, test_companion.store
 PAIR = "east<>west"
 NOBODY: Any = type("Nobody", (), {})()
 OPEN = frozenset({rule("orders"), rule("bills")})
-BEFORE = fence(Sight("east", OPEN, frozenset({"orders"}), frozenset({"orders", "bills"}), open_unless_ruled=False))
+BEFORE = denial(Sight("east", OPEN, frozenset({"orders"}), frozenset({"orders", "bills"}), open_unless_ruled=False))
 RIGHTS = json.dumps(BEFORE.as_record())
 
 
@@ -62,10 +62,10 @@ def test_a_hold_leans_on_no_denial_that_another_switch_owes(store: Store, monkey
         return Sight("east", OPEN | {*BEFORE.deny}, frozenset(topics), frozenset(topics), open_unless_ruled=False)
 
     monkeypatch.setattr(writers, "look", seen)
-    shut = Writers(NOBODY, NOBODY, NOBODY, NOBODY, store).shut(record())
-    assert isinstance(shut, Wait)
-    assert shut.record is not None
-    plan = FencePlan.from_record(json.loads(shut.record.rights))
+    held = Writers(NOBODY, NOBODY, NOBODY, NOBODY, store).deny(record())
+    assert isinstance(held, Wait)
+    assert held.record is not None
+    plan = RulesPlan.from_record(json.loads(held.record.rights))
     assert (plan.deny, plan.stands(OPEN)) == (BEFORE.deny, False)
 
 

@@ -22,7 +22,6 @@ from twinshore.lab.ports import free_port
 from twinshore.mirror.driver.plan import TWINS_OWN
 from twinshore.service.clock import wall_ms
 from twinshore.store import Store, open_store
-from twinshore.switch.acl_fence import FencePlan
 from twinshore.switch.debts import Debt
 from twinshore.switch.deeds import Deed, Kind
 from twinshore.switch.hands import settings_given
@@ -32,6 +31,7 @@ from twinshore.switch.operations.running import Asking
 from twinshore.switch.operations.taking_over import standing_on, take_over
 from twinshore.switch.record import Moved, Record, State
 from twinshore.switch.returned import Tail, to_json
+from twinshore.switch.write_rules import RulesPlan
 
 BACK = Link("west", "east")
 WEEK, YEAR = str(7 * 86_400_000), str(365 * 86_400_000)
@@ -110,7 +110,7 @@ def test_what_a_flipped_switch_denied_on_the_new_home_is_given_back_at_the_secon
 ) -> None:
     """One topic of two is moved back by force, and the new home does not answer the first time."""
     denied = {topic: Acl(Resource.TOPIC, topic, Pattern.LITERAL, EVERYBODY, "*", 4, 2) for topic in ("bills", "orders")}
-    rights = json.dumps(FencePlan(tuple(denied.values())).as_record())
+    rights = json.dumps(RulesPlan(tuple(denied.values())).as_record())
     topics = tuple(Moved(topic, "a" * 32, "b" * 32, 1, 1, (5,)) for topic in denied)
     one = replace(record(Kind.PLANNED), topics=topics, deed=Deed.TAKE_UP, rights=rights)
     store.switches.save(one.row(NOW_MS))
@@ -129,7 +129,7 @@ def test_what_a_flipped_switch_denied_on_the_new_home_is_given_back_at_the_secon
             with nullcontext() if turn else pytest.raises(KafkaError):
                 take_over(Record.from_json(row.record), ["orders"], east, store, "bob")
     assert [debt.topics for debt in paid] == [("orders",)] * 2
-    assert {FencePlan.from_record(json.loads(debt.rights)).deny for debt in paid} == {(denied["orders"],)}
+    assert {RulesPlan.from_record(json.loads(debt.rights)).deny for debt in paid} == {(denied["orders"],)}
     row = store.switches.of(one.id)
     assert row is not None
     assert Record.from_json(row.record).names() == ("bills",)

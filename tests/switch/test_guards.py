@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.switch.test_acl_fence import EXIST, US, halfway, may, moved, rule, sets
+from tests.switch.test_write_rules import EXIST, US, halfway, may, moved, rule, sets
 from twinshore.fleet import KafkaError, WireError
 from twinshore.kafka.rights import Acl, Operation, Pattern
 from twinshore.store import LeaseRow, Store, open_store
 from twinshore.switch import alone
-from twinshore.switch.acl_fence import FencePlan, Sight, done
 from twinshore.switch.guards import Guard, anew, is_up, settled
 from twinshore.switch.hands.guarding import Guarding
+from twinshore.switch.write_rules import RulesPlan, Sight, done
 
 WIDE = rule("*", Operation.ALL, "User:*")
 EXISTING = frozenset(EXIST)
@@ -45,7 +45,7 @@ class Ruled:
                 self.meets.wait(MEET_S)  # whoever is not kept from looking now changes what both have seen
         return seen
 
-    def take(self, plan: FencePlan, may: Callable[[], None]) -> None:
+    def take(self, plan: RulesPlan, may: Callable[[], None]) -> None:
         for step in plan.doing():
             may()
             for acl in step.acls:

@@ -6,14 +6,14 @@ from hypothesis import given as over
 from hypothesis import strategies as st
 
 from tests.switch.authorizer import rights
-from tests.switch.test_acl_fence import EXIST, HOSTS, PRINCIPALS, US, moved, rule, sets
+from tests.switch.test_write_rules import EXIST, HOSTS, PRINCIPALS, US, moved, rule, sets
 from twinshore.fleet import Link
 from twinshore.kafka.rights import EVERYBODY, Acl, Operation, Pattern, Permission, Resource
 from twinshore.mirror.follow import acls
 from twinshore.mirror.follow.acls import Ground
 from twinshore.store.values import Remembered
-from twinshore.switch.acl_fence import Sight, done, fence
 from twinshore.switch.held_rights import given, handed_over
+from twinshore.switch.write_rules import Sight, denial, done
 
 LINK = Link("east", "west")
 SHUT = rule("orders", who="User:*", deny=True)
@@ -51,13 +51,15 @@ def test_at_the_new_home_everybody_may_do_what_he_might_at_the_old_one(
 
 
 @over(sets, moved)
-def test_a_fence_at_the_old_home_takes_nothing_from_the_new_one(source: frozenset[Acl], topics: frozenset[str]) -> None:
+def test_a_denial_at_the_old_home_takes_nothing_from_the_new_one(
+    source: frozenset[Acl], topics: frozenset[str]
+) -> None:
     twins = {name: name for name in EXIST}
-    plan = fence(Sight("east", source, topics, frozenset(EXIST), open_unless_ruled=False))
-    before, while_fenced = rows(source, twins), rows(done(plan.doing(), source), twins)
-    assert written(while_fenced) == written(before), "the follower writes no rule of the fence"
+    plan = denial(Sight("east", source, topics, frozenset(EXIST), open_unless_ruled=False))
+    before, while_denied = rows(source, twins), rows(done(plan.doing(), source), twins)
+    assert written(while_denied) == written(before), "the follower writes no rule of the denial"
     moving = {name: name for name in topics}
-    assert given(while_fenced, moving, plan.deny) == given(before, moving)
+    assert given(while_denied, moving, plan.deny) == given(before, moving)
 
 
 def test_rules_are_given_for_a_twin_by_its_name() -> None:

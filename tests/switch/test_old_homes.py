@@ -9,7 +9,6 @@ from twinshore.fleet import Link
 from twinshore.homes.home_lines import HomeLine
 from twinshore.kafka.rights import Acl
 from twinshore.store import HomeRow, TwinRow
-from twinshore.switch.acl_fence import Sight
 from twinshore.switch.guards import Guard, anew
 from twinshore.switch.old_homes import (
     guarded_at_home,
@@ -20,6 +19,7 @@ from twinshore.switch.old_homes import (
     open_still,
     untold,
 )
+from twinshore.switch.write_rules import Sight
 
 BACK = Link("west", "east")
 PAIR = "east<>west"

@@ -12,7 +12,6 @@ import pytest
 from tests.switch.test_decision import NOW_MS, record
 from twinshore.fleet import Link, WireError
 from twinshore.kafka.rights import EVERYBODY, Acl, Pattern, Resource
-from twinshore.switch.acl_fence import FencePlan
 from twinshore.switch.debts import Debt, both, debt_of, may_pay, rights_of
 from twinshore.switch.decision import Done, after
 from twinshore.switch.deeds import DEEDS, MAKES_TWINS, Deed, Kind
@@ -30,8 +29,9 @@ from twinshore.switch.taking_over import (
     why_not,
     without,
 )
+from twinshore.switch.write_rules import RulesPlan
 
-RIGHTS = json.dumps(FencePlan().as_record(), sort_keys=True)
+RIGHTS = json.dumps(RulesPlan().as_record(), sort_keys=True)
 EVERY = [(kind, deed, state) for kind in Kind for deed, state in product(DEEDS[kind], State)]
 
 
@@ -182,14 +182,14 @@ def test_a_switch_back_of_some_topics_leaves_the_others_where_they_are(deed: Dee
     denials = {
         topic: Acl(Resource.TOPIC, topic, Pattern.LITERAL, EVERYBODY, "*", 4, 2) for topic in ("bills", "orders")
     }
-    rights = json.dumps(FencePlan(tuple(denials.values())).as_record())
+    rights = json.dumps(RulesPlan(tuple(denials.values())).as_record())
     one = standing(Kind.PLANNED, deed, State.GOING)
     (topic,) = one.topics
     both_topics = replace(one, topics=(topic, replace(topic, topic="bills")), rights=rights)
     assert taken(both_topics, ["orders"]) == freed(both_topics, ["orders"]) == ("orders",)
     left = taken_over(both_topics, ["orders"], "bob", NOW_MS)
     assert (left.state, left.deed, left.names()) == (State.GOING, deed, ("bills",))
-    denied = [FencePlan.from_record(json.loads(text)).deny for text in (left.rights, rights_of(rights, ["orders"]))]
+    denied = [RulesPlan.from_record(json.loads(text)).deny for text in (left.rights, rights_of(rights, ["orders"]))]
     assert denied == [(denials["bills"],), (denials["orders"],)], "what is given back of east is of orders alone"
     assert "and bills stays on west" in said(both_topics, ["orders"])
     assert taken_over(left, ["bills"], "bob", NOW_MS).state is State.DONE

@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, replace
 
 from twinshore.fleet import Link, WireError
-from twinshore.switch.acl_fence import FencePlan
 from twinshore.switch.deeds import MAKES_TWINS, MOVES_HOMES, Deed, Kind, is_past
 from twinshore.switch.record import Record
+from twinshore.switch.write_rules import RulesPlan
 
 # As the store remembers it, of the pair of clusters; the switch is the subject.
 DEBT = "switch debt"
@@ -52,7 +52,7 @@ def rights_of(rights: str, topics: Collection[str]) -> str:
     """Of what a planned switch denied on its old home, what it denied of these topics."""
     if not rights:
         return ""
-    plan = FencePlan.from_record(json.loads(rights))
+    plan = RulesPlan.from_record(json.loads(rights))
     return json.dumps(
         replace(plan, deny=tuple(one for one in plan.deny if one.name in topics)).as_record(), sort_keys=True
     )

@@ -14,7 +14,7 @@ from typing import Any
 
 from twinshore.fleet import WireError
 from twinshore.kafka.rights import Acl
-from twinshore.switch.acl_fence import FencePlan, Sight, guard
+from twinshore.switch.write_rules import RulesPlan, Sight, guard
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Guard:
 
     topics: frozenset[str] = frozenset()
     us: str = ""
-    plan: FencePlan = field(default_factory=FencePlan)
+    plan: RulesPlan = field(default_factory=RulesPlan)
     up: frozenset[str] = frozenset()
 
     @property
@@ -47,7 +47,7 @@ class Guard:
         try:
             raw: dict[str, Any] = json.loads(text)
             topics, up = frozenset(raw["topics"]), frozenset(raw.get("up", ()))
-            return Guard(topics, str(raw["us"]), FencePlan.from_record(raw["plan"]), up)
+            return Guard(topics, str(raw["us"]), RulesPlan.from_record(raw["plan"]), up)
         except (ValueError, TypeError, KeyError) as error:
             raise WireError("the guard of a cluster cannot be read from the store") from error
 

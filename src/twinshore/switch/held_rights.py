@@ -13,7 +13,7 @@ from dataclasses import replace
 from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
 from twinshore.mirror.follow.acls import HELD, SHUTS_OUT, TWIN_ALONE, WRITTEN, from_text
 from twinshore.store.values import Remembered
-from twinshore.switch.acl_fence import BESIDE_WRITE
+from twinshore.switch.write_rules import BESIDE_WRITE
 
 # All that the right to all of a topic is made of.
 _EACH = (Operation.WRITE, *BESIDE_WRITE[Operation.ALL])
@@ -22,7 +22,7 @@ _EACH = (Operation.WRITE, *BESIDE_WRITE[Operation.ALL])
 def given(rows: Iterable[Remembered], twins: Mapping[str, str], ours: Collection[Acl] = ()) -> frozenset[Acl]:
     """What the twins shall be given; `twins`: each topic's. Of the rules that were held back those that allow
     something, each for a twin by its name, but nothing that a denial which was held back would have forbidden. `ours`:
-    denials of an ACL fence that stands at the source: they say nothing of what its topics are to be.
+    denials of a switch that stand at the source: they say nothing of what its topics are to be.
 
     A denial for everybody is not given: at the new home it would shut us out. Rules for groups, transactional ids and
     the cluster are none of a topic's, and not here.

@@ -128,12 +128,12 @@ class Work:
         if writing and not record.tried_for(FOLLOWERS_MS, self._now_ms()):
             return Wait(f"{listed(writing, NAMED_MAX)} still writes", said)
         self._words.must_be_ours(record)  # before each change of rights: somebody may have ended the switch meanwhile
-        shut = self._writers.shut(said)
-        if not isinstance(shut, Done):
-            return replace(shut, record=shut.record or said)
-        if waits := self._words.awaited(shut.record, parked=True):
-            return Wait(f"{listed(waits, NAMED_MAX)} still writes", shut.record)
-        return Done(shut.record, shut.sentence)
+        denied = self._writers.deny(said)
+        if not isinstance(denied, Done):
+            return replace(denied, record=denied.record or said)
+        if waits := self._words.awaited(denied.record, parked=True):
+            return Wait(f"{listed(waits, NAMED_MAX)} still writes", denied.record)
+        return Done(denied.record, denied.sentence)
 
     def _level(self, record: Record) -> Outcome:
         if record.kind is not Kind.FORCED:
@@ -270,13 +270,13 @@ class Work:
 
     def _unhold(self, record: Record) -> Outcome:
         """Rights first: whoever is told to go on must be let in. A new home that is gone keeps no writer waiting."""
-        debts = [self._opened(record), settled(record, self._words.heard(record), self._store, self._now_ms())]
+        debts = [self._given_back(record), settled(record, self._words.heard(record), self._store, self._now_ms())]
         return Done(record, "; ".join(filter(None, debts)) or f"writers go on on {record.old}")
 
-    def _opened(self, record: Record) -> str:
+    def _given_back(self, record: Record) -> str:
         """What is owed to an old home that does not answer, after it was asked for some seconds."""
         try:
-            self._writers.open(record)
+            self._writers.give_back_rights(record)
         except KafkaError as error:
             if not error.retriable or not record.tried_for(SILENT_MS_MAX, self._now_ms()):
                 raise

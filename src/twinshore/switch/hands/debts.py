@@ -15,10 +15,10 @@ from twinshore.kafka.rights import Acl
 from twinshore.links.homes import pair_of
 from twinshore.service.clock import wall_ms
 from twinshore.store import Remembered, Store
-from twinshore.switch.acl_fence import FencePlan
 from twinshore.switch.debts import DEBT, Debt, both, debt_of
 from twinshore.switch.hands.rights import confirm_restored, restore
 from twinshore.switch.record import Record
+from twinshore.switch.write_rules import RulesPlan
 
 CONFIRMED_S = 5.0
 SILENT_MS_MAX = 15_000  # a cluster that is silent for so long is told later
@@ -109,7 +109,7 @@ def _denied(row: Remembered, cluster: str) -> tuple[Acl, ...]:
     try:
         debt = Debt.from_json(row.value)
         ours = debt.old == cluster and debt.rights
-        return FencePlan.from_record(json.loads(debt.rights)).deny if ours else ()
+        return RulesPlan.from_record(json.loads(debt.rights)).deny if ours else ()
     except (WireError, ValueError, KeyError, TypeError):
         return ()
 
@@ -118,7 +118,7 @@ def pay(old: KafkaCluster, debt: Debt, by: str, may: Callable[[], None] = lambda
     """The old home is as it was before that switch, and whoever may write there now may write. `may` is asked before
     each change of rules, and raises where it is not to be done any more."""
     if debt.rights:
-        plan = FencePlan.from_record(json.loads(debt.rights))
+        plan = RulesPlan.from_record(json.loads(debt.rights))
         restore(old, plan, may)
         confirm_restored(old, plan, within_s=CONFIRMED_S)
     unsay(old, debt.switch, debt.topics, by)

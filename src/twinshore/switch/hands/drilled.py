@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from twinshore.fleet.sentences import listed
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.switch.acl_fence import fence
 from twinshore.switch.decision import Done
 from twinshore.switch.hands.log_ends import log_ends
 from twinshore.switch.hands.rights import look
 from twinshore.switch.hands.words import ClusterWords
+from twinshore.switch.write_rules import denial
 
 NAMED_MAX = 5
 
@@ -19,7 +19,7 @@ NAMED_MAX = 5
 def looked_back(old: KafkaCluster, words: ClusterWords, done: Done) -> Done:
     """The end of a drill, with what was written to topics on which no rule can keep writers out."""
     record = done.record
-    open_to = fence(look(old, record.names())).open_to_all
+    open_to = denial(look(old, record.names())).open_to_all
     if not open_to:
         return done
     ends = log_ends(old, record.topics).ends

@@ -11,10 +11,10 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.service.clock import wall_ms
 from twinshore.service.lease_keeper import LeaseKeeper
 from twinshore.store import GuardRow, Store
-from twinshore.switch.acl_fence import FencePlan, Sight
 from twinshore.switch.alone import alone
 from twinshore.switch.guards import Guard, anew, is_up, settled
 from twinshore.switch.hands import rights
+from twinshore.switch.write_rules import RulesPlan, Sight
 
 CONFIRMED_S = 5.0
 
@@ -29,7 +29,7 @@ class Rules(Protocol):
 
     def look(self, topics: Iterable[str], us: str) -> Sight: ...
 
-    def take(self, plan: FencePlan, may: Callable[[], None]) -> None:
+    def take(self, plan: RulesPlan, may: Callable[[], None]) -> None:
         """Returns once every broker shows the plan. `may` is asked before each step, and raises where somebody else is
         about to change the rules."""
         ...
@@ -45,7 +45,7 @@ class RulesOf:
         """Its rules and topics now."""
         return rights.look(self._cluster, topics, us)
 
-    def take(self, plan: FencePlan, may: Callable[[], None]) -> None:
+    def take(self, plan: RulesPlan, may: Callable[[], None]) -> None:
         """Step by step, and confirmed by every broker."""
         rights.apply(self._cluster, plan, may)
         rights.confirm(self._cluster, plan, within_s=CONFIRMED_S)

@@ -1,4 +1,4 @@
-"""An ACL fence or a guard, put up, seen to stand on every broker, and taken down.
+"""A denial or a guard, put up, seen to stand on every broker, and taken down.
 
 Whoever is killed here goes on with the same plan: it was written down before anything was done. The answer to a new
 rule is the controller's; each broker hears of it by itself, and enforces what it shows. What a broker let in before it
@@ -16,7 +16,7 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.rights import Acl
 from twinshore.kafka.rights_requests import create_acls, delete_acls, may_alter, read_acls
 from twinshore.mirror.follow.reading import open_unless_ruled
-from twinshore.switch.acl_fence import FencePlan, Sight, Step
+from twinshore.switch.write_rules import RulesPlan, Sight, Step
 
 CONFIRMED_S_MAX = 20.0
 PAUSE_S = 0.02
@@ -38,19 +38,19 @@ def look(cluster: KafkaCluster, topics: Iterable[str], us: str = "") -> Sight:
     return Sight(cluster.name, acls, frozenset(topics), exist, us, open_unless_ruled(cluster))
 
 
-def apply(cluster: KafkaCluster, plan: FencePlan, may: Callable[[], None] = lambda: None) -> None:
+def apply(cluster: KafkaCluster, plan: RulesPlan, may: Callable[[], None] = lambda: None) -> None:
     """KafkaError where a rule is refused: what comes after it is not done. Restore the plan, or apply it again. `may`
     is asked before each step, and raises where it is not to be done any more."""
     _take(cluster, plan.doing(), may)
 
 
-def restore(cluster: KafkaCluster, plan: FencePlan, may: Callable[[], None] = lambda: None) -> None:
+def restore(cluster: KafkaCluster, plan: RulesPlan, may: Callable[[], None] = lambda: None) -> None:
     """The rules are as before the plan, but for what others changed meanwhile. Also where it was done in part. `may` as
     with `apply`."""
     _take(cluster, plan.restoring(), may)
 
 
-def confirm(cluster: KafkaCluster, plan: FencePlan, *, within_s: float = CONFIRMED_S_MAX) -> Mapping[int, float]:
+def confirm(cluster: KafkaCluster, plan: RulesPlan, *, within_s: float = CONFIRMED_S_MAX) -> Mapping[int, float]:
     """Returns once each broker of the cluster enforces the plan: after how many seconds each showed it. KafkaError
     (retriable) where one does not in time. One that is silent is asked for as long as `cluster` has patience, which is
     to be little here, and again until the cluster itself gives it up."""
@@ -58,7 +58,7 @@ def confirm(cluster: KafkaCluster, plan: FencePlan, *, within_s: float = CONFIRM
 
 
 def confirm_restored(
-    cluster: KafkaCluster, plan: FencePlan, *, within_s: float = CONFIRMED_S_MAX
+    cluster: KafkaCluster, plan: RulesPlan, *, within_s: float = CONFIRMED_S_MAX
 ) -> Mapping[int, float]:
     """The same of the rules as they are after `restore`."""
     return _shown(cluster, plan.restored, within_s)
@@ -77,7 +77,7 @@ def _shown(cluster: KafkaCluster, holds: Callable[[Collection[Acl]], bool], with
     shown: dict[int, float] = {}
     silent = ""
     while True:
-        # Asked each time: a broker that has come meanwhile may lead what is fenced.
+        # Asked each time: a broker that has come meanwhile may lead what is denied.
         nodes = set(cluster.metadata([], refresh=True).brokers)
         for node in sorted(nodes - shown.keys()):
             try:

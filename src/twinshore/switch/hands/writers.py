@@ -14,13 +14,13 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.rights_requests import create_acls
 from twinshore.mirror.follow.reading import principal
 from twinshore.store import Store
-from twinshore.switch.acl_fence import FencePlan, fence
 from twinshore.switch.decision import Done, Outcome, Wait
 from twinshore.switch.hands.debts import denied
 from twinshore.switch.hands.guarding import Guarding, RulesOf
 from twinshore.switch.hands.rights import apply, confirm, confirm_restored, look, restore
 from twinshore.switch.held_rights import given, handed_over
 from twinshore.switch.record import Record
+from twinshore.switch.write_rules import RulesPlan, denial
 
 CONFIRMED_S = 5.0
 
@@ -31,20 +31,20 @@ class Writers:
     def __init__(self, old: KafkaCluster, new: KafkaCluster, link: Link, back: Link, store: Store) -> None:
         self._old, self._new, self._link, self._back, self._store = old, new, link, back, store
 
-    def shut(self, record: Record) -> Outcome:
+    def deny(self, record: Record) -> Outcome:
         """Done once every broker of the old home enforces that nobody writes; what nobody can enforce is in the
         sentence."""
         if not record.rights:
             owed = denied(self._store, record)  # first: what is paid meanwhile is not among the rules then
-            plan = fence(look(self._old, record.names()), owed)
+            plan = denial(look(self._old, record.names()), owed)
             return Wait(f"what is to be denied on {self._old.name} is written down first", _with(record, plan))
         plan = _plan_of(record)
         apply(self._old, plan)
         confirm(self._old, plan, within_s=CONFIRMED_S)
         return Done(record, "; ".join(plan.remarks) or f"nobody may write on {self._old.name}")
 
-    def open(self, record: Record) -> Outcome:
-        """Gives back what `shut` took."""
+    def give_back_rights(self, record: Record) -> Outcome:
+        """Gives back what `deny` took."""
         if record.rights:
             plan = _plan_of(record)
             restore(self._old, plan)
@@ -64,18 +64,18 @@ class Writers:
         return Done(record)
 
     def guard(self, record: Record) -> Outcome:
-        """The link back alone writes to the topics on the old home; only then the fence goes."""
+        """The link back alone writes to the topics on the old home; only then the denial goes."""
         us = principal(self._back, self._old)
         Guarding(self._store, record.by).add(RulesOf(self._old), us, record.names)
-        return self.open(record)
+        return self.give_back_rights(record)
 
 
-def _plan_of(record: Record) -> FencePlan:
+def _plan_of(record: Record) -> RulesPlan:
     try:
-        return FencePlan.from_record(json.loads(record.rights)) if record.rights else FencePlan()
+        return RulesPlan.from_record(json.loads(record.rights)) if record.rights else RulesPlan()
     except (ValueError, KeyError, TypeError) as error:
         raise KafkaError("the rules that the switch changed cannot be read from its record") from error
 
 
-def _with(record: Record, plan: FencePlan) -> Record:
+def _with(record: Record, plan: RulesPlan) -> Record:
     return replace(record, rights=json.dumps(plan.as_record(), sort_keys=True))

@@ -22,13 +22,13 @@ from twinshore.kafka.rights import Acl
 from twinshore.kafka.rights_requests import read_acls
 from twinshore.links.standing import standing
 from twinshore.store import Store, SwitchRow
-from twinshore.switch.acl_fence import shuts_out
 from twinshore.switch.debts import DEBT
 from twinshore.switch.hands.anew import ABSENT
 from twinshore.switch.hands.debts import unsay
 from twinshore.switch.leftovers import Ends, half_filled, in_use, pairs_of
 from twinshore.switch.operations.kept import records_of
 from twinshore.switch.record import Record
+from twinshore.switch.write_rules import shuts_out
 
 ASK_S = 5.0
 NAMED_MAX = 5

@@ -24,7 +24,6 @@ from twinshore.service.clock import wall_ms
 from twinshore.service.ends import Ends
 from twinshore.service.identity import recognise
 from twinshore.store import Store, TwinRow
-from twinshore.switch.acl_fence import shuts_out
 from twinshore.switch.deeds import DEEDS, DUTIES, Deed, Kind
 from twinshore.switch.hands.carried import paused_of, stopped_of
 from twinshore.switch.hands.claims import taken
@@ -37,6 +36,7 @@ from twinshore.switch.record import Moved, Record
 from twinshore.switch.taking_over import halves, said, said_of_halves
 from twinshore.switch.torn import of_transactions
 from twinshore.switch.uncrossed import uncrossed
+from twinshore.switch.write_rules import shuts_out
 
 NAMED_MAX = 5
 ASK_S = 5.0

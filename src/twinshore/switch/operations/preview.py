@@ -12,9 +12,9 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.disks import read_disks
 from twinshore.kafka.rights_requests import may_alter, read_acls
 from twinshore.mirror.incidents.watch_rules import Room, disks_in_words, rooms
-from twinshore.switch.acl_fence import fence
 from twinshore.switch.hands.rights import look
 from twinshore.switch.old_homes import of_old_home
+from twinshore.switch.write_rules import denial
 
 NAMED_MAX = 5
 MIN_ISR = "min.insync.replicas"
@@ -23,7 +23,7 @@ MIN_ISR = "min.insync.replicas"
 def unheld(old: KafkaCluster, topics: Sequence[str]) -> tuple[str, ...]:
     """Who may write though writers are held; no broker tells who its super users are. KafkaError where we may not read
     rules, or not change them."""
-    remarks = fence(look(old, topics)).remarks
+    remarks = denial(look(old, topics)).remarks
     watched = ("where an end moves while writers are held, the switch turns back",) if remarks else ()
     return (*remarks, *watched)
 

@@ -1,4 +1,4 @@
-"""Fences and guards over a model of Kafka's authorizer: who may do what before, halfway, meanwhile and afterwards."""
+"""Denials and guards over a model of Kafka's authorizer: who may do what before, halfway, meanwhile and afterwards."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.switch.authorizer import Right, rights
 from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
-from twinshore.switch.acl_fence import FencePlan, Sight, Step, done, fence, guard
+from twinshore.switch.write_rules import RulesPlan, Sight, Step, denial, done, guard
 
 US = "User:mirror"
 PRINCIPALS = ("User:anna", "Group:ops", US, "User:newcomer")
@@ -85,11 +85,11 @@ def check_halfway(before: frozenset[Right], now: frozenset[Right], topics: froze
 
 
 @given(sets, moved, openness, st.data())
-def test_a_fence_takes_the_right_to_write_there_from_everybody_and_no_other(
+def test_a_denial_takes_the_right_to_write_there_from_everybody_and_no_other(
     rules: frozenset[Acl], topics: frozenset[str], openness: tuple[bool, bool | None], data: st.DataObject
 ) -> None:
     open_, told = openness
-    plan = fence(Sight("east", rules, topics, frozenset(EXIST), "", told))
+    plan = denial(Sight("east", rules, topics, frozenset(EXIST), "", told))
     shut = topics - set(plan.open_to_all)
     before, after = may(rules, open_=open_), may(done(plan.doing(), rules), open_=open_)
     assert after == {right for right in before if not is_write(right, shut)}
@@ -106,27 +106,27 @@ def test_a_fence_takes_the_right_to_write_there_from_everybody_and_no_other(
 
 
 @given(sets, acls, moved)
-def test_who_is_given_the_right_while_a_fence_stands_may_not_use_it(
+def test_who_is_given_the_right_while_a_denial_stands_may_not_use_it(
     rules: frozenset[Acl], fresh: Acl, topics: frozenset[str]
 ) -> None:
-    plan = fence(Sight("east", rules, topics, frozenset(EXIST), US, open_unless_ruled=False))
-    fenced = done(plan.doing(), rules) | {fresh}
-    assert not [right for right in may(fenced, open_=False) if is_write(right, topics)]
+    plan = denial(Sight("east", rules, topics, frozenset(EXIST), US, open_unless_ruled=False))
+    denied = done(plan.doing(), rules) | {fresh}
+    assert not [right for right in may(denied, open_=False) if is_write(right, topics)]
     assume(fresh not in plan.deny)
-    assert done(plan.restoring(), fenced) == rules | {fresh}, "what others changed meanwhile stays"
+    assert done(plan.restoring(), denied) == rules | {fresh}, "what others changed meanwhile stays"
 
 
 @given(sets, moved, moved)
-def test_a_fence_counts_on_no_denial_that_an_earlier_switch_is_to_take_back(
+def test_a_denial_counts_on_no_denial_that_an_earlier_switch_is_to_take_back(
     rules: frozenset[Acl], topics: frozenset[str], before: frozenset[str]
 ) -> None:
     """The mirror may take it back at any time; and where it does not, the link back would be shut out by it."""
     east = Sight("east", rules, before, frozenset(EXIST), open_unless_ruled=False)
-    first = fence(east)
+    first = denial(east)
     left = done(first.doing(), rules)
     again = replace(east, acls=left, topics=topics)
-    plan = fence(again, owed=first.deny)
-    assert set(plan.deny) == set(fence(replace(again, acls=rules)).deny)
+    plan = denial(again, owed=first.deny)
+    assert set(plan.deny) == set(denial(replace(again, acls=rules)).deny)
     assert set(plan.deny).isdisjoint(rules), "what others deny is theirs"
     paid = done(first.restoring(), left)
     assert plan.stands(left) is (set(plan.deny) <= left)
@@ -176,7 +176,7 @@ def test_a_guard_is_made_anew_for_other_topics_and_for_whoever_is_new(
     assert done(plan.restoring(), dead) == rules | fresh
 
 
-@pytest.mark.parametrize("make", [fence, guard])
+@pytest.mark.parametrize("make", [denial, guard])
 def test_without_an_authorizer_nobody_is_kept_out_and_it_is_said(make: type) -> None:
     plan = make(Sight("east", None, frozenset({"orders"}), frozenset(EXIST), US, None))
     assert not plan.doing()
@@ -198,16 +198,16 @@ def test_a_guard_needs_to_know_who_we_are_and_undoes_the_one_before() -> None:
 
 def test_where_everybody_may_use_what_no_rule_speaks_of_such_a_topic_is_left_alone() -> None:
     sight = Sight("east", frozenset({rule("bills")}), frozenset({"orders", "bills"}), frozenset(EXIST), US, None)
-    plan = fence(sight)
+    plan = denial(sight)
     assert plan.deny == (rule("bills", who="User:*", deny=True),)
     assert plan.open_to_all == ("orders",)
     assert "allow.everyone.if.no.acl.found" in plan.remarks[0]
-    assert fence(replace(sight, open_unless_ruled=False)).open_to_all == ()
+    assert denial(replace(sight, open_unless_ruled=False)).open_to_all == ()
 
 
 def test_a_denial_that_stood_before_is_not_taken_back() -> None:
     stood = rule("orders", who="User:*", deny=True)
-    plan = fence(Sight("east", frozenset({stood}), frozenset({"orders"}), frozenset(EXIST), open_unless_ruled=False))
+    plan = denial(Sight("east", frozenset({stood}), frozenset({"orders"}), frozenset(EXIST), open_unless_ruled=False))
     assert not plan.doing()
     assert not plan.restoring()
 
@@ -226,5 +226,5 @@ def test_everybody_keeps_what_a_wide_rule_gave_elsewhere() -> None:
 @given(sets, moved)
 def test_a_plan_is_kept_as_json(rules: frozenset[Acl], topics: frozenset[str]) -> None:
     sight = Sight("west", rules, topics, frozenset(EXIST), US, open_unless_ruled=False)
-    for plan in (fence(sight), guard(sight), guard(sight, guard(replace(sight, topics=frozenset({"bills"}))))):
-        assert FencePlan.from_record(json.loads(json.dumps(plan.as_record()))) == plan
+    for plan in (denial(sight), guard(sight), guard(sight, guard(replace(sight, topics=frozenset({"bills"}))))):
+        assert RulesPlan.from_record(json.loads(json.dumps(plan.as_record()))) == plan

@@ -1,6 +1,6 @@
 """Who is kept from writing to topics by ACLs, and how all of it is given back. Pure: rules in, a plan out.
 
-Two plans. An *ACL fence* is for a switch, while nobody writes, we neither: one denial for everybody on each topic. It
+Two plans. A *denial* is for a switch, while nobody writes, we neither: one rule against everybody on each topic. It
 keeps out whoever is given the right to write later, takes no rule away, and goes as it came; and the follower of a
 link, which writes denials of single users on twins as well, leaves it at the source. A *guard* is for a twin, to which
 we alone write: a denial for each principal that has the right, since one for everybody would shut us out as well.
@@ -54,7 +54,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class FencePlan:
+class RulesPlan:
     """Keep it before anything is done: what was ours cannot be told from the rules afterwards.
 
     `deny`: denials that we add. `give`: what we allow in place of the rules that we `take` away. Of an earlier plan
@@ -98,7 +98,7 @@ class FencePlan:
         return {**rules, "open_to_all": list(self.open_to_all), "remarks": list(self.remarks), "ruled": self.ruled}
 
     @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> FencePlan:
+    def from_record(cls, record: Mapping[str, Any]) -> RulesPlan:
         """Out of the store."""
         rules = {name: tuple(Acl(*one) for one in record[name]) for name in _LISTS}
         open_, remarks = tuple(record["open_to_all"]), tuple(record["remarks"])
@@ -113,14 +113,14 @@ def done(steps: Iterable[Step], acls: Iterable[Acl]) -> frozenset[Acl]:
     return now
 
 
-def fence(sight: Sight, owed: Collection[Acl] = ()) -> FencePlan:
+def denial(sight: Sight, owed: Collection[Acl] = ()) -> RulesPlan:
     """Nobody but super users writes to the topics, and nobody loses another right. We are kept out as well: where we
     are to write next, a guard must stand before this goes. `owed`: denials of earlier switches that are to be taken
     back still. They count as this plan's own: it looks whether they stand, and takes them back as well."""
     if sight.acls is None:
         return _nobody_kept_out(sight)
     shut, open_to_all = _can_be_ruled(sight)
-    deny = {_denial(EVERYBODY, topic) for topic in shut} - sight.acls.difference(owed)
+    deny = {_write_denied_to(EVERYBODY, topic) for topic in shut} - sight.acls.difference(owed)
     remarks = _of_open(sight, open_to_all)
     if shut:
         remarks += [
@@ -129,22 +129,22 @@ def fence(sight: Sight, owed: Collection[Acl] = ()) -> FencePlan:
             f"{sight.cluster}: a producer that begins anew meanwhile and may write to nothing else is refused with"
             " CLUSTER_AUTHORIZATION_FAILED, unless it may IdempotentWrite on the cluster",
         ]
-    return FencePlan(_sorted(deny), open_to_all=tuple(open_to_all), remarks=tuple(remarks))
+    return RulesPlan(_sorted(deny), open_to_all=tuple(open_to_all), remarks=tuple(remarks))
 
 
-def guard(sight: Sight, earlier: FencePlan | None = None) -> FencePlan:
+def guard(sight: Sight, earlier: RulesPlan | None = None) -> RulesPlan:
     """We alone write to the topics, and super users. `earlier`: the guard that stands; what it changed counts as not
     changed, and what it did and this one does not is undone. One guard for all twins of a cluster: two would each take
     away what the other gave."""
     if sight.acls is None:
         return _nobody_kept_out(sight)
     if not sight.us:
-        return _in_turn(_nobody_kept_out_for_want_of_us(sight), earlier or FencePlan())
+        return _in_turn(_nobody_kept_out_for_want_of_us(sight), earlier or RulesPlan())
     original = earlier.before(sight.acls) if earlier else sight.acls
     shut, open_to_all = _can_be_ruled(replace(sight, acls=original))
     writing = [acl for acl in original if _lets_write(acl) and acl.principal != sight.us]
     deny = {
-        _denial(acl.principal, topic)
+        _write_denied_to(acl.principal, topic)
         for acl in writing
         if acl.principal != EVERYBODY
         for topic in shut
@@ -160,37 +160,37 @@ def guard(sight: Sight, earlier: FencePlan | None = None) -> FencePlan:
             f"{sight.cluster}: rules that let everybody write are replaced by rules for each topic that is no twin: to"
             " a topic made later, everybody may write after the next look"
         )
-    plan = FencePlan(
+    plan = RulesPlan(
         _sorted(deny - original),
         _sorted(give - original),
         _sorted(take),
         open_to_all=tuple(open_to_all),
         remarks=tuple(remarks),
     )
-    return _in_turn(plan, earlier or FencePlan())
+    return _in_turn(plan, earlier or RulesPlan())
 
 
-def _in_turn(plan: FencePlan, earlier: FencePlan) -> FencePlan:
+def _in_turn(plan: RulesPlan, earlier: RulesPlan) -> RulesPlan:
     ours, theirs = {*plan.deny, *plan.give}, {*plan.take}
     over = {*earlier.deny, *earlier.give, *earlier.over} - ours - theirs
     back = {*earlier.take, *earlier.back} - theirs - ours
     return replace(plan, over=_sorted(over - back), back=_sorted(back))
 
 
-def _nobody_kept_out(sight: Sight) -> FencePlan:
+def _nobody_kept_out(sight: Sight) -> RulesPlan:
     remark = (
         f"{sight.cluster} has no authorizer: nobody can be kept from writing to {_names(sight.topics)}; its ends are"
         " watched"
     )
-    return FencePlan(open_to_all=tuple(sorted(sight.topics)), remarks=(remark,), ruled=False)
+    return RulesPlan(open_to_all=tuple(sorted(sight.topics)), remarks=(remark,), ruled=False)
 
 
-def _nobody_kept_out_for_want_of_us(sight: Sight) -> FencePlan:
+def _nobody_kept_out_for_want_of_us(sight: Sight) -> RulesPlan:
     remark = (
         f"{sight.cluster}: it is not known whom its authorizer takes us for, so nobody is kept from writing to"
         f" {_names(sight.topics)}: set `principal` in the link's section `follow`"
     )
-    return FencePlan(open_to_all=tuple(sorted(sight.topics)), remarks=(remark,))
+    return RulesPlan(open_to_all=tuple(sorted(sight.topics)), remarks=(remark,))
 
 
 def _can_be_ruled(sight: Sight) -> tuple[list[str], list[str]]:
@@ -234,7 +234,7 @@ def _writing(acl: Acl, topic: str) -> Acl:
     return replace(acl, name=topic, pattern=int(Pattern.LITERAL), operation=int(Operation.WRITE))
 
 
-def _denial(principal: str, topic: str) -> Acl:
+def _write_denied_to(principal: str, topic: str) -> Acl:
     """From any host: a principal that may write from one is not to write from another either."""
     where = (int(Resource.TOPIC), topic, int(Pattern.LITERAL))
     return Acl(*where, principal, WILDCARD, int(Operation.WRITE), int(Permission.DENY))

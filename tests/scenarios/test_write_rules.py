@@ -18,8 +18,8 @@ from twinshore.kafka.rights import EVERYBODY, Acl, Operation, Pattern
 from twinshore.kafka.rights_requests import create_acls, delete_acls, read_acls
 from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
 from twinshore.lab.clients import allow, client_settings
-from twinshore.switch.acl_fence import FencePlan, Step, fence, guard
 from twinshore.switch.hands import rights
+from twinshore.switch.write_rules import RulesPlan, Step, denial, guard
 
 US = "User:mirror"
 PARTITIONS = 3
@@ -118,7 +118,7 @@ def kept_out_and_let_in_again(lab: LabCluster, topic: str) -> None:
         before = read_acls(kafka)
         application = Application(anna, topic)
         application.goes_on()
-        plan = fence(rights.look(kafka, [topic], US))
+        plan = denial(rights.look(kafka, [topic], US))
         began = time.monotonic()
         rights.apply(kafka, plan)
         applied_s = time.monotonic() - began
@@ -173,7 +173,7 @@ def test_a_broker_that_was_away_comes_back_and_keeps_it_out(three: LabCluster, u
         ours = three.cluster_as("mirror")
         # Whoever died may have been the controller: that takes its time.
         with closing(KafkaCluster(ours)) as patient, closing(KafkaCluster(ours, patience_s=2.0)) as kafka:
-            plan = fence(rights.look(patient, [unique_topic], US))
+            plan = denial(rights.look(patient, [unique_topic], US))
             rights.apply(patient, plan)
             alive = {one.node_id for one in three.brokers} - {leader}
             assert set(rights.confirm(kafka, plan, within_s=60.0)) == alive
@@ -197,9 +197,9 @@ def killed_after(kafka: KafkaCluster, steps: list[Step], count: int) -> None:
         assert not (create_acls if step.add else delete_acls)(kafka, step.acls)
 
 
-def plans(kafka: KafkaCluster, topic: str) -> list[FencePlan]:
+def plans(kafka: KafkaCluster, topic: str) -> list[RulesPlan]:
     sight = rights.look(kafka, [topic], US)
-    return [fence(sight), guard(sight)]
+    return [denial(sight), guard(sight)]
 
 
 def test_killed_after_each_change_it_is_done_again_or_given_back(lab: LabCluster, unique_topic: str) -> None:
@@ -209,7 +209,7 @@ def test_killed_after_each_change_it_is_done_again_or_given_back(lab: LabCluster
         for plan in plans(kafka, unique_topic):
             for count in range(len(changes(plan.doing())) + 1):
                 killed_after(kafka, plan.doing(), count)
-                again = FencePlan.from_record(plan.as_record())
+                again = RulesPlan.from_record(plan.as_record())
                 if count % 2:
                     rights.apply(kafka, again)
                     rights.confirm(kafka, again)
@@ -219,7 +219,7 @@ def test_killed_after_each_change_it_is_done_again_or_given_back(lab: LabCluster
                 assert read_acls(kafka) == before
 
 
-def test_a_guard_takes_the_place_of_a_fence_and_nobody_slips_in(lab: LabCluster, unique_topic: str) -> None:
+def test_a_guard_takes_the_place_of_a_denial_and_nobody_slips_in(lab: LabCluster, unique_topic: str) -> None:
     neighbour = f"{unique_topic}-eu"
     for topic in (unique_topic, neighbour):
         lab.create_topic(topic)
@@ -228,7 +228,7 @@ def test_a_guard_takes_the_place_of_a_fence_and_nobody_slips_in(lab: LabCluster,
     with closing(KafkaCluster(ours)) as kafka:
         before = read_acls(kafka)
         assert before is not None
-        shut = fence(rights.look(kafka, [unique_topic], US))
+        shut = denial(rights.look(kafka, [unique_topic], US))
         rights.apply(kafka, shut)
         rights.confirm(kafka, shut)
         create_acls(kafka, [late])
@@ -269,7 +269,7 @@ def test_who_may_not_change_rules_begins_nothing(lab: LabCluster, unique_topic: 
         with pytest.raises(KafkaError, match="old: we may not change its ACLs") as caught:
             rights.look(kafka, [unique_topic])
         assert caught.value.hint == "grant Alter on the cluster"
-        plan = fence(rights.look(admin, [unique_topic]))
+        plan = denial(rights.look(admin, [unique_topic]))
         with pytest.raises(KafkaError, match="add ACL: deny"):
             rights.apply(kafka, plan)
         assert read_acls(admin) == before
