@@ -37,7 +37,7 @@ class Writers:
         if not record.rights:
             owed = denied(self._store, record)  # first: what is paid meanwhile is not among the rules then
             plan = denial(look(self._old, record.names()), owed)
-            return Wait(f"what is to be denied on {self._old.name} is written down first", _with(record, plan))
+            return Wait(f"what is to be denied on {record.old} is written down first", _with(record, plan))
         plan = _plan_of(record)
         apply(self._old, plan)
         confirm(self._old, plan, within_s=CONFIRMED_S)
