@@ -239,6 +239,7 @@ def test_a_refusal_by_a_switchs_rules_is_no_answer_though_it_is_heard_once_the_t
     assert stage.at("west").log == [("orders", b"refused for now")]
     producer.produce("orders", b"refused for good", on_delivery=lambda error, _: heard.append(error))
     stage.at("west").answers(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    stage.turn()
     producer.poll()
     assert [isinstance(one, KafkaError) for one in heard] == [True, True]
 

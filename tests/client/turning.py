@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from twinshore.client import HotProducer
 from twinshore.client.centres.homes import HomesCentre
@@ -38,11 +38,14 @@ class Played:
     def __len__(self) -> int:
         return len(self.flying)
 
-    def produce(self, topic: str, value: bytes, *_: object, on_delivery: Callable[..., None], **__: object) -> None:
+    def produce(self, topic: str, value: bytes, key: bytes, _: int, told: Callable[..., None], *_rest: Any) -> None:
+        for one in (value, key):
+            if isinstance(one, str):
+                one.encode()
         if topic in self.refuses:
             raise self.refuses[topic]
         self.log.append((topic, value))
-        self.flying.append(((topic, value), on_delivery))
+        self.flying.append(((topic, value), told))
 
     def poll(self, _: float) -> int:
         self.meanwhile()
@@ -57,16 +60,15 @@ class Played:
     def purge(self, **_: bool) -> None:
         self.purged += 1
         self.lives = True
-        for _sent, told in self._taken():
-            told(KafkaError(KafkaError._PURGE_INFLIGHT), None)
+        self.answers(KafkaError._PURGE_INFLIGHT)
 
     def list_topics(self, *_: object, **__: object) -> None:
         pass
 
     def answers(self, code: int | None = None) -> None:
         """What is on its way is acknowledged, or refused."""
-        for _sent, told in self._taken():
-            told(None if code is None else KafkaError(code), None)
+        for (topic, value), told in self._taken():
+            told(None if code is None else KafkaError(code), Message(topic=topic, value=value, timestamp=(1, 1)))
 
     def _taken(self) -> list[tuple[Sent, Callable[..., None]]]:
         taken, self.flying = self.flying, []

@@ -1,14 +1,21 @@
-"""A client of librdkafka for each cluster that a producer writes to. They are polled in the thread that moves."""
+"""A client of librdkafka for each cluster that a producer writes to, and its ways to topics.
+
+Answers are heard in whichever thread comes by, and best in one that calls: each of them needs the interpreter, for
+which another thread waits while calls are made.
+"""
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from twinshore.client.kept import Kept
+from twinshore.client.answers import Answers
+from twinshore.client.kept import Delivered, Kept
 from twinshore.kafka.clock import steady_s
 
 OURS: Mapping[str, Any] = {
@@ -19,71 +26,87 @@ OURS: Mapping[str, Any] = {
 }
 HEARD_S = 1.0
 LOOK_S = 1.0
+LEFT_ALONE_S = 0.02  # so soon behind another thread the one that moves does not hear of answers as well
 
 Heard = Callable[[Kept, KafkaError | None, Message], None]
 
 
 class Client:
-    """`heard` is told of each answer. A client is silent once its cluster has answered nothing for `silent_s` though
-    something is on its way. `is_dead`: it has met a fatal error, and sends nothing any more."""
+    """`answers` get those of calls that were acknowledged; `heard` is told in the thread that moves of those that were
+    not, or were on the disk. A client is silent once its cluster has answered nothing for `silent_s` though something
+    is on its way. `is_dead`: it has met a fatal error, and sends nothing any more."""
 
-    def __init__(self, settings: Mapping[str, Any], heard: Heard, silent_s: float) -> None:
-        self._producer = Producer({**OURS, **settings})
+    def __init__(self, settings: Mapping[str, Any], answers: Answers, heard: Heard, silent_s: float) -> None:
+        # Each answer is heard of, whatever an application has set: else nobody knows what a dead home did not take.
+        self._producer = Producer({**OURS, **settings, "delivery.report.only.error": False})
         self._heard, self._silent_s = heard, silent_s
+        self.answers = answers
         self.is_dead = False
-        self._answers = self._answers_then = 0
-        self._sent: dict[str, int] = {}
-        self._answered_of: dict[str, int] = {}  # by topic, as the other: each is changed by one thread at a time
-        self._alive_s = steady_s()
+        self.ways: dict[str, Way] = {}
+        self.came: deque[tuple[Way, Kept, KafkaError | None, Message]] = deque()  # which the thread that moves looks at
+        self._hearing = threading.Lock()
+        self._raised: Exception | None = None
+        self._answers_then = 0
+        self._heard_s = self._alive_s = steady_s()
 
     def __len__(self) -> int:
-        """What is on its way."""
+        """What is on its way, and troubles that nobody has heard of."""
         return len(self._producer)
 
     def __bool__(self) -> bool:
         return True
 
-    def send(self, kept: Kept) -> None:
-        """BufferError where it has no room; KafkaException where it does not take the call."""
-        before = self._sent.get(kept.topic, 0)
-        self._sent[kept.topic] = before + 1  # its answer may be heard before this returns
-        try:
-            self._producer.produce(
-                kept.topic,
-                kept.value,
-                kept.key,
-                kept.partition,
-                on_delivery=partial(self._answered, kept),
-                timestamp=kept.timestamp,
-                headers=list(kept.headers) or None,
-            )
-        except BaseException as error:
-            self._sent[kept.topic] = before
-            if isinstance(error, KafkaException):
-                self.is_dead = self.is_dead or error.args[0].code() == KafkaError._FATAL
-            raise
+    def way(self, topic: str) -> Way:
+        return self.ways.get(topic) or self.ways.setdefault(topic, Way(self, topic, self._producer.produce))
 
     def on_its_way(self, topic: str) -> int:
         """Of this topic, what has no answer yet."""
-        return self._sent.get(topic, 0) - self._answered_of.get(topic, 0)
+        way = self.ways.get(topic)
+        return way.sent - way.answered if way is not None else 0
+
+    def on_their_way(self) -> int:
+        return sum(way.sent - way.answered for way in self.ways.values())
+
+    def hear(self) -> None:
+        """In any thread, unless another one does so now. What a function of the application's own settings raises is
+        raised in the thread that moves: it is no answer to whoever calls."""
+        if not self._hearing.acquire(blocking=False):
+            return
+        try:
+            self._heard_s = steady_s()
+            self._producer.poll(0)
+        except Exception as error:
+            self._raised = error
+        finally:
+            self._hearing.release()
+
+    # -- the thread that moves
 
     def poll(self) -> None:
-        self._producer.poll(0)
-        if self._answers != self._answers_then or not len(self._producer):
-            self._answers_then, self._alive_s = self._answers, steady_s()
+        if steady_s() >= self._heard_s + LEFT_ALONE_S:
+            self.hear()
+        self.settle()
+        answered = sum(way.answered for way in self.ways.values())
+        if answered != self._answers_then or not len(self._producer):
+            self._answers_then, self._alive_s = answered, steady_s()
+        raised, self._raised = self._raised, None
+        if raised is not None:
+            raise raised
 
     def is_silent(self) -> bool:
         return steady_s() >= self._alive_s + self._silent_s
 
     def flush(self, timeout_s: float) -> int:
-        return self._producer.flush(timeout_s)
+        with self._hearing:
+            left = self._producer.flush(timeout_s)
+        self.settle()
+        return left
 
     def give_up(self) -> None:
         """What is on its way is given back, in the order in which it was called."""
-        self._producer.purge(in_queue=False, in_flight=True, blocking=True)
-        self._hear_all()
-        self._producer.purge(in_queue=True, in_flight=True, blocking=True)
-        self._hear_all()
+        for is_in_queue in (False, True):
+            self._producer.purge(in_queue=is_in_queue, in_flight=True, blocking=True)
+            self._hear_all()
 
     def warm_up(self, topics: list[str]) -> None:
         """The first record must not wait for connections."""
@@ -93,15 +116,81 @@ class Client:
             except Exception:
                 break
 
-    def _answered(self, kept: Kept, error: KafkaError | None, message: Message) -> None:
-        self._answers += 1
-        self.is_dead = self.is_dead or (error is not None and error.code() == KafkaError._FATAL)
-        self._answered_of[kept.topic] = self._answered_of.get(kept.topic, 0) + 1
-        self._heard(kept, error, message)
+    def settle(self) -> None:
+        """Of what came, wherever it was heard."""
+        with self._hearing:
+            while self.came:
+                way, kept, error, message = self.came.popleft()
+                self.is_dead = self.is_dead or (error is not None and error.code() == KafkaError._FATAL)
+                try:
+                    self._heard(kept, error, message)
+                finally:
+                    way.answered += 1
 
     def _hear_all(self) -> None:
         """There may be so many answers that one look does not bring them all."""
-        before = self._answers - 1
-        while len(self._producer) and self._answers != before:
-            before = self._answers
-            self._producer.flush(HEARD_S)
+        before = self.on_their_way() + 1
+        while len(self._producer) and self.on_their_way() != before:
+            before = self.on_their_way()
+            self.flush(HEARD_S)
+        self.settle()
+
+
+class Way:
+    """To a topic on a cluster. A call goes by `produce`, librdkafka's own, with one of `free` to hear of its answer; or
+    it goes by `send`. `sent`: how many did; `answered`: of them."""
+
+    __slots__ = ("answered", "client", "free", "produce", "sent", "topic")
+
+    def __init__(self, client: Client, topic: str, produce: Callable[..., None]) -> None:
+        self.client, self.topic, self.produce = client, topic, produce
+        self.free: list[Straight] = []
+        self.sent = self.answered = 0
+
+    def send(self, kept: Kept) -> None:
+        """BufferError where there is no room; KafkaException where the client does not take the call."""
+        told = partial(self._answered, kept)
+        self.sent += 1  # its answer may be heard before this returns
+        try:
+            headers = list(kept.headers) or None
+            self.produce(kept.topic, kept.value, kept.key, kept.partition, told, None, kept.timestamp, headers)
+        except BaseException as error:
+            self.sent -= 1
+            if isinstance(error, KafkaException) and error.args[0].code() == KafkaError._FATAL:
+                self.client.is_dead = True
+            raise
+
+    def _answered(self, kept: Kept, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self.client.answers.add(kept.told, None, message)
+        if error is not None or kept.is_spooled:
+            self.client.came.append((self, kept, error, message))
+        else:
+            self.answered += 1
+
+
+class Straight:
+    """A call that went straight, until its answer is heard; then it serves another one, since objects that are made and
+    forgotten by the hundred thousand cost more than the calls themselves. The call named no partition and no
+    time, which librdkafka gives back of no record that has failed, and had no headers."""
+
+    __slots__ = ("number", "told", "way")
+
+    def __init__(self, way: Way) -> None:
+        self.way = way
+        self.number = -1
+        self.told: Delivered | None = None
+
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
+        way = self.way
+        if error is not None:
+            value, key = message.value(), message.key()
+            assert not isinstance(value, str) and not isinstance(key, str)
+            kept = Kept(self.number, way.topic, value, key, -1, self.told, 0, ())
+            way.client.came.append((way, kept, error, message))
+        else:
+            if self.told is not None:
+                way.client.answers.add(self.told, None, message)
+            way.answered += 1
+        self.told = None
+        way.free.append(self)

@@ -14,7 +14,7 @@ from functools import partial
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from twinshore.client.answers import Answers
-from twinshore.client.clients import Client
+from twinshore.client.clients import Client, Way
 from twinshore.client.kept import OF_ONE_RECORD, PURGED, SHUT_OUT, Kept, KeptCalls
 from twinshore.client.reach import Reach
 from twinshore.client.sites import Site
@@ -29,6 +29,7 @@ PUSHED_S = 5.0  # so long what is on its way may be answered before it is sent w
 SETTLE_S = 1.0  # writers to topics that stay wait no longer for what is on its way to one that moves
 AGAIN_S = 1.0
 SLICE_S = 0.1
+HEAR_S = 0.001  # so often whoever calls hears of answers
 
 
 class Moves:
@@ -43,6 +44,7 @@ class Moves:
         waiting: KeptCalls,
         *,
         lease_s: float,
+        answers_max: int,
         warned: Warned,
         wake: threading.Event,
     ) -> None:
@@ -51,11 +53,11 @@ class Moves:
         self.waiting = waiting
         self.gate = threading.Lock()  # between a call and whoever parks its topic
         self.room = threading.Condition(self.gate)
-        self.routes: dict[str, Client] = {}
-        self.until_s = self._not_before_s = self._replaced_s = 0.0
-        self.answers = Answers()
+        self.routes: dict[str, Way] = {}
+        self.until_s = self.straight_until_s = self._not_before_s = self._replaced_s = 0.0
+        self.answers, self._answers_max = Answers(), answers_max
         self.stopping, self.wake = threading.Event(), wake
-        self._sent = self._heard_of = 0
+        self._never_heard = 0
         self._at: dict[str, str] = {}
         self._clients: dict[str, Client] = {}
         self._troubles: dict[str, str] = {}  # why kept calls of a topic are not taken
@@ -68,39 +70,55 @@ class Moves:
 
     def stop(self, *, goodbye: bool, killed: bool = False) -> None:
         self._reach.stop()
-        self.stopping.set()
+        with self.gate:
+            self.stopping.set()
+            self.straight_until_s = 0.0
         self.wake.set()
         if threading.current_thread() is not self._thread:
             self._thread.join()  # until then clients, the centre and what is kept are its own
-        clients = [client for client in self._clients.values() if killed or len(client)]
+        clients = self._clients.values()
+        all_ends = [client.give_up if killed or len(client) else client.settle for client in clients]
         ends = partial(self.centre.stop, goodbye=goodbye), partial(self.waiting.close, goodbye=goodbye)
         try:
-            each([*(client.give_up for client in clients), *ends])
+            each([*all_ends, *ends])
         finally:
             self._warned.tell()
 
     # -- within the gate
 
-    def send(self, client: Client, kept: Kept) -> None:
-        client.send(kept)
-        self._sent += 1
-
     def on_their_way(self) -> int:
         """Calls of which nothing was heard since they were sent: a client's own length counts its troubles too."""
-        return self._sent - self._heard_of
+        return self._never_heard + sum(client.on_their_way() for client in self._clients.values())
+
+    def close_all(self) -> None:
+        """In a process that was forked: its threads are not there, and what they held stays so for ever."""
+        self.gate = threading.Lock()
+        self.straight_until_s = 0.0
 
     # -- answers
 
+    def hear(self) -> None:
+        """In any thread, of what was answered meanwhile; for `HEAR_S` calls go straight from then on."""
+        for client in list(self._clients.values()):
+            client.hear()
+        with self.gate:
+            if not self.stopping.is_set() and self.has_room():
+                self.straight_until_s = min(self.until_s, steady_s() + HEAR_S)
+
+    def has_room(self) -> bool:
+        """For answers, which wait for somebody who polls."""
+        return len(self.answers) <= self._answers_max
+
     def _delivered(self, cluster: str, kept: Kept, error: KafkaError | None, message: Message) -> None:
-        """In the thread that moves. What was thrown away for another home is sent there."""
+        """In the thread that moves: of what has not arrived, which is sent again where it was thrown away for another
+        home, or what was on the disk."""
         if error is not None and self._is_sent_again(cluster, kept.topic, error.code()):
             self.waiting.again(kept)
         else:
             if kept.is_spooled:
                 self.waiting.answered(kept, error)
-            if kept.told is not None:
+            if error is not None:
                 self.answers.add(kept.told, error, message)
-        self._heard_of += 1
 
     def _is_sent_again(self, cluster: str, topic: str, code: int) -> bool:
         """A refusal by rules counts where the topic is at home there: elsewhere it is the switch that keeps writers
@@ -146,6 +164,7 @@ class Moves:
                     self.routes.pop(topic, None)
         with self.gate:
             self.until_s = until_s
+            self.straight_until_s = min(self.straight_until_s, until_s)
         self._settle(topics, held)
         for topic, order in orders.items():
             if isinstance(order, Write):
@@ -190,21 +209,23 @@ class Moves:
             return self._close_routes(client)  # what is called now is safer on the disk
         self.waiting.prepare(topic)
         with self.gate:
-            if self.routes.get(topic) is client and self.waiting.is_empty(topic):
+            way = client.way(topic)
+            if self.routes.get(topic) is way and self.waiting.is_empty(topic):
                 return None
             if not self._is_at_home(topic, cluster):
                 return None  # a switch was heard of since this turn began
             self.routes.pop(topic, None)
-            has_room = self._send_kept(client, topic)
+            has_room = self._send_kept(way)
             if self.waiting.is_empty(topic):
                 self.waiting.end(topic)
-                self.routes[topic] = client
+                self.routes[topic] = way
             elif has_room:
                 self.wake.set()  # the next turn goes on with it at once
         return None
 
-    def _send_kept(self, client: Client, topic: str) -> bool:
+    def _send_kept(self, way: Way) -> bool:
         """A portion of it; whether the client would have taken more."""
+        topic = way.topic
         for _ in range(SEND_AT_ONCE):
             if steady_s() >= self.until_s:
                 return False  # as after the machine has slept
@@ -212,7 +233,7 @@ class Moves:
             if kept is None:
                 return True
             try:
-                self.send(client, kept)
+                way.send(kept)
             except BufferError:
                 return False
             except KafkaException as error:
@@ -255,7 +276,7 @@ class Moves:
         if client is None:
             return
         with self.gate:
-            if self.routes.get(topic) is client:
+            if topic in self.routes and self.routes[topic].client is client:
                 del self.routes[topic]
                 self.waiting.begin(topic)
             is_answered = not client.on_its_way(topic)
@@ -265,22 +286,25 @@ class Moves:
     def _give_up(self, cluster: str, client: Client) -> None:
         """All that it has not acknowledged is sent again, by another client: its numbers have a gap now."""
         self._close_routes(client)
-        with self.gate:
-            del self._clients[cluster]
-        client.give_up()
+        try:
+            client.give_up()
+        finally:
+            with self.gate:
+                del self._clients[cluster]
+                self._never_heard += client.on_their_way()
         self.waiting.settle()
 
     def _close_routes(self, client: Client) -> None:
         """Calls to topics that went there are kept back from now on."""
         with self.gate:
-            for topic in [one for one, route in self.routes.items() if route is client]:
+            for topic in [one for one, route in self.routes.items() if route.client is client]:
                 del self.routes[topic]
                 self.waiting.begin(topic)
 
     def client(self, cluster: str) -> Client:
         if cluster not in self._clients:
             settings = {"client.id": self._name, **self._reach.sites[cluster].settings()}
-            made = Client(settings, partial(self._delivered, cluster), self._lease_s)
+            made = Client(settings, self.answers, partial(self._delivered, cluster), self._lease_s)
             with self.gate:
                 self._clients[cluster] = made
         return self._clients[cluster]
@@ -296,7 +320,7 @@ class Moves:
         self.centre.stop()
         with self.gate:
             self._clients.clear()
-            self.until_s = 0.0
+            self.until_s = self.straight_until_s = 0.0
         self._at.clear()
         if self.stopping.is_set():
             return
@@ -318,4 +342,4 @@ class Moves:
 
 def must_make(name: str, lease_s: float, site: Site) -> None:
     """Raises where no client can be made of these settings."""
-    Client({"client.id": name, **site.settings()}, lambda *_: None, lease_s)
+    Client({"client.id": name, **site.settings()}, Answers(), lambda *_: None, lease_s)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import count
@@ -18,6 +19,7 @@ from typing import Any, Literal
 
 from confluent_kafka import KafkaException
 
+from twinshore.client.clients import Straight
 from twinshore.client.kept import Delivered, Given, Kept, KeptInMemory, given
 from twinshore.client.kept_on_disk import KeptOnDisk
 from twinshore.client.moves import TURN_S, Moves, must_make
@@ -31,6 +33,8 @@ from twinshore.kafka.clock import steady_s
 
 MAX_BLOCK_S = 60.0
 KEPT_MAX = 100_000
+PLAIN = frozenset((bytes, str, type(None)))  # what librdkafka takes of values and keys, and a spool as well
+_ALL: weakref.WeakSet[HotProducer] = weakref.WeakSet()
 
 
 class HotProducer:
@@ -69,7 +73,13 @@ class HotProducer:
         wake, check = threading.Event(), partial(must_make, self._name, lease_s)
         reach = Reach(clusters, config, self._topics, warn=warned.at_once, check=check, news=wake.set)
         waiting = KeptInMemory(kept_max)
-        self._moves = Moves(self._name, self._topics, reach, waiting, lease_s=lease_s, warned=warned, wake=wake)
+        self._moves = Moves(
+            *(self._name, self._topics, reach, waiting),
+            lease_s=lease_s,
+            answers_max=kept_max,
+            warned=warned,
+            wake=wake,
+        )
         first_number = 0
         if spool is not None:
             opened = (
@@ -81,6 +91,7 @@ class HotProducer:
             warned.tell()
             first_number = opened.next_number
         self._numbers = count(first_number)
+        _ALL.add(self)
         self._moves.start()
 
     def __enter__(self) -> HotProducer:
@@ -106,28 +117,42 @@ class HotProducer:
         """As a Producer's, whose TypeError and ValueError it raises for what no record can be. BufferError where there
         is no room for as long as `max_block_s`, or the spool cannot be written; ConfigError for a topic that is none of
         `topics`."""
-        self._must_be_ours()
-        what, told = given(topic, value, key, partition, timestamp, headers), on_delivery or callback
-        waits_until_s = 0.0
-        while True:
-            safe, tells = None, False
-            with self._moves.gate:
-                if self._moves.stopping.is_set():
-                    raise RuntimeError(f"{self._name} is closed")
-                client = self._moves.routes.get(topic)
-                if len(self._moves.answers) > self._kept_max:
-                    pass  # nobody polls
-                elif client is not None and steady_s() < self._moves.until_s:
-                    kept = self._numbered(topic, what, told)
-                    try:
-                        self._moves.send(client, kept)
+        told, moves = on_delivery or callback, self._moves
+        if headers is None and not timestamp and partition == -1 and type(value) in PLAIN and type(key) in PLAIN:
+            try:
+                with moves.gate:
+                    way = moves.routes.get(topic)
+                    if way is not None and steady_s() < moves.straight_until_s:
+                        straight = way.free.pop() if way.free else Straight(way)
+                        straight.number, straight.told = next(self._numbers), told
+                        way.produce(topic, value, key, -1, straight)
+                        way.sent += 1
                         return None
+            except Exception:
+                pass  # it is met there again
+        self._must_be_ours()
+        return self._with_care(topic, given(topic, value, key, partition, timestamp, headers), told)
+
+    def _with_care(self, topic: str, what: Given, told: Delivered | None) -> None:
+        moves, waits_until_s = self._moves, 0.0
+        while True:
+            moves.hear()
+            safe, tells = None, False
+            with moves.gate:
+                if moves.stopping.is_set():
+                    raise RuntimeError(f"{self._name} is closed")
+                way = moves.routes.get(topic)
+                if not moves.has_room():
+                    pass  # nobody polls
+                elif way is not None and steady_s() < moves.until_s:
+                    try:
+                        return way.send(self._numbered(topic, what, told))
                     except BufferError:
                         pass
                     except KafkaException:
-                        if not client.is_dead:
+                        if not way.client.is_dead:
                             raise
-                        del self._moves.routes[topic]  # the next one sends it
+                        del moves.routes[topic]  # the next one sends it
                         continue
                 else:
                     safe = self._keep(self._numbered(topic, what, told))
@@ -136,24 +161,28 @@ class HotProducer:
                     waits_until_s = waits_until_s or steady_s() + self._max_block_s
                     if tells or steady_s() >= waits_until_s:
                         raise BufferError(self._why(topic, at_once=tells))
-                    self._moves.room.wait(TURN_S)
+                    moves.room.wait(TURN_S)
             if safe is not None:
                 return safe()  # outside of the gate: several calls share a write to the disk
 
     def poll(self, timeout: float = 0.0) -> int:
         """Calls the `on_delivery` of what has been answered, for so long at most; how many."""
-        called, until_s = self._moves.answers.tell(), steady_s() + timeout
-        while not called and (left_s := until_s - steady_s()) > 0:
+        until_s = steady_s() + timeout
+        while not (called := self._tell()) and (left_s := until_s - steady_s()) > 0:
             self._moves.stopping.wait(min(left_s, TURN_S))
-            called = self._moves.answers.tell()
         return called
+
+    def _tell(self) -> int:
+        if not self._is_forked():
+            self._moves.hear()
+        return self._moves.answers.tell()
 
     def flush(self, timeout: float = -1) -> int:
         """Until each call has its answer, or so long at most; how many have none yet."""
         self._must_be_ours()
         until_s = steady_s() + timeout if timeout >= 0 else float("inf")
         while True:
-            self._moves.answers.tell()
+            self._tell()
             left = len(self)
             if not left or steady_s() >= until_s:
                 return left
@@ -227,3 +256,12 @@ class HotProducer:
     def _end(self, *, goodbye: bool) -> None:
         if not self._moves.stopping.is_set():
             self._moves.stop(goodbye=goodbye, killed=self._killed)
+
+
+def _close_all() -> None:
+    for one in _ALL:
+        one._moves.close_all()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_all)
