@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,25 @@ def test_what_librdkafka_gives_back_is_each_call_as_it_was_and_in_order() -> Non
     assert {(one.partition, one.told, one.timestamp, one.headers) for one in found[:-1]} == {(-1, print, 0, ())}
     assert found[-1] == Kept(5_004, "orders", b"sent", None, 3, None, 5, (("a", None),))
     assert (len(ways[0].free), ways[0].free[0].told) == (2_502, None), "to serve other calls"
+
+
+def test_a_client_that_is_given_up_ends_at_once(stage: Stage) -> None:
+    """Not whenever the interpreter looks for what nobody names: it would go on asking a home that died."""
+    producer = stage.opens("orders")
+    for _ in range(3):
+        producer.produce("orders", b"x")
+        stage.at("east").answers()
+    stage.at("east").lives = False
+    producer.produce("orders", b"never acknowledged")
+    client = weakref.ref(producer._moves._clients["east"])
+    gc.disable()
+    try:
+        stage.hears("west", 2, "orders")
+        stage.turn(2)
+        assert client() is None
+    finally:
+        gc.enable()
+    assert stage.log("west") == [("orders", b"never acknowledged")]
 
 
 @pytest.mark.parametrize(

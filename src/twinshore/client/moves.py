@@ -82,6 +82,9 @@ class Moves:
         try:
             each([*all_ends, *ends])
         finally:
+            with self.gate:
+                self.routes.clear()
+                self._never_heard += sum(client.ends() for client in clients)
             self._warned.tell()
 
     # -- within the gate
@@ -291,7 +294,7 @@ class Moves:
         finally:
             with self.gate:
                 del self._clients[cluster]
-                self._never_heard += client.on_their_way()
+                self._never_heard += client.ends()
         self.waiting.settle()
 
     def _close_routes(self, client: Client) -> None:
@@ -319,6 +322,7 @@ class Moves:
             return
         self.centre.stop()
         with self.gate:
+            self._never_heard += sum(client.ends() for client in self._clients.values())
             self._clients.clear()
             self.until_s = self.straight_until_s = 0.0
         self._at.clear()
