@@ -125,9 +125,12 @@ class HotProducer:
                     if way is not None and steady_s() < moves.straight_until_s:
                         straight = way.free.pop() if way.free else Straight(way)
                         straight.number, straight.told = next(self._numbers), told
-                        way.produce(topic, value, key, -1, straight)
-                        way.sent += 1
-                        return None
+                        way.sent += 1  # whoever is interrupted here counts one too many: a hold waits, and loses none
+                        try:
+                            return way.produce(topic, value, key, -1, straight)
+                        except Exception:
+                            way.sent -= 1
+                            raise
             except Exception:
                 pass  # it is met there again
         self._must_be_ours()
