@@ -23,6 +23,7 @@ fails when a claim falls short; no figure is typed by hand.
 KEYS = (
     "there-and-back",
     "forced",
+    "recognised",
     "spool-cut",
     "spool-killed",
     "spool-sent",

@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from twinshore.client.answers import Answers
 from twinshore.client.clients import Client, Way
+from twinshore.client.doubts import Doubts
 from twinshore.client.kept import OF_ONE_RECORD, PURGED, SHUT_OUT, Kept, KeptCalls
 from twinshore.client.reach import Reach
 from twinshore.client.sites import Site
@@ -51,6 +52,7 @@ class Moves:
         self._name, self._topics, self._reach = name, tuple(topics), reach
         self._lease_s, self._warned = lease_s, warned
         self.waiting = waiting
+        self.doubts: Doubts | None = None
         self.gate = threading.Lock()  # between a call and whoever parks its topic
         self.room = threading.Condition(self.gate)
         self.routes: dict[str, Way] = {}
@@ -82,6 +84,8 @@ class Moves:
         try:
             each([*all_ends, *ends])
         finally:
+            if self.doubts is not None:
+                self.doubts.stop()
             with self.gate:
                 self.routes.clear()
                 self._never_heard += sum(client.ends() for client in clients)
@@ -105,7 +109,7 @@ class Moves:
         for client in list(self._clients.values()):
             client.hear()
         with self.gate:
-            if not self.stopping.is_set() and self.has_room():
+            if not self.stopping.is_set() and self.has_room() and self.doubts is None:
                 self.straight_until_s = min(self.until_s, steady_s() + HEAR_S)
 
     def has_room(self) -> bool:
@@ -117,6 +121,8 @@ class Moves:
         home, or what was on the disk."""
         if error is not None and self._is_sent_again(cluster, kept.topic, error.code()):
             self.waiting.again(kept)
+            if self.doubts is not None:
+                self.doubts.add(kept)
         else:
             if kept.is_spooled:
                 self.waiting.answered(kept, error)
@@ -218,10 +224,16 @@ class Moves:
             if not self._is_at_home(topic, cluster):
                 return None  # a switch was heard of since this turn began
             self.routes.pop(topic, None)
+            site = self._reach.sites[cluster]
+            if self.doubts is not None and self.doubts.is_open(topic, site, self.waiting.head(topic)):
+                self.waiting.begin(topic)
+                return None
             has_room = self._send_kept(way)
             if self.waiting.is_empty(topic):
                 self.waiting.end(topic)
                 self.routes[topic] = way
+                if self.doubts is not None:
+                    self.doubts.forget(topic)
             elif has_room:
                 self.wake.set()  # the next turn goes on with it at once
         return None
@@ -235,6 +247,9 @@ class Moves:
             kept = self.waiting.head(topic)
             if kept is None:
                 return True
+            if self.doubts is not None and self.doubts.has_arrived(kept):
+                self._is_there(kept, self.doubts.record(kept))
+                continue
             try:
                 way.send(kept)
             except BufferError:
@@ -250,6 +265,12 @@ class Moves:
                 self._troubles.pop(topic, None)
                 self.waiting.sent(topic)
         return True
+
+    def _is_there(self, kept: Kept, record: Message | None) -> None:
+        """The head, which its old home had taken and sent on before it died."""
+        self.waiting.sent(kept.topic)
+        self.waiting.answered(kept, None)
+        self.answers.add(kept.told, None, record)
 
     def _is_not_taken(self, topic: str, error: KafkaError) -> None:
         if self._troubles.get(topic) != error.name():

@@ -20,6 +20,7 @@ from typing import Any, Literal
 from confluent_kafka import KafkaException
 
 from twinshore.client.clients import Straight
+from twinshore.client.doubts import Doubts
 from twinshore.client.kept import Delivered, Given, Kept, KeptInMemory, given
 from twinshore.client.kept_on_disk import KeptOnDisk
 from twinshore.client.moves import TURN_S, Moves, must_make
@@ -44,7 +45,9 @@ class HotProducer:
     writes to, names or beginnings of names with a `*` behind. `max_block_s`: how long a call waits for room. `spool`: a
     folder of its own, where what is kept back is on the disk, `spool_bytes_max` of it at most; what an earlier producer
     left there is sent first. `when_full`: whether a call that would be kept back waits for room, or is told at once
-    that there is none. `warn` is told what an operator should know."""
+    that there is none. `recognise`: each record gets a header by which it is known again, and what a home that died has
+    not acknowledged is looked for at the new one before it is sent there. `warn` is told what an operator should
+    know."""
 
     def __init__(
         self,
@@ -59,6 +62,7 @@ class HotProducer:
         spool: str | Path | Spool | None = None,
         spool_bytes_max: int = SPOOL_BYTES_MAX,
         when_full: Literal["wait", "tell"] = "wait",
+        recognise: bool = False,
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
         if when_full not in ("wait", "tell"):
@@ -91,6 +95,8 @@ class HotProducer:
             warned.tell()
             first_number = opened.next_number
         self._numbers = count(first_number)
+        if recognise:
+            self._moves.doubts = Doubts(self._name, first_number, warned)
         _ALL.add(self)
         self._moves.start()
 
@@ -230,7 +236,8 @@ class HotProducer:
 
     def _numbered(self, topic: str, what: Given, told: Delivered | None) -> Kept:
         value, key, partition, timestamp, headers = what
-        return Kept(next(self._numbers), topic, value, key, partition, told, timestamp, headers)
+        kept = Kept(next(self._numbers), topic, value, key, partition, told, timestamp, headers)
+        return self._moves.doubts.mark(kept) if self._moves.doubts is not None else kept
 
     def _keep(self, kept: Kept) -> Callable[[], None] | None:
         topic = kept.topic
