@@ -13,7 +13,10 @@ from tests.switch.test_operations import saved, settings, store
 from twinshore.fleet import ConfigError, RefusedError
 from twinshore.fleet.settings import Settings
 from twinshore.store import Store
+from twinshore.switch.deeds import Kind
+from twinshore.switch.operations import planning
 from twinshore.switch.operations.meaning import asked_of
+from twinshore.switch.operations.planning import SwitchPlan
 from twinshore.switch.operations.plans import plan_of
 from twinshore.switch.operations.waves import moved_by, plan, waves_left, waves_now
 from twinshore.switch.record import Moved, Record, State
@@ -91,3 +94,14 @@ def test_what_nobody_can_mean_of_waves_is_told(settings: Settings, store: Store)
     assert isinstance(away.refused, RefusedError)
     assert "does not answer" in away.refused.message
     assert away.waves == ()
+
+
+def test_a_home_that_answers_is_known_of_a_whole_cluster_too(
+    settings: Settings,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The command asks for its name before it is left."""
+    whole = SwitchPlan(record=record(Kind.FORCED), alive="east")
+    monkeypatch.setattr(planning, "plan", lambda *_, **__: whole)
+    assert plan(asked_of([], "west", force=True, wave=5), settings, store).alive == "east"

@@ -200,7 +200,8 @@ def look(
         paused = _paused(store, name, control)
         kept = tuple(row.subject for row in store.memories.of(name, KEEP))
         given = (name, state, word, age_s, seen.lag, found, incidents, seen.why, paused, kept, *proven)
-        open_home = nobody_kept_out(link, Guarding(store, name).known(link.target), left_to_link(link, store))
+        left = left_to_link(link, store)
+        open_home = nobody_kept_out(link, Guarding(store, name).known(link.target), left) if left else ""
         views.append(LinkView(*given, never_delete=settings.safety.never_delete, open_home=open_home))
     return views
 

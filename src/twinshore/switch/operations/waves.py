@@ -52,7 +52,8 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "") -> Wa
     for number, wave in enumerate(waves, 1):
         large = "; groups read them together" if len(wave) > asked.wave else ""
         shown.append(f"  wave {number}: {counted(len(wave), 'topic')}: {listed(wave, NAMED_MAX)}{large}")
-    return WavesPlan(whole.steps, tuple(shown), whole.remarks, record=record, asked=asked, waves=waves)
+    steps, remarks = whole.steps, whole.remarks
+    return WavesPlan(steps, tuple(shown), remarks, record=record, alive=whole.alive, asked=asked, waves=waves)
 
 
 def run(planned: WavesPlan, settings: Settings, store: Store, asking: Asking) -> Shown:
