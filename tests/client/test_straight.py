@@ -19,6 +19,7 @@ from twinshore.client import HotProducer
 from twinshore.client.answers import Answers
 from twinshore.client.clients import Client, Straight
 from twinshore.client.kept import Kept
+from twinshore.kafka.clock import steady_s
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings
 
@@ -100,6 +101,34 @@ def test_what_no_record_can_be_is_told_by_librdkafka_as_by_us(
     assert len(producer) == 2, "the thread that moves has not looked at them yet"
     stage.turn()
     assert stage.at("east").log[-2:] == [("orders", b"text"), ("orders", None)]
+
+
+def test_a_hold_waits_for_a_call_that_is_being_made(stage: Stage) -> None:
+    """It would be said that nothing is on its way, and then something is."""
+    producer = stage.opens("orders")
+    way = producer._moves.routes["orders"]
+    taken, came, said = way.produce, threading.Event(), threading.Event()
+    overtook: list[bool] = []
+
+    def holds() -> None:
+        came.wait(60)
+        stage.hears("east", 1, "orders", step=1, held=True)
+        stage.turn()
+        said.set()
+
+    def slowly(*arguments: Any) -> None:
+        came.set()
+        overtook.append(said.wait(0.5))
+        taken(*arguments)
+
+    way.produce = slowly
+    thread = threading.Thread(target=holds)
+    thread.start()
+    producer._moves.straight_until_s = steady_s() + 60
+    producer.produce("orders", b"x")
+    thread.join(60)
+    assert overtook == [False], "a turn has closed the way while a call was going it"
+    assert stage.at("east").log[-1] == ("orders", b"x")
 
 
 def test_a_hold_is_said_no_sooner_than_the_last_call_of_any_thread_is_answered(stage: Stage) -> None:
