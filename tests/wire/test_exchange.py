@@ -141,6 +141,30 @@ def test_a_lent_buffer_keeps_its_frame_while_another_is_received_into() -> None:
         framer.lend(first)
 
 
+def test_a_frame_can_be_passed_on_with_its_size_and_kept_while_more_comes() -> None:
+    framer = Framer()
+    sent = b"\0\0\0\x05first" + b"\0\0\0\x06second"
+    room = framer.room()
+    room[: len(sent) - 3] = sent[:-3]
+    framer.took(len(sent) - 3)
+    first = framer.next(100)
+    assert first is not None
+    assert bytes(framer.with_size(first)) == sent[:9]
+    framer.let_go()
+    framer.room()[:3] = sent[-3:]
+    framer.took(3)
+    second = framer.next(100)
+    assert second is not None
+    assert (bytes(first), bytes(framer.with_size(second))) == (b"first", sent[9:])
+
+
+def test_a_buffer_that_grew_is_given_back() -> None:
+    framer = Framer()
+    framer.lend(bytearray(1 << 20))
+    framer.let_go()
+    assert len(framer.buffer) == BUFFER_BYTES
+
+
 @given(st.lists(st.binary(max_size=5), max_size=8), st.data())
 def test_what_was_sent_is_taken_from_the_front(buffers: list[bytes], data: st.DataObject) -> None:
     whole = b"".join(buffers)

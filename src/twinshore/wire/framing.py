@@ -101,6 +101,18 @@ class Framer:
         self._start, self._wanted = end, 0
         return memoryview(self._buffer).toreadonly()[start + SIZE_BYTES : end]
 
+    def with_size(self, frame: memoryview) -> memoryview:
+        """The frame that was given out last, with its size before it: the bytes as they came."""
+        return memoryview(self._buffer).toreadonly()[self._start - len(frame) - SIZE_BYTES : self._start]
+
+    def let_go(self) -> None:
+        """Frames that were given out stay readable for good, as long as somebody has them: what comes is received into
+        a new buffer, no larger than it must be."""
+        rest = memoryview(self._buffer)[self._start : self._filled]
+        self._buffer = bytearray(max(BUFFER_BYTES, len(rest)))
+        self._buffer[: len(rest)] = rest
+        self._start, self._filled = 0, len(rest)
+
 
 def _grown(have: int, needed: int) -> int:
     if needed <= have:
