@@ -1,0 +1,8 @@
+"""One address for clients, and many clusters behind it, which clients see as one.
+
+A **guest** is a client's connection. Each of its requests becomes a **move**: it is passed on to one broker as it came,
+answered here, or it is an **errand** that asks several brokers and joins what they say. `core` decides that and does no
+IO. `lookout` sees which clusters, brokers and topics there are, and `doors` has a listener for each broker that clients
+are to see. A `guest` has connections to brokers of its own, each an `upstream`. `serving` is the process. No record is
+read here, and nothing is kept that cannot be asked again.
+"""

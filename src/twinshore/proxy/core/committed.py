@@ -1,0 +1,227 @@
+"""Where groups stand: OffsetCommit and OffsetFetch, over all clusters. Pure.
+
+A group is at home on one cluster. Its places in topics which that cluster does not have live with the topic, in a group
+of the same name without members. Members are known at home only: so home says whether the member counts, before
+anything is written elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, TypeAlias
+
+from twinshore.kafka.errors import Code
+from twinshore.proxy.core.layout import ANY, Place
+from twinshore.proxy.core.messages import (
+    answer_kind,
+    error,
+    filled,
+    part_of,
+    read_asked,
+    read_said,
+    request_kind,
+    written,
+)
+from twinshore.proxy.core.moves import Ask, Errand, Move, Parts, Pass, Run, Said, Say
+from twinshore.proxy.core.offers import FIND_COORDINATOR, HEARTBEAT
+from twinshore.proxy.core.seen import Seen
+from twinshore.wire.apis import OFFSET_COMMIT, OFFSET_FETCH
+from twinshore.wire.serving.requests import Request
+
+NO_MEMBER: Final = -1
+_SEVERAL_GROUPS: Final = 8
+_BATCHED_COORDINATORS: Final = 4
+_Piece: TypeAlias = Generator[Sequence[Ask], Sequence[Said], Any]
+
+
+class Committed:
+    """For one client: it remembers where a group's coordinators were on other clusters."""
+
+    def __init__(self) -> None:
+        self._coordinators: dict[tuple[str, str], int] = {}
+
+    def commit(self, request: Request, place: Place | None, seen: Seen) -> Move:
+        """Each place where it lives."""
+        asked = read_asked(request)
+        if place is None or place.cluster != seen.group_home():
+            return Say(_commit_refused(request, asked.topics, {}, Code.NOT_COORDINATOR))
+        if all(seen.stays(str(one.name)) for one in asked.topics):
+            return Pass(place)
+        return Run(self._commit(request, asked, place, seen))
+
+    def _commit(self, request: Request, asked: Any, place: Place, seen: Seen) -> Errand:
+        if asked.generation_id_or_member_epoch != NO_MEMBER:
+            code = yield from _member(asked, place, seen)
+            if code not in (Code.NONE, Code.REBALANCE_IN_PROGRESS):
+                return _commit_refused(request, asked.topics, {}, code)
+        asks: list[Ask] = []
+        lost: dict[str, int] = {}
+        for cluster, topics in _by_cluster(asked.topics, seen).items():
+            body = replace(asked, topics=topics)
+            where: Place | Code = place
+            if cluster != place.cluster:
+                where = yield from self._coordinator(str(asked.group_id), cluster, seen)
+                body = replace(body, generation_id_or_member_epoch=NO_MEMBER, member_id="")
+                if hasattr(body, "group_instance_id"):
+                    body = replace(body, group_instance_id=None)
+            if isinstance(where, Code):
+                lost |= {str(topic.name): where for topic in topics}
+            else:
+                asks.append(Ask(where, OFFSET_COMMIT, request.version, written(body)))
+        said = (yield asks) if asks else []
+        told: dict[str, Any] = {}
+        for ask, heard in zip(asks, said, strict=True):
+            if heard is not None:
+                topics = read_said(OFFSET_COMMIT, request.version, heard).topics
+                self._judge(asked.group_id, ask.place, [part.error_code for one in topics for part in one.partitions])
+                told |= {str(one.name): one for one in topics}
+        missing = [one for one in asked.topics if str(one.name) not in told]
+        refused = _refused_topics(request, missing, lost, Code.COORDINATOR_NOT_AVAILABLE)
+        return written(filled(answer_kind(OFFSET_COMMIT, request.version), topics=(*told.values(), *refused)))
+
+    def fetch(self, request: Request, place: Place | None, seen: Seen) -> Move:
+        """Each place from where it lives."""
+        asked = read_asked(request)
+        several = request.version >= _SEVERAL_GROUPS
+        groups = asked.groups if several else [asked]
+        if place is None or place.cluster != seen.group_home():
+            return Say(_told_places(request, [_no_places(request, one, Code.NOT_COORDINATOR) for one in groups]))
+        topics = [topic for one in groups for topic in one.topics or ()]
+        alone = len(seen.clusters) == 1
+        if alone or (all(one.topics is not None for one in groups) and all(seen.stays(str(t.name)) for t in topics)):
+            return Pass(place)
+        return Run(self._fetch(request, asked, groups, place, seen))
+
+    def _fetch(self, request: Request, asked: Any, groups: Sequence[Any], place: Place, seen: Seen) -> Errand:
+        told: dict[str, Any] = {}
+        for group in groups:
+            told[group.group_id] = yield from self._places(request, asked, group, place, seen)
+        return _told_places(request, [*told.values()])
+
+    def _places(self, request: Request, asked: Any, group: Any, place: Place, seen: Seen) -> _Piece:
+        """Those of one group, as its answer has it; what cannot be had is an error of the whole group, since a place
+        that seems to be missing would have the client begin anew."""
+        several = request.version >= _SEVERAL_GROUPS
+        parts: Mapping[str, Any] = (
+            dict.fromkeys(seen.clusters) if group.topics is None else _by_cluster(group.topics, seen)
+        )
+        asks: list[Ask] = []
+        for cluster, topics in parts.items():
+            where: Place | Code = place
+            one = replace(group, topics=topics)
+            if cluster != place.cluster:
+                where = yield from self._coordinator(str(group.group_id), cluster, seen)
+                if hasattr(one, "member_id"):
+                    one = replace(one, member_id=None, member_epoch=NO_MEMBER)
+            if isinstance(where, Code):
+                return _no_places(request, group, where)
+            body = written(replace(asked, groups=(one,)) if several else one)
+            asks.append(Ask(where, OFFSET_FETCH, request.version, body))
+        said = (yield asks) if asks else []
+        found: dict[str, Any] = {}
+        for ask, heard in zip(asks, said, strict=True):
+            if heard is None:
+                return _no_places(request, group, Code.COORDINATOR_NOT_AVAILABLE)
+            whole = read_said(OFFSET_FETCH, request.version, heard)
+            answer = whole.groups[0] if several else whole
+            self._judge(group.group_id, ask.place, [getattr(answer, "error_code", 0)])
+            if getattr(answer, "error_code", 0):
+                return answer
+            ours = [one for one in answer.topics if _lives(str(one.name), seen) == ask.place.cluster]
+            found |= {str(one.name): one for one in ours}
+        kind = answer_kind(OFFSET_FETCH, request.version)
+        return filled(
+            part_of(kind, "groups") if several else kind, group_id=group.group_id, topics=tuple(found.values())
+        )
+
+    def _coordinator(
+        self, group: str, cluster: str, seen: Seen
+    ) -> Generator[Sequence[Ask], Sequence[Said], Place | Code]:
+        """Who keeps the group's places on a cluster that is not its home."""
+        known = self._coordinators.get((cluster, group))
+        if known is not None:
+            return Place(cluster, known)
+        if not seen.clusters[cluster].answers:
+            return Code.COORDINATOR_NOT_AVAILABLE
+        version = seen.offers[FIND_COORDINATOR][1]
+        body = written(filled(request_kind(FIND_COORDINATOR, version), key=group, coordinator_keys=(group,)))
+        (said,) = yield [Ask(Place(cluster, ANY), FIND_COORDINATOR, version, body)]
+        if said is None:
+            return Code.COORDINATOR_NOT_AVAILABLE
+        whole = read_said(FIND_COORDINATOR, version, said)
+        answer = whole.coordinators[0] if version >= _BATCHED_COORDINATORS else whole
+        if answer.error_code:
+            return Code.COORDINATOR_NOT_AVAILABLE
+        self._coordinators[cluster, group] = answer.node_id
+        return Place(cluster, answer.node_id)
+
+    def _judge(self, group: str, place: Place, codes: Sequence[int]) -> None:
+        if any(code in (Code.NOT_COORDINATOR, Code.COORDINATOR_NOT_AVAILABLE) for code in codes):
+            self._coordinators.pop((place.cluster, str(group)), None)
+
+
+def _member(asked: Any, place: Place, seen: Seen) -> Generator[Sequence[Ask], Sequence[Said], int]:
+    """What home says of the member that commits."""
+    version = seen.offers[HEARTBEAT][1]
+    beat = filled(
+        request_kind(HEARTBEAT, version),
+        group_id=asked.group_id,
+        generation_id=asked.generation_id_or_member_epoch,
+        member_id=asked.member_id,
+        group_instance_id=getattr(asked, "group_instance_id", None),
+    )
+    (said,) = yield [Ask(place, HEARTBEAT, version, written(beat))]
+    return Code.COORDINATOR_NOT_AVAILABLE if said is None else int(read_said(HEARTBEAT, version, said).error_code)
+
+
+def _lives(topic: str, seen: Seen) -> str:
+    """The cluster where places in the topic are kept."""
+    return seen.group_home() if seen.stays(topic) else seen.routes[topic]
+
+
+def _by_cluster(topics: Sequence[Any], seen: Seen) -> dict[str, tuple[Any, ...]]:
+    found: dict[str, tuple[Any, ...]] = {}
+    for one in topics:
+        cluster = _lives(str(one.name), seen)
+        found[cluster] = (*found.get(cluster, ()), one)
+    return found
+
+
+def _commit_refused(request: Request, topics: Sequence[Any], lost: Mapping[str, int], code: int) -> Parts:
+    told = _refused_topics(request, topics, lost, code)
+    return written(filled(answer_kind(OFFSET_COMMIT, request.version), topics=tuple(told)))
+
+
+def _refused_topics(request: Request, topics: Sequence[Any], lost: Mapping[str, int], code: int) -> list[Any]:
+    kind = part_of(answer_kind(OFFSET_COMMIT, request.version), "topics")
+    part = part_of(kind, "partitions")
+    found = []
+    for topic in topics:
+        said = error(lost.get(str(topic.name), code))
+        partitions = [filled(part, partition_index=one.partition_index, error_code=said) for one in topic.partitions]
+        found.append(filled(kind, name=topic.name, partitions=tuple(partitions)))
+    return found
+
+
+def _no_places(request: Request, group: Any, code: Code) -> Any:
+    """The error at each partition too: the first versions have no other place for it."""
+    kind = answer_kind(OFFSET_FETCH, request.version)
+    kind = part_of(kind, "groups") if request.version >= _SEVERAL_GROUPS else kind
+    topic = part_of(kind, "topics")
+    part = part_of(topic, "partitions")
+    topics = [
+        filled(
+            topic,
+            name=one.name,
+            partitions=tuple(filled(part, partition_index=n, error_code=error(code)) for n in one.partition_indexes),
+        )
+        for one in group.topics or ()
+    ]
+    return filled(kind, group_id=group.group_id, error_code=error(code), topics=tuple(topics))
+
+
+def _told_places(request: Request, told: Sequence[Any]) -> Parts:
+    if request.version < _SEVERAL_GROUPS:
+        return written(told[0])
+    return written(filled(answer_kind(OFFSET_FETCH, request.version), groups=tuple(told)))

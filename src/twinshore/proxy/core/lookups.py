@@ -1,0 +1,234 @@
+"""Metadata, DescribeCluster, FindCoordinator and InitProducerId: what clients ask any broker. Pure.
+
+Whatever these tell of brokers are the proxy's own numbers, host and ports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from crc32c import crc32c
+
+from twinshore.kafka.errors import Code
+from twinshore.proxy.core.layout import ANY, NOBODY, Layout, Place
+from twinshore.proxy.core.messages import (
+    answer_kind,
+    error,
+    filled,
+    part_of,
+    read_asked,
+    read_said,
+    refusal,
+    request_kind,
+    written,
+)
+from twinshore.proxy.core.moves import Ask, Errand, Move, Parts, Run, Said, Say
+from twinshore.proxy.core.seen import Seen
+from twinshore.wire.apis import INIT_PRODUCER_ID, METADATA
+from twinshore.wire.serving.requests import Request
+
+_GROUP: Final = 0
+_BROKERS: Final = 1
+_BATCHED: Final = 4
+_TAG_SHIFT: Final = 48
+_TAGS: Final = (1 << 14) - 1
+NO_TRANSACTIONS: Final = "transactions are not served by this proxy"
+NO_SUCH_KEY: Final = "only consumer groups have coordinators at this proxy"
+
+
+def metadata(request: Request, layout: Layout, seen: Seen, news: Callable[[], None]) -> Move:
+    """Each topic as its own cluster tells of it. `news` is called where a cluster has a topic that was not known."""
+    asked = read_asked(request)
+    if asked.topics is None:
+        wanted: dict[str, list[str] | None] = dict.fromkeys(seen.clusters)
+    else:
+        wanted = _by_cluster(seen, [str(one.name) for one in asked.topics])
+    return Run(_metadata(request, asked, wanted, layout, seen, news))
+
+
+def _by_cluster(seen: Seen, topics: Sequence[str]) -> dict[str, list[str] | None]:
+    """Which topics each cluster is asked about. One that nobody is known to have is asked for everywhere."""
+    wanted: dict[str, list[str] | None] = {}
+    for topic in dict.fromkeys(topics):
+        home = seen.route(topic)
+        for name in [home] if home else seen.clusters:
+            names = wanted.setdefault(name, [])
+            assert names is not None
+            names.append(topic)
+    return wanted
+
+
+def _metadata(
+    request: Request,
+    asked: Any,
+    wanted: Mapping[str, list[str] | None],
+    layout: Layout,
+    seen: Seen,
+    news: Callable[[], None],
+) -> Errand:
+    topic_kind = part_of(request_kind(METADATA, request.version), "topics")
+    answering = [name for name in wanted if seen.clusters[name].answers]
+    asks: list[Ask] = []
+    for name in answering:
+        names = wanted[name]
+        topics = None if names is None else tuple(filled(topic_kind, name=one) for one in names)
+        # A question makes no topic: it would not be known on which cluster.
+        body = written(replace(asked, topics=topics, allow_auto_topic_creation=False))
+        asks.append(Ask(Place(name, ANY), METADATA, request.version, body))
+    said = (yield asks) if asks else []
+    found: dict[str, Any] = {}
+    for name, heard in zip(answering, said, strict=True):
+        for topic in _topics_of(heard, request.version):
+            _take(found, name, _renamed(topic, name, layout), seen)
+    if any(seen.route(topic) is None and not one.error_code for topic, one in found.items()):
+        news()
+    part = part_of(answer_kind(METADATA, request.version), "topics")
+    for topic in (topic for names in wanted.values() for topic in names or ()):
+        if topic not in found:
+            found[topic] = filled(part, name=topic, error_code=error(Code.LEADER_NOT_AVAILABLE))
+    return _told_metadata(request, found.values(), layout, seen)
+
+
+def _topics_of(said: Said, version: int) -> Sequence[Any]:
+    return () if said is None else read_said(METADATA, version, said).topics
+
+
+def _take(found: dict[str, Any], cluster: str, topic: Any, seen: Seen) -> None:
+    """Keeps what the topic's own cluster says; of one that nobody was known to have, whoever has it."""
+    name = str(topic.name)
+    if seen.is_elsewhere(name, cluster):
+        return
+    before = found.get(name)
+    if before is None or (before.error_code and not topic.error_code):
+        found[name] = topic
+
+
+def _renamed(topic: Any, cluster: str, layout: Layout) -> Any:
+    def numbers(nodes: Sequence[int]) -> tuple[int, ...]:
+        return tuple(layout.number(cluster, node) for node in nodes)
+
+    partitions = tuple(
+        replace(
+            one,
+            leader_id=layout.number(cluster, one.leader_id),
+            replica_nodes=numbers(one.replica_nodes),
+            isr_nodes=numbers(one.isr_nodes),
+            **({"offline_replicas": numbers(one.offline_replicas)} if hasattr(one, "offline_replicas") else {}),
+        )
+        for one in topic.partitions
+    )
+    return replace(topic, partitions=partitions)
+
+
+def _told_metadata(request: Request, topics: Any, layout: Layout, seen: Seen) -> Parts:
+    kind = answer_kind(METADATA, request.version)
+    broker = part_of(kind, "brokers")
+    told = filled(
+        kind,
+        brokers=tuple(filled(broker, node_id=number, **rest) for number, rest in _brokers(layout, seen)),
+        cluster_id=layout.cluster_id,
+        controller_id=_controller(layout, seen),
+        topics=tuple(topics),
+    )
+    return written(told)
+
+
+def _brokers(layout: Layout, seen: Seen) -> Iterator[tuple[int, dict[str, Any]]]:
+    for cluster in seen.clusters.values():
+        for node, broker in sorted(cluster.brokers.items()):
+            port = layout.port_of(cluster.name, node)
+            yield layout.number(cluster.name, node), {"host": layout.host, "port": port, "rack": broker.rack}
+
+
+def _controller(layout: Layout, seen: Seen) -> int:
+    for cluster in seen.clusters.values():
+        if cluster.answers and cluster.controller in cluster.brokers:
+            return layout.number(cluster.name, cluster.controller)
+    return NOBODY
+
+
+def describe_cluster(request: Request, layout: Layout, seen: Seen) -> Move:
+    """The whole, as one cluster."""
+    asked = read_asked(request)
+    kind = answer_kind(request.key, request.version)
+    if getattr(asked, "endpoint_type", _BROKERS) != _BROKERS:
+        says = "the controllers behind the proxy are not for clients"
+        return Say(refusal(request, Code.UNSUPPORTED_ENDPOINT_TYPE, error_message=says, cluster_id=layout.cluster_id))
+    broker = part_of(kind, "brokers")
+    told = filled(
+        kind,
+        brokers=tuple(filled(broker, broker_id=number, **rest) for number, rest in _brokers(layout, seen)),
+        cluster_id=layout.cluster_id,
+        controller_id=_controller(layout, seen),
+    )
+    return Say(written(told))
+
+
+def find_coordinator(request: Request, layout: Layout, seen: Seen) -> Move:
+    """Of a group: the broker that its home says."""
+    asked = read_asked(request)
+    if getattr(asked, "key_type", _GROUP) != _GROUP:
+        says = NO_TRANSACTIONS if asked.key_type == 1 else NO_SUCH_KEY
+        return Say(_no_coordinator(request, asked, Code.UNSUPPORTED_VERSION, says))
+    return Run(_find_coordinator(request, asked, layout, seen))
+
+
+def _find_coordinator(request: Request, asked: Any, layout: Layout, seen: Seen) -> Errand:
+    home = seen.group_home()
+    body = request.view[request.position :]
+    (said,) = yield [Ask(Place(home, ANY), request.key, request.version, [body])]
+    if said is None:
+        return _no_coordinator(request, asked, Code.COORDINATOR_NOT_AVAILABLE, f"cluster {home} does not answer")
+    answer = read_said(request.key, request.version, said)
+    if request.version < _BATCHED:
+        return written(_led(answer, home, layout))
+    return written(replace(answer, coordinators=tuple(_led(one, home, layout) for one in answer.coordinators)))
+
+
+def _led(one: Any, cluster: str, layout: Layout) -> Any:
+    if one.error_code or one.node_id < 0:
+        return one
+    port = layout.port_of(cluster, one.node_id)
+    return replace(one, node_id=layout.number(cluster, one.node_id), host=layout.host, port=port)
+
+
+def _no_coordinator(request: Request, asked: Any, code: Code, says: str) -> Parts:
+    kind = answer_kind(request.key, request.version)
+    values = {"error_code": error(code), "error_message": says}
+    if request.version < _BATCHED:
+        return written(filled(kind, **values))
+    part = part_of(kind, "coordinators")
+    return written(filled(kind, coordinators=tuple(filled(part, key=key, **values) for key in asked.coordinator_keys)))
+
+
+def init_producer_id(request: Request, place: Place | None, seen: Seen) -> Move:
+    """The number that one cluster gives, marked as that cluster's: a producer writes to others with it as well, and
+    nobody who asked those may have the same. Brokers do not ask who gave a number out."""
+    asked = read_asked(request)
+    if asked.transactional_id is not None:
+        return Say(refusal(request, Code.UNSUPPORTED_VERSION, producer_epoch=-1))
+    answering = seen.answering()
+    if not answering:
+        return Say(refusal(request, Code.COORDINATOR_NOT_AVAILABLE, producer_epoch=-1))
+    chosen = place if place and place.cluster in answering else Place(answering[0], ANY)
+    return Run(_init_producer_id(request, asked, chosen, seen))
+
+
+def _init_producer_id(request: Request, asked: Any, place: Place, seen: Seen) -> Errand:
+    mark = mark_of(seen.clusters[place.cluster].cluster_id)
+    if getattr(asked, "producer_id", NOBODY) >> _TAG_SHIFT == mark:
+        asked = replace(asked, producer_id=asked.producer_id & ((1 << _TAG_SHIFT) - 1))
+    (said,) = yield [Ask(place, INIT_PRODUCER_ID, request.version, written(asked))]
+    if said is None:
+        return refusal(request, Code.COORDINATOR_NOT_AVAILABLE, producer_epoch=-1)
+    answer = read_said(INIT_PRODUCER_ID, request.version, said)
+    if answer.error_code or answer.producer_id >> _TAG_SHIFT:
+        return [said]
+    return written(replace(answer, producer_id=answer.producer_id | mark << _TAG_SHIFT))
+
+
+def mark_of(cluster_id: str) -> int:
+    """What the numbers begin with that this cluster gave to producers: above those that brokers give by themselves."""
+    return crc32c(cluster_id.encode()) % _TAGS + 1

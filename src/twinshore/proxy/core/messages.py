@@ -1,0 +1,144 @@
+"""Control messages in any version, read and written by kio; and answers that hold little but an error. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import struct
+from datetime import timedelta
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Final, Union, get_args, get_origin
+
+from kio.index import load_request_schema, load_response_schema
+from kio.schema.errors import ErrorCode
+from kio.serial import entity_reader, entity_writer
+from kio.serial.errors import SerialError
+
+from twinshore.fleet.errors import WireError
+from twinshore.kafka.errors import Code
+from twinshore.kafka.shapes import checked
+from twinshore.proxy.core.moves import Parts
+from twinshore.wire.apis import api_name
+from twinshore.wire.primitives import PAST_END
+from twinshore.wire.serving.requests import Request
+
+# Kafka's answers hold these where there is nothing to say; all else is zero, empty or null.
+_USUAL: Final = {"generation_id": -1, "node_id": -1, "port": -1, "producer_id": -1, "committed_offset": -1}
+_ZEROS: Final[dict[str, Any]] = {
+    "string": "",
+    "bytes": b"",
+    "records": None,
+    "bool": False,
+    "error_code": ErrorCode(0),
+    "timedelta_i32": timedelta(0),
+    "timedelta_i64": timedelta(0),
+}
+
+
+@cache
+def answer_kind(key: int, version: int) -> Any:
+    """The type of the API's answer."""
+    return load_response_schema(key, version)
+
+
+@cache
+def request_kind(key: int, version: int) -> Any:
+    """The type of the API's request."""
+    return load_request_schema(key, version)
+
+
+@cache
+def part_of(kind: Any, *names: str) -> Any:
+    """The type of the elements of this array in a message: `topics`, or `topics`, `partitions`."""
+    for name in names:
+        (field,) = [one for one in dataclasses.fields(kind) if one.name == name]
+        kind = get_args(_without_null(field.type))[0]
+    return kind
+
+
+def read_asked(request: Request) -> Any:
+    """The request, as kio has it."""
+    return _read(request_kind(request.key, request.version), request.view[request.position :], request.key)
+
+
+def read_said(key: int, version: int, body: memoryview) -> Any:
+    """The answer, as kio has it."""
+    return _read(answer_kind(key, version), body, key)
+
+
+def _read(kind: Any, body: memoryview, key: int) -> Any:
+    try:
+        found = entity_reader(kind)(checked(body.toreadonly(), kind), 0)[0]
+        _check_arrays(found)
+        return found
+    except WireError as error:
+        raise error.within(api_name(key)) from error
+    except (SerialError, ValueError, OverflowError, *PAST_END) as error:
+        raise WireError(f"{api_name(key)}: it cannot be read: {error or type(error).__name__}") from error
+
+
+def _check_arrays(entity: Any) -> None:
+    """kio takes a null array for any array; here one is null only where it may be."""
+    kind: Any = type(entity)
+    for name, may_be_null in _arrays(kind):
+        value = getattr(entity, name)
+        if value is None and not may_be_null:
+            raise WireError(f"{name} is null")
+        if value and dataclasses.is_dataclass(value[0]):
+            for one in value:
+                _check_arrays(one)
+
+
+@cache
+def _arrays(kind: Any) -> list[tuple[str, bool]]:
+    """The arrays of a message, and whether each may be null."""
+    fields = [(one.name, one.type, _without_null(one.type)) for one in dataclasses.fields(kind)]
+    return [(name, whole is not bare) for name, whole, bare in fields if get_origin(bare) is tuple]
+
+
+def written(entity: Any) -> Parts:
+    """The message's body."""
+    buffer = io.BytesIO()
+    try:
+        entity_writer(type(entity))(buffer, entity)
+    except (SerialError, struct.error, ValueError, OverflowError) as error:
+        raise WireError(f"{type(entity).__name__} cannot be written: {error}") from error
+    return [buffer.getvalue()]
+
+
+def filled(kind: Any, /, **values: Any) -> Any:
+    """A message, or a part of one, with these values as far as its version has them; Kafka's usual ones else."""
+    given: dict[str, Any] = {}
+    for field in dataclasses.fields(kind):
+        if field.name in values:
+            given[field.name] = values[field.name]
+        elif field.name in _USUAL:
+            given[field.name] = _USUAL[field.name]
+        elif field.default is dataclasses.MISSING:
+            given[field.name] = _nothing(field)
+    return kind(**given)
+
+
+def _nothing(field: dataclasses.Field[Any]) -> Any:
+    if get_origin(field.type) in (UnionType, Union) and NoneType in get_args(field.type):
+        return None
+    if get_origin(field.type) is tuple:
+        return ()
+    return _ZEROS.get(field.metadata.get("kafka_type", ""), 0)
+
+
+def _without_null(kind: Any) -> Any:
+    if get_origin(kind) in (UnionType, Union):
+        (kind,) = [one for one in get_args(kind) if one is not NoneType]
+    return kind
+
+
+def error(code: int) -> ErrorCode:
+    """The code, as kio has it."""
+    return ErrorCode(int(code))
+
+
+def refusal(request: Request, code: Code, **values: Any) -> Parts:
+    """The body of an answer that says the error, for APIs whose answers have one."""
+    return written(filled(answer_kind(request.key, request.version), error_code=error(code), **values))

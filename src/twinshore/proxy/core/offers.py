@@ -1,0 +1,92 @@
+"""Which APIs clients may use, in which versions: what all clusters take, as far as it is handled here. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from twinshore.proxy.core.seen import Ranges
+from twinshore.wire.api_versions import (
+    UNSUPPORTED_VERSION,
+    VERSION_MAX,
+    Offer,
+    VersionsAnswer,
+    encode_versions,
+    read_versions_request,
+)
+from twinshore.wire.apis import (
+    API_VERSIONS,
+    FETCH,
+    INIT_PRODUCER_ID,
+    LIST_OFFSETS,
+    METADATA,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    OFFSET_FOR_LEADER_EPOCH,
+    PRODUCE,
+)
+from twinshore.wire.serving.requests import Request
+
+FIND_COORDINATOR: Final = 10
+JOIN_GROUP: Final = 11
+HEARTBEAT: Final = 12
+LEAVE_GROUP: Final = 13
+SYNC_GROUP: Final = 14
+DESCRIBE_GROUPS: Final = 15
+LIST_GROUPS: Final = 16
+DESCRIBE_CLUSTER: Final = 60
+
+# The lowest and highest version that is handled. Above these, requests name topics by ids, which differ between
+# clusters, or ask for groups of the new protocol. Below Metadata v4 a question makes topics.
+HANDLED: Final[Ranges] = {
+    PRODUCE: (3, 12),
+    FETCH: (4, 12),
+    LIST_OFFSETS: (1, 10),
+    METADATA: (4, 9),
+    OFFSET_COMMIT: (2, 9),
+    OFFSET_FETCH: (1, 9),
+    FIND_COORDINATOR: (0, 5),
+    JOIN_GROUP: (0, 9),
+    HEARTBEAT: (0, 4),
+    LEAVE_GROUP: (0, 5),
+    SYNC_GROUP: (0, 5),
+    DESCRIBE_GROUPS: (0, 6),
+    LIST_GROUPS: (0, 5),
+    API_VERSIONS: (0, VERSION_MAX),
+    INIT_PRODUCER_ID: (0, 5),
+    OFFSET_FOR_LEADER_EPOCH: (2, 4),
+    DESCRIBE_CLUSTER: (0, 1),
+}
+# Clients of librdkafka compress only where Produce v0 is offered, which they never send.
+_OFFERED_FROM: Final = {PRODUCE: 0}
+
+
+def shared(offers: Iterable[Ranges]) -> Ranges:
+    """What all of these take."""
+    found: dict[int, tuple[int, int]] | None = None
+    for one in offers:
+        if found is None:
+            found = dict(one)
+            continue
+        both = {
+            key: (max(low, one[key][0]), min(high, one[key][1])) for key, (low, high) in found.items() if key in one
+        }
+        found = {key: (low, high) for key, (low, high) in both.items() if low <= high}
+    return found or {}
+
+
+def offered(clusters: Iterable[Ranges]) -> Ranges:
+    """What clients may send. ApiVersions is answered here, and so needs no cluster."""
+    taken = shared([HANDLED, *clusters])
+    return {**taken, API_VERSIONS: HANDLED[API_VERSIONS]}
+
+
+def versions_body(request: Request, offers: Ranges) -> bytes:
+    """The answer to a client that asks which versions it may send. One that asks in a version that nobody knows here
+    learns in the first in which it may ask."""
+    if request.version > VERSION_MAX:
+        own = Offer(API_VERSIONS, *HANDLED[API_VERSIONS])
+        return encode_versions(0, VersionsAnswer(UNSUPPORTED_VERSION, [own]))
+    read_versions_request(request.view, request.position, request.version)
+    told = [Offer(key, _OFFERED_FROM.get(key, low), high) for key, (low, high) in sorted(offers.items())]
+    return encode_versions(request.version, VersionsAnswer(0, told))

@@ -1,0 +1,53 @@
+"""ListOffsets and OffsetForLeaderEpoch: questions about partitions of one broker, by the topic's name. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from twinshore.kafka.errors import Code
+from twinshore.proxy.core.layout import Place
+from twinshore.proxy.core.messages import answer_kind, error, filled, part_of, read_asked, read_said, written
+from twinshore.proxy.core.moves import Ask, Errand, Move, Pass, Run, Say
+from twinshore.proxy.core.seen import Seen
+from twinshore.wire.apis import LIST_OFFSETS
+from twinshore.wire.serving.requests import Request
+
+# What each calls a topic, and a partition.
+_WORDS: Final = {LIST_OFFSETS: ("name", "partition_index")}
+_ELSE: Final = ("topic", "partition")
+
+
+def about_partitions(request: Request, place: Place | None, seen: Seen) -> Move:
+    """Passed on as it came where all its topics are at that cluster; what is elsewhere is refused."""
+    asked = read_asked(request)
+    topic, _ = _WORDS.get(request.key, _ELSE)
+    here = (
+        ()
+        if place is None
+        else tuple(one for one in asked.topics if not seen.is_elsewhere(getattr(one, topic), place.cluster))
+    )
+    if place is not None and len(here) == len(asked.topics):
+        return Pass(place)
+    moved = tuple(_moved(request, one) for one in asked.topics if one not in here)
+    if place is None or not here:
+        return Say(written(filled(answer_kind(request.key, request.version), topics=moved)))
+    return Run(_part(request, replace(asked, topics=here), place, moved))
+
+
+def _part(request: Request, asked: Any, place: Place, moved: tuple[Any, ...]) -> Errand:
+    (said,) = yield [Ask(place, request.key, request.version, written(asked))]
+    if said is None:
+        kind = answer_kind(request.key, request.version)
+        return written(filled(kind, topics=(*(_moved(request, one) for one in asked.topics), *moved)))
+    answer = read_said(request.key, request.version, said)
+    return written(replace(answer, topics=(*answer.topics, *moved)))
+
+
+def _moved(request: Request, topic: Any) -> Any:
+    name, number = _WORDS.get(request.key, _ELSE)
+    kind = part_of(answer_kind(request.key, request.version), "topics")
+    part = part_of(kind, "partitions")
+    code = error(Code.NOT_LEADER_OR_FOLLOWER)
+    partitions = tuple(filled(part, error_code=code, **{number: getattr(one, number)}) for one in topic.partitions)
+    return filled(kind, partitions=partitions, **{name: getattr(topic, name)})

@@ -1,0 +1,267 @@
+"""Groups are at home on one cluster; places in topics that it does not have live with the topic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.proxy.talks import (
+    EAST,
+    WEST,
+    answer,
+    asked,
+    asked_part,
+    by_kio,
+    carried,
+    request,
+    said_part,
+    seen,
+    session,
+    told,
+)
+from twinshore.proxy.core.layout import Place
+from twinshore.proxy.core.messages import error, filled, read_asked
+from twinshore.proxy.core.moves import Ask, Pass
+from twinshore.proxy.core.offers import (
+    DESCRIBE_GROUPS,
+    FIND_COORDINATOR,
+    HANDLED,
+    HEARTBEAT,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    LIST_GROUPS,
+    SYNC_GROUP,
+)
+from twinshore.wire.apis import LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, OFFSET_FOR_LEADER_EPOCH
+
+NOT_HERE, AWAY, NOT_COORDINATOR, UNKNOWN_MEMBER, REBALANCING = 6, 15, 16, 25, 27
+MEMBERS = [
+    (key, version)
+    for key in (JOIN_GROUP, SYNC_GROUP, HEARTBEAT, LEAVE_GROUP)
+    for version in range(HANDLED[key][0], HANDLED[key][1] + 1)
+]
+WEST_KEEPS = Place("west", 2)
+
+
+@pytest.mark.parametrize(("key", "version"), MEMBERS)
+def test_members_are_passed_on_at_home_and_refused_elsewhere(key: int, version: int) -> None:
+    asks = asked(key, version, group_id="g")
+    assert isinstance(move := session().move(asks, seen()), Pass)
+    assert move.place == EAST
+    for place in (WEST, None):
+        assert int(by_kio(key, version, told(session(place).move(asks, seen()))).error_code) == NOT_COORDINATOR
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_groups_are_described_and_listed_at_home_alone(version: int) -> None:
+    describe = asked(DESCRIBE_GROUPS, version, groups=("g",))
+    assert isinstance(session().move(describe, seen()), Pass)
+    found = by_kio(DESCRIBE_GROUPS, version, told(session(WEST).move(describe, seen())))
+    assert [(one.group_id, int(one.error_code)) for one in found.groups] == [("g", NOT_COORDINATOR)]
+    if version in range(6):
+        listed = asked(LIST_GROUPS, version)
+        assert isinstance(session().move(listed, seen()), Pass)
+        assert by_kio(LIST_GROUPS, version, told(session(WEST).move(listed, seen()))).groups == ()
+
+
+def commit(version: int, *topics: str, generation: int = 4) -> Any:
+    kind = asked_part(OFFSET_COMMIT, version, "topics")
+    part = asked_part(OFFSET_COMMIT, version, "topics", "partitions")
+    places = (filled(part, partition_index=0, committed_offset=41),)
+    named = tuple(filled(kind, name=topic, partitions=places) for topic in topics)
+    return asked(
+        OFFSET_COMMIT,
+        version,
+        group_id="g",
+        generation_id_or_member_epoch=generation,
+        member_id="me" if generation >= 0 else "",
+        topics=named,
+    )
+
+
+class Brokers:
+    """Both clusters' coordinators; `codes` says what each answers."""
+
+    def __init__(self, version: int, **codes: int) -> None:
+        self.version, self.codes = version, codes
+        self.heard: list[tuple[int, Place, Any]] = []
+
+    def __call__(self, ask: Ask) -> memoryview | None:
+        found = read_asked(request(ask.key, ask.version, ask.body))
+        self.heard.append((ask.key, ask.place, found))
+        code = error(self.codes.get(ask.place.cluster, 0))
+        if ask.key == HEARTBEAT:
+            return answer(HEARTBEAT, ask.version, error_code=error(self.codes.get("heartbeat", 0)))
+        if ask.key == FIND_COORDINATOR:
+            part = said_part(FIND_COORDINATOR, ask.version, "coordinators")
+            one = filled(part, key="g", node_id=2, host="w2", port=9092, error_code=error(self.codes.get("find", 0)))
+            return answer(FIND_COORDINATOR, ask.version, coordinators=(one,))
+        if ask.key == OFFSET_COMMIT:
+            return answer(OFFSET_COMMIT, ask.version, topics=self._topics(ask, found.topics, code))
+        return self._places(ask, found, code)
+
+    def _topics(self, ask: Ask, topics: Any, code: Any) -> tuple[Any, ...]:
+        kind, part = said_part(ask.key, ask.version, "topics"), said_part(ask.key, ask.version, "topics", "partitions")
+        told_of = (filled(part, partition_index=0, error_code=code),)
+        return tuple(filled(kind, name=one.name, partitions=told_of) for one in topics)
+
+    def _places(self, ask: Ask, found: Any, code: Any) -> memoryview:
+        several = ask.version >= 8
+        group = found.groups[0] if several else found
+        names = ["groups", "topics"] if several else ["topics"]
+        kind, part = said_part(ask.key, ask.version, *names), said_part(ask.key, ask.version, *names, "partitions")
+        offset = 10 if ask.place.cluster == "east" else 20
+        wanted = ["orders", "bills"] if group.topics is None else [str(one.name) for one in group.topics]
+        places = (filled(part, partition_index=0, committed_offset=offset),)
+        topics = tuple(filled(kind, name=name, partitions=places) for name in wanted)
+        if not several:
+            return answer(OFFSET_FETCH, ask.version, topics=topics, error_code=code)
+        whole = filled(said_part(OFFSET_FETCH, ask.version, "groups"), group_id="g", topics=topics, error_code=code)
+        return answer(OFFSET_FETCH, ask.version, groups=(whole,))
+
+    def calls(self) -> list[tuple[int, str]]:
+        return [(key, place.cluster) for key, place, _ in self.heard]
+
+
+def codes_of(version: int, body: memoryview) -> dict[str, int]:
+    found = by_kio(OFFSET_COMMIT, version, body)
+    return {str(one.name): int(one.partitions[0].error_code) for one in found.topics}
+
+
+@pytest.mark.parametrize("version", range(2, 10))
+def test_a_place_in_a_topic_that_home_does_not_have_is_kept_with_the_topic(version: int) -> None:
+    assert isinstance(session().move(commit(version, "orders", "shared"), seen()), Pass)
+    ours, brokers = session(), Brokers(version)
+    body, _ = carried(ours.move(commit(version, "orders", "bills"), seen()), brokers)
+    assert codes_of(version, body) == {"orders": 0, "bills": 0}
+    assert brokers.calls() == [
+        (HEARTBEAT, "east"),
+        (FIND_COORDINATOR, "west"),
+        (OFFSET_COMMIT, "east"),
+        (OFFSET_COMMIT, "west"),
+    ]
+    (_, _, beat), _, (_, home, here), (_, there, away) = brokers.heard
+    assert (beat.group_id, beat.generation_id, beat.member_id) == ("g", 4, "me")
+    assert (home, here.generation_id_or_member_epoch, [str(one.name) for one in here.topics]) == (EAST, 4, ["orders"])
+    assert (there, away.generation_id_or_member_epoch, away.member_id) == (WEST_KEEPS, -1, "")
+    assert [str(one.name) for one in away.topics] == ["bills"]
+    # Who keeps places there is asked once.
+    carried(ours.move(commit(version, "bills"), seen()), brokers)
+    assert brokers.calls()[4:] == [(HEARTBEAT, "east"), (OFFSET_COMMIT, "west")]
+
+
+def test_a_member_that_home_does_not_know_commits_nothing_anywhere() -> None:
+    brokers = Brokers(8, heartbeat=UNKNOWN_MEMBER)
+    body, _ = carried(session().move(commit(8, "orders", "bills"), seen()), brokers)
+    assert (codes_of(8, body), brokers.calls()) == (
+        {"orders": UNKNOWN_MEMBER, "bills": UNKNOWN_MEMBER},
+        [(HEARTBEAT, "east")],
+    )
+    body, _ = carried(session().move(commit(8, "orders", "bills"), seen()), Brokers(8, heartbeat=REBALANCING))
+    assert codes_of(8, body) == {"orders": 0, "bills": 0}, "while a group rebalances its members may commit"
+
+
+def test_whoever_is_no_member_is_not_asked_about() -> None:
+    brokers = Brokers(8)
+    carried(session().move(commit(8, "bills", generation=-1), seen()), brokers)
+    assert brokers.calls() == [(FIND_COORDINATOR, "west"), (OFFSET_COMMIT, "west")]
+
+
+def test_a_cluster_that_is_away_refuses_its_own_places_only() -> None:
+    body, _ = carried(session().move(commit(8, "orders", "bills"), seen(away=("west",))), Brokers(8))
+    assert codes_of(8, body) == {"orders": 0, "bills": AWAY}
+    body, _ = carried(session().move(commit(8, "orders", "bills"), seen()), Brokers(8, find=AWAY))
+    assert codes_of(8, body) == {"orders": 0, "bills": AWAY}
+
+
+def test_a_coordinator_that_has_moved_is_looked_for_again() -> None:
+    ours = session()
+    brokers = Brokers(8, west=NOT_COORDINATOR)
+    body, _ = carried(ours.move(commit(8, "bills"), seen()), brokers)
+    assert codes_of(8, body) == {"bills": NOT_COORDINATOR}
+    brokers = Brokers(8)
+    carried(ours.move(commit(8, "bills"), seen()), brokers)
+    assert (FIND_COORDINATOR, "west") in brokers.calls()
+
+
+@pytest.mark.parametrize("place", [WEST, None])
+def test_places_are_asked_for_at_the_group_s_home(place: Place | None) -> None:
+    body = told(session(place).move(commit(8, "bills"), seen()))
+    assert codes_of(8, body) == {"bills": NOT_COORDINATOR}
+    for version in range(1, 10):
+        found = by_kio(OFFSET_FETCH, version, told(session(place).move(fetch(version, "orders"), seen())))
+        group = found.groups[0] if version >= 8 else found
+        code = group.error_code if version >= 2 else group.topics[0].partitions[0].error_code
+        assert int(code) == NOT_COORDINATOR
+
+
+def fetch(version: int, *topics: str, every: bool = False) -> Any:
+    several = version >= 8
+    names = ["groups", "topics"] if several else ["topics"]
+    kind = asked_part(OFFSET_FETCH, version, *names)
+    named = None if every else tuple(filled(kind, name=topic, partition_indexes=(0,)) for topic in topics)
+    if not several:
+        return asked(OFFSET_FETCH, version, group_id="g", topics=named)
+    group = filled(asked_part(OFFSET_FETCH, version, "groups"), group_id="g", topics=named)
+    return asked(OFFSET_FETCH, version, groups=(group,))
+
+
+def places_of(version: int, body: memoryview) -> dict[str, int]:
+    found = by_kio(OFFSET_FETCH, version, body)
+    group = found.groups[0] if version >= 8 else found
+    return {str(one.name): one.partitions[0].committed_offset for one in group.topics}
+
+
+@pytest.mark.parametrize("version", range(1, 10))
+def test_each_place_comes_from_where_it_lives(version: int) -> None:
+    assert isinstance(session().move(fetch(version, "orders", "shared"), seen()), Pass)
+    body, _ = carried(session().move(fetch(version, "orders", "bills"), seen()), Brokers(version))
+    assert places_of(version, body) == {"orders": 10, "bills": 20}
+    if version >= 2:
+        body, asks = carried(session().move(fetch(version, every=True), seen()), Brokers(version))
+        assert places_of(version, body) == {"orders": 10, "bills": 20}, "not what both sides hold, but what counts"
+        assert {one.place for one in asks if one.key == OFFSET_FETCH} == {EAST, WEST_KEEPS}
+
+
+@pytest.mark.parametrize("version", [2, 7, 8])
+def test_a_place_that_cannot_be_had_is_no_place_that_is_missing(version: int) -> None:
+    """Else the client would begin anew."""
+    for brokers, away in ((Brokers(version, west=AWAY), ()), (Brokers(version), ("west",)), (lambda _: None, ())):
+        body, _ = carried(session().move(fetch(version, "orders", "bills"), seen(away=away)), brokers)
+        found = by_kio(OFFSET_FETCH, version, body)
+        assert int((found.groups[0] if version >= 8 else found).error_code) == AWAY
+
+
+ABOUT = [(LIST_OFFSETS, version) for version in range(1, 11)] + [(OFFSET_FOR_LEADER_EPOCH, n) for n in (2, 3, 4)]
+
+
+@pytest.mark.parametrize(("key", "version"), ABOUT)
+def test_questions_about_partitions_go_to_the_broker_that_has_them(key: int, version: int) -> None:
+    name, number = ("name", "partition_index") if key == LIST_OFFSETS else ("topic", "partition")
+    kind, part = asked_part(key, version, "topics"), asked_part(key, version, "topics", "partitions")
+
+    def about(*topics: str) -> Any:
+        named = tuple(filled(kind, **{name: one, "partitions": (filled(part, **{number: 3}),)}) for one in topics)
+        return asked(key, version, topics=named)
+
+    def codes(body: memoryview) -> dict[str, tuple[int, int]]:
+        topics = by_kio(key, version, body).topics
+        parts = {str(getattr(one, name)): one.partitions[0] for one in topics}
+        return {topic: (getattr(one, number), int(one.error_code)) for topic, one in parts.items()}
+
+    assert isinstance(session().move(about("orders", "shared"), seen()), Pass)
+    assert codes(told(session(None).move(about("orders"), seen()))) == {"orders": (3, NOT_HERE)}
+    assert codes(told(session().move(about("bills"), seen()))) == {"bills": (3, NOT_HERE)}
+
+    def broker(ask: Ask) -> memoryview:
+        topics = read_asked(request(ask.key, ask.version, ask.body)).topics
+        assert [str(getattr(one, name)) for one in topics] == ["orders"]
+        there, here = said_part(key, version, "topics"), said_part(key, version, "topics", "partitions")
+        one = filled(there, **{name: "orders", "partitions": (filled(here, **{number: 3}),)})
+        return answer(key, version, topics=(one,))
+
+    body, asks = carried(session().move(about("orders", "bills"), seen()), broker)
+    assert (codes(body), [one.place for one in asks]) == ({"orders": (3, 0), "bills": (3, NOT_HERE)}, [EAST])
+    body, _ = carried(session().move(about("orders", "bills"), seen()), lambda _: None)
+    assert codes(body) == {"orders": (3, NOT_HERE), "bills": (3, NOT_HERE)}

@@ -1,0 +1,203 @@
+"""What clients ask any broker: the answers name the proxy's own brokers only, and each topic is told by its cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.proxy.talks import (
+    EAST,
+    LAYOUT,
+    WEST,
+    answer,
+    asked,
+    asked_part,
+    by_kio,
+    carried,
+    request,
+    said_part,
+    seen,
+    session,
+    told,
+)
+from twinshore.proxy.core.layout import ANY, Place
+from twinshore.proxy.core.lookups import mark_of
+from twinshore.proxy.core.messages import error, filled, read_asked
+from twinshore.proxy.core.moves import Ask
+from twinshore.proxy.core.offers import DESCRIBE_CLUSTER, FIND_COORDINATOR
+from twinshore.proxy.core.seen import Seen
+from twinshore.wire.apis import INIT_PRODUCER_ID, METADATA
+
+UNKNOWN_TOPIC, NO_LEADER, NO_COORDINATOR, UNSUPPORTED = 3, 5, 15, 35
+
+
+def ask_metadata(version: int, *topics: str, every: bool = False) -> Any:
+    kind = asked_part(METADATA, version, "topics")
+    named = None if every else tuple(filled(kind, name=topic) for topic in topics)
+    return asked(METADATA, version, topics=named, allow_auto_topic_creation=True)
+
+
+def tells(version: int, topics: dict[str, int], leader: int) -> memoryview:
+    """A broker's metadata: topics with their errors."""
+    kind = said_part(METADATA, version, "topics")
+    part = said_part(METADATA, version, "topics", "partitions")
+    led = filled(part, leader_id=leader, replica_nodes=(leader, 9), isr_nodes=(leader,), offline_replicas=(9,))
+    made = tuple(
+        filled(kind, name=name, error_code=error(code), partitions=() if code else (led,))
+        for name, code in topics.items()
+    )
+    return answer(METADATA, version, topics=made, cluster_id="east-id", controller_id=leader)
+
+
+def broker(version: int) -> Any:
+    """Both clusters: each tells of all that it has, or says that it has not what it was asked for."""
+    has = {"east": {"orders", "shared"}, "west": {"bills", "shared", "young"}}
+
+    def says(ask: Ask) -> memoryview:
+        ours = has[ask.place.cluster]
+        named = names_in(version, ask)
+        told_of = {name: 0 if name in ours else UNKNOWN_TOPIC for name in (sorted(ours) if named is None else named)}
+        return tells(version, told_of, 1 if ask.place.cluster == "east" else 2)
+
+    return says
+
+
+def names_in(version: int, ask: Ask) -> list[str] | None:
+    """Which topics a question is about."""
+    found = read_asked(request(METADATA, version, ask.body))
+    assert not found.allow_auto_topic_creation, "a question makes no topic"
+    return None if found.topics is None else [str(one.name) for one in found.topics]
+
+
+@pytest.mark.parametrize("version", range(4, 10))
+def test_each_topic_is_told_of_by_its_own_cluster_and_by_the_proxy_s_numbers(version: int) -> None:
+    body, asks = carried(session().move(ask_metadata(version, every=True), seen()), broker(version))
+    assert {one.place for one in asks} == {Place("east", ANY), Place("west", ANY)}
+    found = by_kio(METADATA, version, body)
+    leaders = {str(one.name): one.partitions[0].leader_id for one in found.topics}
+    assert leaders == {"orders": 1, "shared": 1, "bills": 102, "young": 102}
+    (bills,) = [one for one in found.topics if one.name == "bills"]
+    assert (bills.partitions[0].replica_nodes, bills.partitions[0].isr_nodes) == ((102, 109), (102,))
+    if version >= 5:
+        assert bills.partitions[0].offline_replicas == (109,)
+    assert {(one.node_id, one.host, one.port) for one in found.brokers} == {
+        (1, LAYOUT.host, 19094),
+        (3, LAYOUT.host, 19096),
+        (102, LAYOUT.host, 19195),
+    }
+    assert (found.cluster_id, found.controller_id) == ("twinshore", 1)
+
+
+def topics_of(seen_now: Seen, *topics: str, news: list[None] | None = None) -> tuple[dict[str, int], list[Ask]]:
+    """Which errors are told of these, and who was asked."""
+    heard = [] if news is None else news
+    move = session(news=lambda: heard.append(None)).move(ask_metadata(9, *topics), seen_now)
+    body, asks = carried(move, broker(9))
+    return {str(one.name): int(one.error_code) for one in by_kio(METADATA, 9, body).topics}, asks
+
+
+def test_only_the_clusters_of_the_topics_that_are_named_are_asked() -> None:
+    found, asks = topics_of(seen(), "bills")
+    assert (found, [one.place.cluster for one in asks]) == ({"bills": 0}, ["west"])
+    found, asks = topics_of(seen(homes={"shared": "west"}), "shared", "orders")
+    assert (found, [one.place.cluster for one in asks]) == ({"shared": 0, "orders": 0}, ["west", "east"])
+    found, asks = topics_of(seen())
+    assert (found, asks) == ({}, []), "who asks for brokers alone waits for nobody"
+
+
+def test_a_topic_that_nobody_was_known_to_have_is_asked_for_everywhere() -> None:
+    news: list[None] = []
+    found, asks = topics_of(seen(), "young", "none", news=news)
+    assert found == {"young": 0, "none": UNKNOWN_TOPIC}
+    assert len(asks) == 2
+    assert news, "the clusters are looked at again"
+
+
+def test_a_cluster_that_is_away_costs_the_others_topics_nothing() -> None:
+    found, asks = topics_of(seen(away=("west",)), "orders", "bills")
+    assert (found, [one.place.cluster for one in asks]) == ({"orders": 0, "bills": NO_LEADER}, ["east"])
+    body, _ = carried(session().move(ask_metadata(9, "orders"), seen()), lambda _: None)
+    assert [int(one.error_code) for one in by_kio(METADATA, 9, body).topics] == [NO_LEADER]
+
+
+@pytest.mark.parametrize("version", range(2))
+def test_the_whole_is_described_as_one_cluster(version: int) -> None:
+    found = by_kio(
+        DESCRIBE_CLUSTER, version, told(session().move(asked(DESCRIBE_CLUSTER, version), seen_now := seen()))
+    )
+    assert seen_now.answering() == ["east", "west"]
+    assert (found.cluster_id, found.controller_id, len(found.brokers)) == ("twinshore", 1, 3)
+    assert {one.port for one in found.brokers} == {19094, 19096, 19195}
+
+
+def test_controllers_are_not_for_clients() -> None:
+    found = by_kio(DESCRIBE_CLUSTER, 1, told(session().move(asked(DESCRIBE_CLUSTER, 1, endpoint_type=2), seen())))
+    assert (int(found.error_code), found.error_message) == (115, "the controllers behind the proxy are not for clients")
+
+
+def coordinator(version: int, node: int, code: int = 0) -> memoryview:
+    values: dict[str, Any] = {"error_code": error(code), "node_id": node, "host": "e3", "port": 9092}
+    if version < 4:
+        return answer(FIND_COORDINATOR, version, **values)
+    part = said_part(FIND_COORDINATOR, version, "coordinators")
+    return answer(FIND_COORDINATOR, version, coordinators=(filled(part, key="g", **values),))
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_a_group_is_led_to_its_home_s_coordinator_by_the_proxy_s_address(version: int) -> None:
+    move = session(WEST).move(asked(FIND_COORDINATOR, version, key="g", coordinator_keys=("g",)), seen())
+    body, asks = carried(move, lambda _: coordinator(version, 3))
+    assert [one.place for one in asks] == [Place("east", ANY)]
+    found = by_kio(FIND_COORDINATOR, version, body)
+    one = found if version < 4 else found.coordinators[0]
+    assert (one.node_id, one.host, one.port) == (3, LAYOUT.host, 19096)
+    again = session().move(asked(FIND_COORDINATOR, version, key="g", coordinator_keys=("g",)), seen())
+    found = by_kio(FIND_COORDINATOR, version, carried(again, lambda _: None)[0])
+    one = found if version < 4 else found.coordinators[0]
+    assert int(one.error_code) == NO_COORDINATOR
+
+
+@pytest.mark.parametrize("version", [1, 4])
+def test_a_transaction_has_no_coordinator_here(version: int) -> None:
+    ask = asked(FIND_COORDINATOR, version, key="tx", key_type=1, coordinator_keys=("tx",))
+    found = by_kio(FIND_COORDINATOR, version, told(session().move(ask, seen())))
+    one = found if version < 4 else found.coordinators[0]
+    assert (int(one.error_code), one.error_message) == (UNSUPPORTED, "transactions are not served by this proxy")
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_a_producer_s_number_is_marked_as_the_cluster_s_that_gave_it(version: int) -> None:
+    def gives(_: Ask) -> memoryview:
+        return answer(INIT_PRODUCER_ID, version, producer_id=1234, producer_epoch=0)
+
+    body, asks = carried(session(WEST).move(asked(INIT_PRODUCER_ID, version), seen()), gives)
+    assert [one.place for one in asks] == [WEST]
+    west = by_kio(INIT_PRODUCER_ID, version, body).producer_id
+    body, asks = carried(session(None).move(asked(INIT_PRODUCER_ID, version), seen()), gives)
+    assert [one.place for one in asks] == [Place("east", ANY)]
+    east = by_kio(INIT_PRODUCER_ID, version, body).producer_id
+    assert (west, east) == (1234 | mark_of("west-id") << 48, 1234 | mark_of("east-id") << 48)
+    assert 0 < east != west < 1 << 63
+
+
+def test_a_marked_number_goes_back_to_its_cluster_without_the_mark() -> None:
+    given = 1234 | mark_of("east-id") << 48
+    heard: list[Ask] = []
+
+    def gives(ask: Ask) -> memoryview:
+        heard.append(ask)
+        return answer(INIT_PRODUCER_ID, 4, error_code=error(47))
+
+    body, _ = carried(session().move(asked(INIT_PRODUCER_ID, 4, producer_id=given, producer_epoch=3), seen()), gives)
+    assert (1234).to_bytes(8, "big") in b"".join(heard[0].body)
+    assert int(by_kio(INIT_PRODUCER_ID, 4, body).error_code) == 47
+
+
+def test_a_producer_of_transactions_is_refused() -> None:
+    found = by_kio(
+        INIT_PRODUCER_ID, 4, told(session(EAST).move(asked(INIT_PRODUCER_ID, 4, transactional_id="tx"), seen()))
+    )
+    assert (int(found.error_code), found.producer_id) == (UNSUPPORTED, -1)
+    nobody = told(session().move(asked(INIT_PRODUCER_ID, 4, transactional_id=None), seen(away=("east", "west"))))
+    assert int(by_kio(INIT_PRODUCER_ID, 4, nobody).error_code) == NO_COORDINATOR

@@ -1,0 +1,58 @@
+"""Clients may send what all clusters take and the proxy handles, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.proxy.talks import request, seen, session, told
+from twinshore.proxy.core.moves import HangUp
+from twinshore.proxy.core.offers import HANDLED, offered, shared
+from twinshore.wire.api_versions import Software, encode_versions_request, parse_versions
+from twinshore.wire.apis import API_VERSIONS, FETCH, METADATA, PRODUCE
+
+CREATE_TOPICS, CONSUMER_GROUP_HEARTBEAT, TELEMETRY, SHARE_FETCH = 19, 68, 71, 78
+NEWEST = dict.fromkeys(range(93), (0, 99))
+
+
+def test_versions_are_those_that_every_cluster_takes() -> None:
+    old = {**NEWEST, FETCH: (4, 11), METADATA: (0, 8)}
+    assert shared([NEWEST, old, {FETCH: (2, 10), METADATA: (9, 12)}]) == {FETCH: (4, 10)}
+    found = offered([NEWEST, old])
+    assert (found[FETCH], found[METADATA], found[PRODUCE]) == ((4, 11), (4, 8), (3, 12))
+    assert offered([{}]) == {API_VERSIONS: HANDLED[API_VERSIONS]}
+
+
+def test_topic_ids_new_groups_and_telemetry_are_not_offered() -> None:
+    found = offered([NEWEST])
+    assert found[PRODUCE][1] < 13
+    assert found[FETCH][1] < 13
+    assert found[METADATA][1] < 10
+    assert not {CREATE_TOPICS, CONSUMER_GROUP_HEARTBEAT, TELEMETRY, SHARE_FETCH} & found.keys()
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_a_client_is_told_in_its_own_version(version: int) -> None:
+    body = encode_versions_request(version, Software("librdkafka", "2"))
+    found = parse_versions(told(session().move(request(API_VERSIONS, version, [body]), seen())), 0, version)
+    offers = {one.key: (one.lowest, one.highest) for one in found.offers}
+    assert offers[PRODUCE] == (0, 12), "librdkafka compresses only where v0 is offered"
+    assert {**offers, PRODUCE: HANDLED[PRODUCE]} == HANDLED
+    assert found.features == found.finalized == ()
+
+
+def test_whoever_asks_in_a_version_of_tomorrow_learns_which_to_ask_in() -> None:
+    found = parse_versions(told(session().move(request(API_VERSIONS, 9, [b"whatever"]), seen())), 0, 3)
+    assert (found.error, found.offers) == (35, ((API_VERSIONS, 0, 4),))
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "says"),
+    [
+        (CREATE_TOPICS, 5, "it asked CreateTopics v5, which is not served"),
+        (1234, 0, "it asked Api1234 v0, which is not served"),
+        (FETCH, 13, "it asked Fetch v13, which is not served: v4 to v12 are"),
+        (PRODUCE, 2, "it asked Produce v2, which is not served: v3 to v12 are"),
+    ],
+)
+def test_what_is_not_handled_is_never_passed_on(key: int, version: int, says: str) -> None:
+    assert session().move(request(key, version, [b"\0" * 50]), seen()) == HangUp(says)

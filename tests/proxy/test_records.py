@@ -1,0 +1,170 @@
+"""Records go through as they are; what names a broker, or a topic that is elsewhere, does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.proxy.talks import EAST, LAYOUT, WEST, carried, request, seen, session, told, view
+from twinshore.proxy.core.layout import Place
+from twinshore.proxy.core.moves import Drop, HangUp, Pass
+from twinshore.wire.apis import FETCH, PRODUCE
+from twinshore.wire.serving import fetch, produce
+from twinshore.wire.serving.parts import Endpoint
+from twinshore.wire.serving.requests import Request
+
+NOT_HERE, TIMED_OUT, NO_SESSION = 6, 7, 70
+
+
+def sent(*topics: str, version: int = 12, acks: int = -1, transactional: str | None = None) -> Request:
+    batches = [produce.Batches(topic, 0, b"batch of " + topic.encode()) for topic in topics]
+    body = produce.write_request(version, produce.ProduceRequest(transactional, acks, 1500, batches))
+    return request(PRODUCE, version, body)
+
+
+def codes(body: memoryview, version: int = 12) -> dict[str, int]:
+    return {str(one.topic): one.error for one in produce.read_answer(body, 0, version).appended}
+
+
+def passed(move: object) -> Pass:
+    assert isinstance(move, Pass), move
+    return move
+
+
+@pytest.mark.parametrize("version", range(3, 13))
+def test_records_for_topics_that_are_here_go_through_as_they_came(version: int) -> None:
+    move = passed(session().move(sent("orders", "shared", version=version), seen()))
+    assert (move.place, move.answered) == (EAST, True)
+    assert move.wait_s > 30
+    assert not passed(session().move(sent("orders", acks=0, version=version), seen())).answered
+
+
+def test_an_answer_that_names_no_broker_stays_as_it_came() -> None:
+    move = passed(session().move(sent("orders"), seen()))
+    assert move.rewrite is not None
+    body = produce.write_answer(12, produce.ProduceAnswer([produce.Appended("orders", 0, 0, 41)]))
+    assert move.rewrite(memoryview(body), 0) is None
+
+
+def test_a_new_leader_is_told_by_the_number_and_the_address_that_clients_know() -> None:
+    looks: list[None] = []
+    move = passed(session(news=lambda: looks.append(None)).move(sent("orders"), seen()))
+    assert move.rewrite is not None
+    said = produce.ProduceAnswer(
+        [produce.Appended("orders", 0, NOT_HERE, -1, current_leader=(3, 9))], 0, [Endpoint(3, "e3", 9092, "az")]
+    )
+    body = move.rewrite(memoryview(produce.write_answer(12, said)), 0)
+    assert body is not None
+    found = produce.read_answer(view(body), 0, 12)
+    assert found.appended[0].current_leader == (3, 9)
+    assert list(found.endpoints) == [Endpoint(3, LAYOUT.host, LAYOUT.port_of("east", 3), "az")]
+    assert len(looks) == 1, "the clusters are looked at again"
+    there = passed(session(WEST).move(sent("bills"), seen()))
+    assert there.rewrite is not None
+    body = there.rewrite(memoryview(produce.write_answer(12, said)), 0)
+    assert body is not None
+    assert produce.read_answer(view(body), 0, 12).appended[0].current_leader == (103, 9)
+
+
+@pytest.mark.parametrize("place", [EAST, None])
+def test_records_for_another_cluster_are_refused_so_that_the_client_looks_again(place: Place | None) -> None:
+    assert codes(told(session(place).move(sent("bills"), seen()))) == {"bills": NOT_HERE}
+
+
+def test_records_for_two_clusters_are_parted_and_the_answers_joined() -> None:
+    move = session().move(sent("bills", "orders"), seen())
+    appended = produce.ProduceAnswer([produce.Appended("orders", 0, 0, 41)], 5)
+    body, asks = carried(move, lambda _: view(produce.write_answer(12, appended)))
+    assert [one.place for one in asks] == [EAST]
+    part = produce.read_request(view(asks[0].body), 0, 12)
+    assert [(one.topic, bytes(one.records or b"")) for one in part.batches] == [("orders", b"batch of orders")]
+    assert codes(body) == {"bills": NOT_HERE, "orders": 0}
+    body, _ = carried(session().move(sent("bills", "orders"), seen()), lambda _: None)
+    assert codes(body) == {"bills": NOT_HERE, "orders": TIMED_OUT}
+
+
+def test_whoever_waits_for_no_answer_gets_none() -> None:
+    assert isinstance(session().move(sent("bills", acks=0), seen()), HangUp)
+    assert isinstance(session().move(sent("bills", "orders", acks=0), seen()), HangUp)
+    assert session().move(sent(acks=0), seen()) == Drop()
+
+
+def test_records_of_a_transaction_are_refused() -> None:
+    assert codes(told(session().move(sent("orders", transactional="tx"), seen()))) == {"orders": 48}
+
+
+def wanted(*topics: str, version: int = 12, session_id: int = 0, epoch: int = 0, dropped: str = "") -> Request:
+    gone = [fetch.Dropped(dropped, 0)] if dropped else []
+    parts = [fetch.Wanted(topic, 0, 5, 1000) for topic in topics]
+    asked = fetch.FetchRequest(500, 1, 1 << 20, 0, parts, session_id, epoch, gone)
+    return request(FETCH, version, [fetch.write_request(version, asked)])
+
+
+def fetched(*topics: str, session_id: int = 0, **values: Any) -> memoryview:
+    parts = [fetch.Fetched(topic, 0, 0, 9, 9, records=b"batch")._replace(**values) for topic in topics]
+    return view(list(fetch.write_answer(12, fetch.FetchAnswer(0, 0, session_id, parts))))
+
+
+@pytest.mark.parametrize("version", range(4, 13))
+def test_a_fetch_of_what_is_here_goes_through_as_it_came(version: int) -> None:
+    assert passed(session().move(wanted("orders", version=version), seen())).place == EAST
+
+
+def test_what_is_fetched_stays_as_it_came_unless_it_names_a_broker() -> None:
+    move = passed(session(WEST).move(wanted("bills"), seen()))
+    assert move.rewrite is not None
+    assert move.rewrite(fetched("bills"), 0) is None
+    body = move.rewrite(fetched("bills", preferred_replica=2, current_leader=(3, 8)), 0)
+    assert body is not None
+    (found,) = fetch.read_answer(view(list(body)), 0, 12).fetched
+    assert (found.preferred_replica, found.current_leader, bytes(found.records or b"")) == (102, (103, 8), b"batch")
+
+
+def test_a_session_is_the_broker_s_until_a_topic_of_it_moves() -> None:
+    ours, before = session(), seen()
+    move = passed(ours.move(wanted("orders", "shared"), before))
+    assert move.rewrite is not None
+    move.rewrite(fetched("orders", "shared", session_id=77), 0)
+    assert passed(ours.move(wanted(session_id=77, epoch=1), before)).place == EAST
+    moved = seen(homes={"shared": "west"})
+    body = told(ours.move(wanted(session_id=77, epoch=2), moved))
+    assert fetch.read_answer(body, 0, 12).error == NO_SESSION
+    # What the client asks next goes without a session: what is refused here would be missing from the broker's.
+    body, asks = carried(ours.move(wanted("orders", "shared"), moved), lambda _: fetched("orders"))
+    part = fetch.read_request(view(asks[0].body), 0, 12)
+    assert (part.session_epoch, [one.topic for one in part.wanted], part.max_wait_ms) == (-1, ["orders"], 0)
+    found = fetch.read_answer(body, 0, 12)
+    assert (found.session_id, {one.topic: one.error for one in found.fetched}) == (0, {"orders": 0, "shared": NOT_HERE})
+
+
+def test_a_session_that_let_the_moved_topic_go_goes_on() -> None:
+    ours = session()
+    move = passed(ours.move(wanted("orders", "shared"), seen()))
+    assert move.rewrite is not None
+    move.rewrite(fetched("orders", "shared", session_id=77), 0)
+    assert passed(ours.move(wanted(session_id=77, epoch=1, dropped="shared"), seen(homes={"shared": "west"})))
+
+
+def test_a_session_that_is_not_known_here_is_opened_anew() -> None:
+    ours = session()
+    assert fetch.read_answer(told(ours.move(wanted(session_id=5, epoch=3), seen())), 0, 12).error == NO_SESSION
+    move = passed(ours.move(wanted("orders"), seen()))
+    assert move.rewrite is not None
+    move.rewrite(fetched("orders", session_id=6), 0)
+    lost = fetch.write_answer(12, fetch.FetchAnswer(0, NO_SESSION, 0, []))
+    going = passed(ours.move(wanted(session_id=6, epoch=1), seen()))
+    assert going.rewrite is not None
+    going.rewrite(view(list(lost)), 0)
+    assert fetch.read_answer(told(ours.move(wanted(session_id=6, epoch=2), seen())), 0, 12).error == NO_SESSION
+
+
+@pytest.mark.parametrize("place", [EAST, None])
+def test_a_fetch_of_what_is_elsewhere_is_refused(place: Place | None) -> None:
+    found = fetch.read_answer(told(session(place).move(wanted("bills", version=12), seen())), 0, 12)
+    assert [(one.topic, one.error) for one in found.fetched] == [("bills", NOT_HERE)]
+
+
+def test_a_fetch_over_two_clusters_says_at_once_what_has_moved() -> None:
+    body, _ = carried(session().move(wanted("bills", "orders", epoch=-1), seen()), lambda _: None)
+    assert {one.error for one in fetch.read_answer(body, 0, 12).fetched} == {NOT_HERE}

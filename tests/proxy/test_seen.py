@@ -1,0 +1,54 @@
+"""By which numbers and ports clients know brokers, and where topics and groups are."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.proxy.talks import LAYOUT, seen
+from twinshore.proxy.core.layout import NOBODY
+from twinshore.proxy.core.seen import homes_of
+from twinshore.store import HomeRow
+
+
+def test_a_broker_has_the_same_number_and_port_whichever_others_there_are() -> None:
+    assert (LAYOUT.number("east", 1), LAYOUT.port_of("east", 1)) == (1, 19094)
+    assert (LAYOUT.number("west", 1001), LAYOUT.port_of("west", 1001)) == (101, 19194)
+    assert LAYOUT.number("west", NOBODY) == NOBODY
+    assert LAYOUT.port_of("west", 99) == LAYOUT.last_port == 19292
+
+
+def test_brokers_that_would_share_a_number_are_told_apart() -> None:
+    assert LAYOUT.apart([1, 2, 3]) == ([1, 2, 3], [])
+    assert LAYOUT.apart([101, 1, 201, 5]) == ([1, 5], [101, 201])
+
+
+def test_a_topic_is_led_to_its_home_or_to_the_first_cluster_that_has_it() -> None:
+    plain = seen()
+    assert [plain.route(topic) for topic in ("orders", "bills", "shared", "none")] == ["east", "west", "east", None]
+    assert seen(homes={"shared": "west"}).route("shared") == "west"
+    assert seen(homes={"shared": "north"}).route("shared") == "east", "north is not behind this proxy"
+    assert seen(homes={"shared": "west"}, away=("west",)).route("shared") == "west", "what east has is a twin"
+    assert plain.is_elsewhere("bills", "east")
+    assert not plain.is_elsewhere("bills", "west")
+    assert not plain.is_elsewhere("none", "east"), "that is for the broker to say"
+
+
+def test_groups_are_at_home_on_the_first_cluster_also_while_it_is_away() -> None:
+    assert seen(away=("east",)).group_home() == "east"
+    assert [seen().stays(topic) for topic in ("orders", "bills", "shared", "none")] == [True, False, True, True]
+    assert seen(homes={"shared": "west"}).stays("shared"), "east has a twin of it"
+
+
+@pytest.mark.parametrize(
+    ("rows", "home"),
+    [
+        ((("east<>west", "west"),), "west"),
+        ((("east<>west", "east"), ("north<>west", "west")), "east"),
+        ((("north<>west", "west"), ("east<>west", "east")), "east"),
+        ((("east<>west", "east"), ("east<>west", "west")), "west"),
+    ],
+)
+def test_of_a_chain_of_pairs_the_home_is_where_the_topic_is_no_twin(
+    rows: tuple[tuple[str, str], ...], home: str
+) -> None:
+    assert homes_of(HomeRow(pair, "orders", home, 1, 0, "") for pair, home in rows) == {"orders": home}
