@@ -32,20 +32,31 @@ class AddressTaken(ConfigError):
 
 
 class MetricsServer:
-    """Serves until closed. `beat` is called by the driver's loop; without it for half a minute /health says so,
+    """Serves until closed. `beat` is called by the process's loop; without it for half a minute /health says so,
     and of a thread that ended unasked.
-    `links`: how each link stands, for people who look there."""
+    `links`: how each link stands, for people who look there, or whatever else the process is `of`. `section`: where its
+    address is set. `trouble`: what else is wrong."""
 
-    def __init__(self, address: str, port: int, collector: Collector, links: Links) -> None:
+    def __init__(
+        self,
+        address: str,
+        port: int,
+        collector: Collector,
+        links: Links,
+        *,
+        section: str = "mirror",
+        of: str = "links",
+        trouble: Callable[[], str] = str,
+    ) -> None:
         registry = CollectorRegistry()
         registry.register(collector)
-        self._beaten_s = time.monotonic()
+        self._beaten_s, self._else = time.monotonic(), trouble
         try:
-            self._server = _Door((address, port), _handler(registry, self._trouble, links))
+            self._server = _Door((address, port), _handler(registry, self._trouble, of, links))
         except OSError as error:
             kind = AddressTaken if error.errno == errno.EADDRINUSE else ConfigError
             raise kind(
-                f"[mirror] metrics_address, metrics_port: {address}:{port} cannot be served: {error.strerror}",
+                f"[{section}] metrics_address, metrics_port: {address}:{port} cannot be served: {error.strerror}",
                 hint="choose a free port",
             ) from error
         self.port: int = self._server.server_address[1]
@@ -62,7 +73,7 @@ class MetricsServer:
         """Why this process should be started again; empty where all is well."""
         if time.monotonic() - self._beaten_s >= HEALTHY_S:
             return "the driver's loop stands still"
-        return failures.says()
+        return failures.says() or self._else()
 
 
 class _Door(ThreadingHTTPServer):
@@ -96,7 +107,9 @@ class _Door(ThreadingHTTPServer):
         """Who went before the answer is not worth a trace."""
 
 
-def _handler(registry: CollectorRegistry, trouble: Callable[[], str], links: Links) -> type[BaseHTTPRequestHandler]:
+def _handler(
+    registry: CollectorRegistry, trouble: Callable[[], str], of: str, links: Links
+) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = REQUEST_S_MAX
 
@@ -106,7 +119,7 @@ def _handler(registry: CollectorRegistry, trouble: Callable[[], str], links: Lin
                 self._answer(200, generate_latest(registry), PROMETHEUS)
             elif path == "/health":
                 why = trouble()
-                body = json.dumps({"ok": not why, "says": why or "ok", "links": links()}) + "\n"
+                body = json.dumps({"ok": not why, "says": why or "ok", of: links()}) + "\n"
                 self._answer(503 if why else 200, body.encode(), JSON)
             else:
                 self._answer(404, b"only /metrics and /health\n", TEXT)
