@@ -27,6 +27,7 @@ ELSEWHERE = {
     "twinshore delay watch": "tests/scenarios/test_delay.py",
     "twinshore demo": "tests/cli/test_demo.py",
     "twinshore lab": "tests/lab/test_standing.py",
+    "twinshore proxy run": "tests/scenarios/test_proxy.py",
     "twinshore push serve": "tests/centre/test_served.py",
     "twinshore prove --continuous": "tests/scenarios/test_proof_again.py",
     "twinshore status --watch": "tests/cli/test_status.py",

@@ -29,7 +29,7 @@ from twinshore.proxy.core.offers import DESCRIBE_CLUSTER, FIND_COORDINATOR
 from twinshore.proxy.core.seen import Seen
 from twinshore.wire.apis import INIT_PRODUCER_ID, METADATA
 
-UNKNOWN_TOPIC, NO_LEADER, NO_COORDINATOR, UNSUPPORTED = 3, 5, 15, 35
+UNKNOWN_TOPIC, NO_LEADER, NO_COORDINATOR, NO_TRANSACTION = 3, 5, 15, 53
 
 
 def ask_metadata(version: int, *topics: str, every: bool = False) -> Any:
@@ -163,7 +163,7 @@ def test_a_transaction_has_no_coordinator_here(version: int) -> None:
     ask = asked(FIND_COORDINATOR, version, key="tx", key_type=1, coordinator_keys=("tx",))
     found = by_kio(FIND_COORDINATOR, version, told(session().move(ask, seen())))
     one = found if version < 4 else found.coordinators[0]
-    assert (int(one.error_code), one.error_message) == (UNSUPPORTED, "transactions are not served by this proxy")
+    assert (int(one.error_code), one.error_message) == (NO_TRANSACTION, "transactions are not served by this proxy")
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -198,6 +198,6 @@ def test_a_producer_of_transactions_is_refused() -> None:
     found = by_kio(
         INIT_PRODUCER_ID, 4, told(session(EAST).move(asked(INIT_PRODUCER_ID, 4, transactional_id="tx"), seen()))
     )
-    assert (int(found.error_code), found.producer_id) == (UNSUPPORTED, -1)
+    assert (int(found.error_code), found.producer_id) == (NO_TRANSACTION, -1)
     nobody = told(session().move(asked(INIT_PRODUCER_ID, 4, transactional_id=None), seen(away=("east", "west"))))
     assert int(by_kio(INIT_PRODUCER_ID, 4, nobody).error_code) == NO_COORDINATOR

@@ -29,6 +29,7 @@ VERBS = (
     "simulate",
     "spool",
     "push",
+    "proxy",
     "completion",
 )
 

@@ -57,6 +57,7 @@ EXAMPLES = {
     "mirror resume": "mirror resume orders --partition 3",
     "mirror run": "mirror run --settings twinshore.toml",
     "prove": "prove --topic orders --here",
+    "proxy run": "proxy run --settings twinshore.toml",
     "push list": "push list",
     "push remove": "push remove shop --dry-run",
     "push revoke": "push revoke 1f0c6b7a --dry-run",

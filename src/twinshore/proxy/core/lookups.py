@@ -30,6 +30,7 @@ from twinshore.wire.apis import INIT_PRODUCER_ID, METADATA
 from twinshore.wire.serving.requests import Request
 
 _GROUP: Final = 0
+_TRANSACTION: Final = 1
 _BROKERS: Final = 1
 _BATCHED: Final = 4
 _TAG_SHIFT: Final = 48
@@ -170,8 +171,10 @@ def find_coordinator(request: Request, layout: Layout, seen: Seen) -> Move:
     """Of a group: the broker that its home says."""
     asked = read_asked(request)
     if getattr(asked, "key_type", _GROUP) != _GROUP:
-        says = NO_TRANSACTIONS if asked.key_type == 1 else NO_SUCH_KEY
-        return Say(_no_coordinator(request, asked, Code.UNSUPPORTED_VERSION, says))
+        transaction = asked.key_type == _TRANSACTION
+        # Of all errors this one ends librdkafka's and Java's clients, who ask again after others.
+        code = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if transaction else Code.UNSUPPORTED_VERSION
+        return Say(_no_coordinator(request, asked, code, NO_TRANSACTIONS if transaction else NO_SUCH_KEY))
     return Run(_find_coordinator(request, asked, layout, seen))
 
 
@@ -208,7 +211,7 @@ def init_producer_id(request: Request, place: Place | None, seen: Seen) -> Move:
     nobody who asked those may have the same. Brokers do not ask who gave a number out."""
     asked = read_asked(request)
     if asked.transactional_id is not None:
-        return Say(refusal(request, Code.UNSUPPORTED_VERSION, producer_epoch=-1))
+        return Say(refusal(request, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, producer_epoch=-1))
     answering = seen.answering()
     if not answering:
         return Say(refusal(request, Code.COORDINATOR_NOT_AVAILABLE, producer_epoch=-1))

@@ -1,0 +1,70 @@
+"""Where clients come in: the first port, and one for each broker that clients are to see."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Final
+
+from twinshore.fleet import ConfigError
+from twinshore.fleet.once import Once
+from twinshore.proxy.core.layout import Place
+from twinshore.proxy.core.seen import Seen
+from twinshore.proxy.guest import Guest
+from twinshore.proxy.house import House
+
+BACKLOG: Final = 1024
+LOOK_S: Final = 1.0
+
+
+class Doors:
+    """A door that was opened stays open: its broker may come back, and a client that knows it is told to look again."""
+
+    def __init__(self, address: str, house: House, log: Callable[[str], None]) -> None:
+        self._address, self._house, self._told = address, house, Once(log)
+        self._open: dict[int, asyncio.Server] = {}
+        self.shut: dict[int, str] = {}
+
+    async def bind(self) -> None:
+        """Takes the first port; nobody comes in yet. ConfigError where it is not to be had."""
+        await self._first(self._add(self._house.layout.port, None, serving=False))
+
+    async def open_first(self) -> None:
+        """Lets clients in. ConfigError where somebody else has been quicker."""
+        await self._first(self._open[self._house.layout.port].start_serving())
+
+    async def _first(self, doing: Coroutine[None, None, None]) -> None:
+        try:
+            await doing
+        except OSError as error:
+            raise ConfigError(
+                f"[proxy] address, port: {self._address}:{self._house.layout.port} cannot be served:"
+                f" {error.strerror or error}",
+                hint="choose a free port",
+            ) from error
+
+    async def open(self, seen: Seen) -> None:
+        """Opens what is not open of the brokers' doors."""
+        for cluster in seen.clusters.values():
+            for node in cluster.brokers:
+                port = self._house.layout.port_of(cluster.name, node)
+                if port in self._open:
+                    continue
+                try:
+                    await self._add(port, Place(cluster.name, node))
+                    self.shut.pop(port, None)
+                except OSError as error:
+                    whose = f"port {port} of broker {node} of {cluster.name}"
+                    self.shut[port] = f"{whose} cannot be served: {error.strerror or error}"
+                    self._told.say(self.shut[port])
+
+    def close(self) -> None:
+        """Lets nobody in any more."""
+        for server in self._open.values():
+            server.close()
+
+    async def _add(self, port: int, place: Place | None, *, serving: bool = True) -> None:
+        loop = asyncio.get_running_loop()
+        guest = partial(Guest, place, self._house)
+        self._open[port] = await loop.create_server(guest, self._address, port, backlog=BACKLOG, start_serving=serving)

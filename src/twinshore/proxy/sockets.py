@@ -1,0 +1,22 @@
+"""What sockets on both sides of the proxy are told: send small things at once, and notice a peer that vanished."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from twinshore.kafka.transport import SILENCE_S
+
+
+def tune(transport: asyncio.BaseTransport) -> None:
+    """An idle peer that vanished without a word is noticed within `SILENCE_S`. One that reads slowly is left alone, so
+    what waits to be sent has no such limit."""
+    sock = transport.get_extra_info("socket")
+    if sock is None:
+        return
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    every_s = max(1, SILENCE_S // 4)
+    for name, value in (("TCP_KEEPIDLE", every_s), ("TCP_KEEPINTVL", every_s), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

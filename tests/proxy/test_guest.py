@@ -1,0 +1,378 @@
+"""One client's connection between a client and brokers of this test's own: order, pace, limits in time, and ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import struct
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.proxy.talks import EAST, asked_part, by_kio, seen
+from twinshore.proxy import guest as guests
+from twinshore.proxy.core.layout import Layout, Place
+from twinshore.proxy.core.messages import answer_kind, filled, request_kind, written
+from twinshore.proxy.core.moves import Parts
+from twinshore.proxy.core.offers import HEARTBEAT, LIST_GROUPS
+from twinshore.proxy.core.seen import Broker, ClusterSeen, Seen
+from twinshore.proxy.guest import Guest
+from twinshore.proxy.house import House
+from twinshore.wire.api_versions import Software, encode_versions_request
+from twinshore.wire.apis import API_VERSIONS, FETCH, METADATA, PRODUCE, shape_of
+from twinshore.wire.headers import frame
+from twinshore.wire.serving import fetch, produce
+from twinshore.wire.serving.requests import Request, answer_frame, read_request
+
+Answers = Callable[[Request], "Awaitable[Parts | None]"]
+
+
+@dataclass
+class Stage:
+    """The proxy's hands between a client and a broker whose answers the test gives. `said` is the log,
+    `lines` are the broker's connections."""
+
+    answers: Answers
+    house: House
+    port: int
+    broker: asyncio.Server
+    said: list[str] = field(default_factory=list)
+    heard: list[Request] = field(default_factory=list)
+    talks: list[asyncio.StreamWriter] = field(default_factory=list)
+    lines: list[asyncio.StreamWriter] = field(default_factory=list)
+
+    async def client(self) -> Client:
+        made = Client(*await asyncio.open_connection("127.0.0.1", self.port))
+        self.talks.append(made.writer)
+        return made
+
+
+class Client:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    def ask(self, key: int, version: int, number: int, body: Parts) -> None:
+        tags = shape_of(key, version).tags_in_request
+        self.writer.write(b"".join(frame(key, version, number, "app", body, tags)))
+
+    async def hears(self) -> tuple[int, memoryview]:
+        """The next answer: its number, and all behind that."""
+        found = await one_frame(self.reader)
+        return struct.unpack_from(">i", found)[0], found[4:]
+
+    async def is_hung_up_on(self) -> bool:
+        with contextlib.suppress(ConnectionError):
+            return await asyncio.wait_for(self.reader.read(), 10) == b""
+        return True
+
+    async def leaves(self) -> None:
+        self.writer.close()
+        with contextlib.suppress(ConnectionError):
+            await self.writer.wait_closed()
+
+
+async def one_frame(reader: asyncio.StreamReader) -> memoryview:
+    (size,) = struct.unpack(">i", await asyncio.wait_for(reader.readexactly(4), 10))
+    return memoryview(await asyncio.wait_for(reader.readexactly(size), 10))
+
+
+def on_stage(play: Callable[[Stage], Awaitable[None]], answers: Answers, place: Place | None = EAST) -> None:
+    """Plays before a broker that both clusters lead to."""
+
+    async def begin() -> None:
+        said: list[str] = []
+        stage: Stage
+
+        async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            stage.talks.append(writer)
+            stage.lines.append(writer)
+            with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+                while True:
+                    request = read_request(await one_frame(reader))
+                    stage.heard.append(request)
+                    body = await stage.answers(request)
+                    if body is not None:
+                        writer.write(b"".join(answer_frame(request.key, request.version, request.number, body)))
+            writer.close()
+
+        loop = asyncio.get_running_loop()
+        broker = await asyncio.start_server(talk, "127.0.0.1", 0, limit=1 << 26)
+        house = House(Layout("127.0.0.1", 1, ("east", "west"), 4), before(broker), said.append, lambda: None)
+        server = await loop.create_server(lambda: Guest(place, house), "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        stage = Stage(answers, house, port, broker, said)
+        try:
+            await play(stage)
+        finally:
+            server.close()
+            broker.close()
+            for one in list(house.guests):
+                one.hang_up("the test ends")
+            for writer in stage.talks:
+                writer.transport.abort()
+            await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(begin(), 60))
+
+
+def before(broker: asyncio.Server) -> Seen:
+    plain = seen()
+    where = Broker("127.0.0.1", broker.sockets[0].getsockname()[1])
+    clusters = {
+        name: ClusterSeen(name, one.cluster_id, one.controller, {one.controller: where}, one.topics, one.offers)
+        for name, one in plain.clusters.items()
+    }
+    return Seen(clusters, plain.homes, plain.offers)
+
+
+def records(topic: str, size: int = 10, acks: int = -1) -> Parts:
+    batches = [produce.Batches(topic, 0, b"x" * size)]
+    return produce.write_request(9, produce.ProduceRequest(None, acks, 1000, batches))
+
+
+def appended(topic: str, offset: int) -> Parts:
+    return [produce.write_answer(9, produce.ProduceAnswer([produce.Appended(topic, 0, 0, offset)]))]
+
+
+def about_topics(*topics: str) -> Parts:
+    named = tuple(filled(asked_part(METADATA, 9, "topics"), name=topic) for topic in topics)
+    return written(filled(request_kind(METADATA, 9), topics=named))
+
+
+async def nothing(_: Request) -> None:
+    return None
+
+
+def test_answers_come_in_the_order_of_requests_whoever_gives_them() -> None:
+    slow = asyncio.Event()
+
+    async def answers(request: Request) -> Parts:
+        if request.key == PRODUCE:
+            await slow.wait()
+            return appended("orders", 7)
+        return written(filled(answer_kind(METADATA, 9)))
+
+    async def play(stage: Stage) -> None:
+        client = await stage.client()
+        client.ask(PRODUCE, 9, 11, records("orders"))
+        client.ask(API_VERSIONS, 3, 12, [encode_versions_request(3, Software("test", "1"))])
+        client.ask(METADATA, 9, 13, about_topics("bills"))
+        client.ask(PRODUCE, 9, 14, records("bills"))
+        client.ask(PRODUCE, 9, 15, records("orders"))
+        while len(stage.heard) < 2:
+            await asyncio.sleep(0.01)
+        slow.set()
+        assert [(await client.hears())[0] for _ in range(5)] == [11, 12, 13, 14, 15]
+
+    on_stage(play, answers)
+
+
+def test_records_without_acks_pass_and_leave_nothing_behind() -> None:
+    async def answers(request: Request) -> Parts | None:
+        acks = produce.read_request(request.view, request.position, request.version).acks
+        return appended("orders", 3) if acks else None
+
+    async def play(stage: Stage) -> None:
+        client = await stage.client()
+        for number in range(300):
+            client.ask(PRODUCE, 9, number, records("orders", acks=0))
+        client.ask(PRODUCE, 9, 999, records("orders"))
+        assert (await client.hears())[0] == 999
+        assert len(stage.heard) == 301
+
+    on_stage(play, answers)
+
+
+def test_a_request_and_an_answer_of_ten_megabytes_pass_as_they_are() -> None:
+    size = 10 << 20
+    body = produce.write_request(9, produce.ProduceRequest(None, -1, 1000, [produce.Batches("orders", 0, b"z" * size)]))
+    answer = fetch.write_answer(
+        12, fetch.FetchAnswer(0, 0, 0, [fetch.Fetched("orders", 0, 0, 1, 1, records=b"y" * size)])
+    )
+
+    async def answers(request: Request) -> Parts:
+        return appended("orders", 1) if request.key == PRODUCE else answer
+
+    async def play(stage: Stage) -> None:
+        client = await stage.client()
+        for number in range(3):
+            client.ask(PRODUCE, 9, number, body)
+            assert (await client.hears())[0] == number
+            assert bytes(stage.heard[-1].view[stage.heard[-1].position :]) == b"".join(body)
+        wanted = fetch.FetchRequest(0, 1, 1 << 30, 0, [fetch.Wanted("orders", 0, 0, 1 << 30)])
+        client.ask(FETCH, 12, 77, [fetch.write_request(12, wanted)])
+        number, found = await client.hears()
+        assert (number, bytes(found[1:])) == (77, b"".join(answer))
+
+    on_stage(play, answers)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET / HTTP/1.1\r\nHost: kafka\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64),
+        struct.pack(">i", 3) + b"abc",
+        struct.pack(">i", 10) + b"\xff" * 10,
+        struct.pack(">ihhih", 20, PRODUCE, 9, 1, 500) + bytes(20),
+        struct.pack(">i", -5),
+    ],
+    ids=["http", "tls", "tiny", "no api", "truncated", "negative"],
+)
+def test_garbage_ends_its_own_connection_and_no_other(sent: bytes) -> None:
+    async def answers(_: Request) -> Parts:
+        return appended("orders", 1)
+
+    async def play(stage: Stage) -> None:
+        other, client = await stage.client(), await stage.client()
+        client.writer.write(sent)
+        assert await client.is_hung_up_on()
+        assert len(stage.said) == 1
+        assert stage.said[0].startswith("a client at 127.0.0.1 was hung up on: it ")
+        other.ask(PRODUCE, 9, 5, records("orders"))
+        assert (await other.hears())[0] == 5
+
+    on_stage(play, answers)
+
+
+def test_a_frame_that_claims_much_makes_no_room_before_it_comes() -> None:
+    async def play(stage: Stage) -> None:
+        client = await stage.client()
+        client.writer.write(struct.pack(">ihh", 99 << 20, PRODUCE, 9) + bytes(1000))
+        while not stage.house.counts.bytes_in:
+            await asyncio.sleep(0.01)
+        (guest,) = stage.house.guests
+        assert isinstance(guest, Guest)
+        assert len(guest.held) <= 4 << 20
+
+    on_stage(play, nothing)
+
+
+def test_half_a_request_and_a_client_that_asks_nothing_end_in_time() -> None:
+    async def play(stage: Stage) -> None:
+        half, idle, busy = await stage.client(), await stage.client(), await stage.client()
+        half.writer.write(b"\0\0\0\x20\0")
+        busy.ask(PRODUCE, 9, 5, records("orders"))
+        while len(stage.heard) < 1 or len(stage.house.guests) < 3:
+            await asyncio.sleep(0.01)
+        now_s = stage.house.now_s
+        for guest in list(stage.house.guests):
+            guest.look(now_s + guests.HALF_REQUEST_S - 1)
+        assert len(stage.house.guests) == 3
+        for guest in list(stage.house.guests):
+            guest.look(now_s + guests.HALF_REQUEST_S + 5)
+        assert await half.is_hung_up_on()
+        assert len(stage.house.guests) == 1, "a request that no broker answered has ended as well"
+        assert await busy.is_hung_up_on()
+        for guest in list(stage.house.guests):
+            guest.look(now_s + guests.IDLE_S + 1)
+        assert await idle.is_hung_up_on()
+        assert [line.rpartition("hung up on: ")[2] for line in stage.said][-1].startswith("it has asked nothing")
+
+    on_stage(play, nothing)
+
+
+def test_a_client_that_reads_nothing_holds_back_its_broker_and_nobody_else() -> None:
+    answer = fetch.write_answer(
+        12, fetch.FetchAnswer(0, 0, 0, [fetch.Fetched("orders", 0, 0, 1, 1, records=b"y" * (8 << 20))])
+    )
+
+    async def answers(request: Request) -> Parts:
+        return answer if request.key == FETCH else appended("orders", 1)
+
+    async def play(stage: Stage) -> None:
+        slow, other = await stage.client(), await stage.client()
+        wanted = fetch.FetchRequest(0, 1, 1 << 30, 0, [fetch.Wanted("orders", 0, 0, 1 << 30)])
+        slow.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        for number in range(30):
+            slow.ask(FETCH, 12, number, [fetch.write_request(12, wanted)])
+        for number in range(20):
+            other.ask(PRODUCE, 9, number, records("orders"))
+            assert (await other.hears())[0] == number
+        await asyncio.sleep(0.3)
+        assert stage.house.counts.bytes_out < 4 * (8 << 20), "the others wait at the broker"
+        slow.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        assert [(await slow.hears())[0] for _ in range(30)] == list(range(30))
+
+    on_stage(play, answers)
+
+
+def test_an_answer_to_something_else_ends_both_connections() -> None:
+    async def play(stage: Stage) -> None:
+        async def wrong(request: Request) -> None:
+            stage.lines[-1].write(b"".join(answer_frame(PRODUCE, 9, request.number + 1, appended("orders", 1))))
+
+        stage.answers = wrong
+        client = await stage.client()
+        client.ask(PRODUCE, 9, 5, records("orders"))
+        assert await client.is_hung_up_on()
+        assert "Produce 5 got the answer to 6" in stage.said[0]
+
+    on_stage(play, nothing)
+
+
+def test_a_broker_that_goes_takes_its_clients_along_and_an_errand_hears_that_it_did() -> None:
+    async def play(stage: Stage) -> None:
+        async def gone(_: Request) -> None:
+            stage.lines[-1].transport.abort()
+
+        stage.answers = gone
+        client, errand = await stage.client(), await stage.client()
+        client.ask(PRODUCE, 9, 5, records("orders"))
+        assert await client.is_hung_up_on()
+        errand.ask(METADATA, 9, 6, about_topics("orders"))
+        number, body = await errand.hears()
+        assert number == 6
+        assert [int(one.error_code) for one in by_kio(METADATA, 9, body[1:]).topics] == [5]
+        stage.broker.close()
+        errand.ask(METADATA, 9, 7, about_topics("bills"))
+        number, body = await errand.hears()
+        assert [int(one.error_code) for one in by_kio(METADATA, 9, body[1:]).topics] == [5]
+
+    on_stage(play, nothing)
+
+
+def test_at_the_end_what_was_asked_is_answered_and_nothing_more_is_read() -> None:
+    go = asyncio.Event()
+
+    async def answers(_: Request) -> Parts:
+        await go.wait()
+        return appended("orders", 1)
+
+    async def play(stage: Stage) -> None:
+        client, idle = await stage.client(), await stage.client()
+        client.ask(PRODUCE, 9, 5, records("orders"))
+        while not stage.heard:
+            await asyncio.sleep(0.01)
+        for guest in list(stage.house.guests):
+            guest.drain()
+        assert await idle.is_hung_up_on()
+        client.ask(PRODUCE, 9, 6, records("orders"))
+        go.set()
+        assert (await client.hears())[0] == 5
+        assert await client.is_hung_up_on()
+        assert len(stage.heard) == 1
+        for one in (client, idle):
+            await one.leaves()
+        while stage.house.guests:
+            await asyncio.sleep(0.01)
+        assert stage.said == []
+
+    on_stage(play, answers)
+
+
+def test_a_client_of_the_first_port_is_led_to_a_broker_s_own() -> None:
+    async def play(stage: Stage) -> None:
+        client = await stage.client()
+        client.ask(PRODUCE, 9, 5, records("orders"))
+        number, body = await client.hears()
+        found = produce.read_answer(body, 1, 9)
+        assert (number, [one.error for one in found.appended]) == (5, [6])
+        client.ask(HEARTBEAT, 4, 6, written(filled(request_kind(HEARTBEAT, 4), group_id="g")))
+        assert int(by_kio(HEARTBEAT, 4, (await client.hears())[1][1:]).error_code) == 16
+        client.ask(LIST_GROUPS, 3, 7, written(filled(request_kind(LIST_GROUPS, 3))))
+        assert by_kio(LIST_GROUPS, 3, (await client.hears())[1][1:]).groups == ()
+        assert stage.heard == []
+
+    on_stage(play, nothing, place=None)

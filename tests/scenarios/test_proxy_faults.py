@@ -1,0 +1,106 @@
+"""A broker behind the proxy dies and comes back under clients: nothing is lost, and the other cluster's go on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+from confluent_kafka import Consumer, Message, Producer
+
+from tests.conftest import ClusterFactory
+from tests.proxy.served import proxy_before
+from tests.scenarios.mirror_rig import read_all
+from twinshore.lab import LabCluster
+
+AWAY_S = 6.0
+SLOWEST_S = 2.0
+
+
+class Writer:
+    """Writes numbers to a topic until it is ended, and knows which were acknowledged and how long each took."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self.acknowledged: list[int] = []
+        self.failed: list[object] = []
+        self.slowest_s = 0.0
+        self._topic, self._stop = topic, threading.Event()
+        settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 1, "log_level": 2}
+        self._producer = Producer({**settings, "reconnect.backoff.max.ms": 500, "message.timeout.ms": 60_000})
+        self._thread = threading.Thread(target=self._write)
+        self._thread.start()
+
+    def end(self) -> list[int]:
+        """What it wrote, all of it acknowledged."""
+        self._stop.set()
+        self._thread.join(90)
+        assert not self._thread.is_alive()
+        assert self._producer.flush(60) == 0
+        assert self.failed == []
+        return self.acknowledged
+
+    def _write(self) -> None:
+        number = 0
+        while not self._stop.wait(0.01):
+            self._send(number)
+            number += 1
+            self._producer.poll(0)
+
+    def _send(self, number: int) -> None:
+        began_s = time.monotonic()
+
+        def heard(error: object, _: Message) -> None:
+            if error is not None:
+                self.failed.append(error)
+                return
+            self.acknowledged.append(number)
+            self.slowest_s = max(self.slowest_s, time.monotonic() - began_s)
+
+        self._producer.produce(self._topic, str(number), on_delivery=heard)
+
+
+def test_a_killed_broker_comes_back_and_nothing_is_lost_or_written_twice(
+    east: LabCluster, cluster_factory: ClusterFactory, tmp_path: Path
+) -> None:
+    north = cluster_factory("north")
+    east.create_topic("proxy-steady")
+    north.create_topic("proxy-shaken")
+    with proxy_before(tmp_path, east.cluster, north.cluster) as proxy:
+        steady, shaken = Writer(proxy.bootstrap, "proxy-steady"), Writer(proxy.bootstrap, "proxy-shaken")
+        reader = Consumer(
+            {
+                "bootstrap.servers": proxy.bootstrap,
+                "group.id": "shaken",
+                "auto.offset.reset": "earliest",
+                "log_level": 2,
+            }
+        )
+        reader.subscribe(["proxy-shaken", "proxy-steady"])
+        read: dict[str, list[int]] = {"proxy-shaken": [], "proxy-steady": []}
+        take(reader, read, until=lambda: all(len(one) > 50 for one in read.values()))
+        steady.slowest_s = 0.0
+        north.brokers[0].kill()
+        began_s = time.monotonic()
+        take(reader, read, until=lambda: time.monotonic() - began_s > AWAY_S)
+        assert steady.slowest_s < SLOWEST_S, "the other cluster's topics wait for nothing"
+        north.brokers[0].launch()
+        north.brokers[0].wait_ready()
+        wrote = len(shaken.acknowledged)
+        take(reader, read, until=lambda: len(shaken.acknowledged) > wrote + 100)
+        written = {"proxy-steady": steady.end(), "proxy-shaken": shaken.end()}
+        take(reader, read, until=lambda: all(len(read[topic]) >= len(ours) for topic, ours in written.items()))
+        reader.close()
+        assert read == written
+        assert f"cluster {north.name} answers again" in proxy.said()
+    for lab, topic in ((east, "proxy-steady"), (north, "proxy-shaken")):
+        assert len(read_all(lab.cluster, topic, 0)) == len(written[topic]), "none is there twice"
+
+
+def take(reader: Consumer, read: dict[str, list[int]], *, until: object) -> None:
+    assert callable(until)
+    give_up_s = time.monotonic() + 90
+    while not until():
+        assert time.monotonic() < give_up_s, {topic: len(ours) for topic, ours in read.items()}
+        for message in reader.consume(500, timeout=0.2):
+            if message.error() is None:
+                read[message.topic() or ""].append(int(message.value() or b""))
