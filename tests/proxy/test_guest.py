@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.proxy.talks import EAST, asked_part, by_kio, seen
+from twinshore.kafka.clock import steady_s
 from twinshore.proxy import guest as guests
 from twinshore.proxy.core.layout import Layout, Place
-from twinshore.proxy.core.messages import answer_kind, filled, request_kind, written
-from twinshore.proxy.core.moves import Parts
+from twinshore.proxy.core.messages import answer_kind, filled, part_of, read_asked, request_kind, written
+from twinshore.proxy.core.moves import ERRAND_S, Parts
 from twinshore.proxy.core.offers import HEARTBEAT, LIST_GROUPS
 from twinshore.proxy.core.seen import Broker, ClusterSeen, Seen
 from twinshore.proxy.guest import Guest
@@ -331,6 +332,33 @@ def test_a_broker_that_goes_takes_its_clients_along_and_an_errand_hears_that_it_
         assert [int(one.error_code) for one in by_kio(METADATA, 9, body[1:]).topics] == [5]
 
     on_stage(play, nothing)
+
+
+def test_a_broker_that_says_nothing_costs_an_errand_its_part_alone() -> None:
+    async def answers(request: Request) -> Parts | None:
+        if request.key != METADATA:
+            return appended("orders", 1)
+        named = [str(one.name) for one in read_asked(request).topics]
+        if named != ["orders"]:
+            return None
+        topic = filled(part_of(answer_kind(METADATA, 9), "topics"), name="orders")
+        return written(filled(answer_kind(METADATA, 9), topics=(topic,)))
+
+    async def play(stage: Stage) -> None:
+        client = await stage.client()
+        client.ask(METADATA, 9, 6, about_topics("orders", "bills"))
+        while len(stage.heard) < 2:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        (guest,) = stage.house.guests
+        guest.look(steady_s() + ERRAND_S)
+        number, body = await client.hears()
+        told = {str(one.name): int(one.error_code) for one in by_kio(METADATA, 9, body[1:]).topics}
+        assert (number, told) == (6, {"orders": 0, "bills": 5})
+        client.ask(PRODUCE, 9, 7, records("orders"))
+        assert (await client.hears())[0] == 7
+
+    on_stage(play, answers)
 
 
 def test_at_the_end_what_was_asked_is_answered_and_nothing_more_is_read() -> None:

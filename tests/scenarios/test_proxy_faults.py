@@ -6,15 +6,17 @@ import threading
 import time
 from pathlib import Path
 
-from confluent_kafka import Consumer, Message, Producer
+from confluent_kafka import Consumer, KafkaError, Message, Producer
 
 from tests.conftest import ClusterFactory
-from tests.proxy.served import proxy_before
+from tests.proxy.served import ProxyProcess, proxy_before
 from tests.scenarios.mirror_rig import read_all
 from twinshore.lab import LabCluster
+from twinshore.proxy.core.moves import ERRAND_S
 
 AWAY_S = 6.0
 SLOWEST_S = 2.0
+DOWN = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
 
 
 class Writer:
@@ -92,8 +94,28 @@ def test_a_killed_broker_comes_back_and_nothing_is_lost_or_written_twice(
         reader.close()
         assert read == written
         assert f"cluster {north.name} answers again" in proxy.said()
-    for lab, topic in ((east, "proxy-steady"), (north, "proxy-shaken")):
-        assert len(read_all(lab.cluster, topic, 0)) == len(written[topic]), "none is there twice"
+        for lab, topic in ((east, "proxy-steady"), (north, "proxy-shaken")):
+            assert len(read_all(lab.cluster, topic, 0)) == len(written[topic]), "none is there twice"
+        _a_cluster_that_hangs_holds_up_nobody_for_long(proxy, north)
+
+
+def _a_cluster_that_hangs_holds_up_nobody_for_long(proxy: ProxyProcess, north: LabCluster) -> None:
+    north.brokers[0].pause()
+    try:
+        for within_s in (ERRAND_S + SLOWEST_S, SLOWEST_S):
+            began_s = time.monotonic()
+            # It asks for all topics first, and so of both clusters.
+            writer = Producer({"bootstrap.servers": proxy.bootstrap, "log_level": 2})
+            writer.list_topics(timeout=30)
+            writer.produce("proxy-steady", "while the other hangs")
+            assert writer.flush(30) == 0
+            assert time.monotonic() - began_s < within_s, "it is known by now"
+            until_s = time.monotonic() + 30
+            while proxy.health()[1]["clusters"][north.name]["answers"]:
+                assert time.monotonic() < until_s
+                time.sleep(0.1)
+    finally:
+        north.brokers[0].resume()
 
 
 def take(reader: Consumer, read: dict[str, list[int]], *, until: object) -> None:
@@ -102,5 +124,9 @@ def take(reader: Consumer, read: dict[str, list[int]], *, until: object) -> None
     while not until():
         assert time.monotonic() < give_up_s, {topic: len(ours) for topic, ours in read.items()}
         for message in reader.consume(500, timeout=0.2):
-            if message.error() is None:
+            error = message.error()
+            if error is None:
                 read[message.topic() or ""].append(int(message.value() or b""))
+            else:
+                # librdkafka tells of brokers that are down, and goes on.
+                assert error.retriable() or error.code() in DOWN, error

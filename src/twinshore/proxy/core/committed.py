@@ -30,8 +30,12 @@ from twinshore.wire.apis import OFFSET_COMMIT, OFFSET_FETCH
 from twinshore.wire.serving.requests import Request
 
 NO_MEMBER: Final = -1
+_ERROR_OF_GROUP: Final = 2
 _SEVERAL_GROUPS: Final = 8
 _BATCHED_COORDINATORS: Final = 4
+# After this one every client asks the same broker the same again.
+_AGAIN: Final = Code.COORDINATOR_LOAD_IN_PROGRESS
+_MOVED: Final = Code.NOT_COORDINATOR
 _Piece: TypeAlias = Generator[Sequence[Ask], Sequence[Said], Any]
 
 
@@ -72,12 +76,12 @@ class Committed:
         said = (yield asks) if asks else []
         told: dict[str, Any] = {}
         for ask, heard in zip(asks, said, strict=True):
-            if heard is not None:
-                topics = read_said(OFFSET_COMMIT, request.version, heard).topics
-                self._judge(asked.group_id, ask.place, [part.error_code for one in topics for part in one.partitions])
+            topics = () if heard is None else read_said(OFFSET_COMMIT, request.version, heard).topics
+            codes = [part.error_code for one in topics for part in one.partitions]
+            if ask.place == place or not self._moved(asked.group_id, ask.place, codes or [_MOVED]):
                 told |= {str(one.name): one for one in topics}
         missing = [one for one in asked.topics if str(one.name) not in told]
-        refused = _refused_topics(request, missing, lost, Code.COORDINATOR_NOT_AVAILABLE)
+        refused = _refused_topics(request, missing, lost, _AGAIN)
         return written(filled(answer_kind(OFFSET_COMMIT, request.version), topics=(*told.values(), *refused)))
 
     def fetch(self, request: Request, place: Place | None, seen: Seen) -> Move:
@@ -121,13 +125,13 @@ class Committed:
         said = (yield asks) if asks else []
         found: dict[str, Any] = {}
         for ask, heard in zip(asks, said, strict=True):
-            if heard is None:
-                return _no_places(request, group, Code.COORDINATOR_NOT_AVAILABLE)
-            whole = read_said(OFFSET_FETCH, request.version, heard)
-            answer = whole.groups[0] if several else whole
-            self._judge(group.group_id, ask.place, [getattr(answer, "error_code", 0)])
-            if getattr(answer, "error_code", 0):
-                return answer
+            whole = None if heard is None else read_said(OFFSET_FETCH, request.version, heard)
+            answer = whole.groups[0] if several and whole is not None else whole
+            code = _MOVED if answer is None else getattr(answer, "error_code", Code.NONE)
+            if ask.place != place and self._moved(group.group_id, ask.place, [code]):
+                return _no_places(request, group, _AGAIN)
+            if answer is None or code:
+                return answer or _no_places(request, group, _AGAIN)
             ours = [one for one in answer.topics if _lives(str(one.name), seen) == ask.place.cluster]
             found |= {str(one.name): one for one in ours}
         kind = answer_kind(OFFSET_FETCH, request.version)
@@ -143,22 +147,24 @@ class Committed:
         if known is not None:
             return Place(cluster, known)
         if not seen.clusters[cluster].answers:
-            return Code.COORDINATOR_NOT_AVAILABLE
+            return _AGAIN
         version = seen.offers[FIND_COORDINATOR][1]
         body = written(filled(request_kind(FIND_COORDINATOR, version), key=group, coordinator_keys=(group,)))
         (said,) = yield [Ask(Place(cluster, ANY), FIND_COORDINATOR, version, body)]
-        if said is None:
-            return Code.COORDINATOR_NOT_AVAILABLE
-        whole = read_said(FIND_COORDINATOR, version, said)
-        answer = whole.coordinators[0] if version >= _BATCHED_COORDINATORS else whole
-        if answer.error_code:
-            return Code.COORDINATOR_NOT_AVAILABLE
+        whole = None if said is None else read_said(FIND_COORDINATOR, version, said)
+        answer = whole.coordinators[0] if whole is not None and version >= _BATCHED_COORDINATORS else whole
+        if answer is None or answer.error_code:
+            return _AGAIN
         self._coordinators[cluster, group] = answer.node_id
         return Place(cluster, answer.node_id)
 
-    def _judge(self, group: str, place: Place, codes: Sequence[int]) -> None:
-        if any(code in (Code.NOT_COORDINATOR, Code.COORDINATOR_NOT_AVAILABLE) for code in codes):
+    def _moved(self, group: str, place: Place, codes: Sequence[int]) -> bool:
+        """Whether another broker keeps the group's places there by now, or this one answers nothing: who does is asked
+        anew. The client knows its group's home only, and would look for that one."""
+        moved = any(code in (Code.NOT_COORDINATOR, Code.COORDINATOR_NOT_AVAILABLE) for code in codes)
+        if moved:
             self._coordinators.pop((place.cluster, str(group)), None)
+        return moved
 
 
 def _member(asked: Any, place: Place, seen: Seen) -> Generator[Sequence[Ask], Sequence[Said], int]:
@@ -205,9 +211,12 @@ def _refused_topics(request: Request, topics: Sequence[Any], lost: Mapping[str, 
 
 
 def _no_places(request: Request, group: Any, code: Code) -> Any:
-    """The error at each partition too: the first versions have no other place for it."""
+    """The error at each partition where the version has no other place for it. Else not there as well, since clients
+    would take the partitions for lost."""
     kind = answer_kind(OFFSET_FETCH, request.version)
     kind = part_of(kind, "groups") if request.version >= _SEVERAL_GROUPS else kind
+    if request.version >= _ERROR_OF_GROUP:
+        return filled(kind, group_id=group.group_id, error_code=error(code))
     topic = part_of(kind, "topics")
     part = part_of(topic, "partitions")
     topics = [
@@ -218,7 +227,7 @@ def _no_places(request: Request, group: Any, code: Code) -> Any:
         )
         for one in group.topics or ()
     ]
-    return filled(kind, group_id=group.group_id, error_code=error(code), topics=tuple(topics))
+    return filled(kind, topics=tuple(topics))
 
 
 def _told_places(request: Request, told: Sequence[Any]) -> Parts:

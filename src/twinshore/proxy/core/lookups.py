@@ -214,7 +214,7 @@ def init_producer_id(request: Request, place: Place | None, seen: Seen) -> Move:
         return Say(refusal(request, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, producer_epoch=-1))
     answering = seen.answering()
     if not answering:
-        return Say(refusal(request, Code.COORDINATOR_NOT_AVAILABLE, producer_epoch=-1))
+        return Say(refusal(request, Code.COORDINATOR_LOAD_IN_PROGRESS, producer_epoch=-1))
     chosen = place if place and place.cluster in answering else Place(answering[0], ANY)
     return Run(_init_producer_id(request, asked, chosen, seen))
 
@@ -225,7 +225,7 @@ def _init_producer_id(request: Request, asked: Any, place: Place, seen: Seen) ->
         asked = replace(asked, producer_id=asked.producer_id & ((1 << _TAG_SHIFT) - 1))
     (said,) = yield [Ask(place, INIT_PRODUCER_ID, request.version, written(asked))]
     if said is None:
-        return refusal(request, Code.COORDINATOR_NOT_AVAILABLE, producer_epoch=-1)
+        return refusal(request, Code.COORDINATOR_LOAD_IN_PROGRESS, producer_epoch=-1)
     answer = read_said(INIT_PRODUCER_ID, request.version, said)
     if answer.error_code or answer.producer_id >> _TAG_SHIFT:
         return [said]

@@ -10,6 +10,8 @@ from twinshore.wire.primitives import Buffer
 
 # How long a broker may take, beyond what the request itself allows it.
 ANSWER_S = 30.0
+# An errand's questions: a cluster that hangs must not hold up what is asked of others beside it.
+ERRAND_S = 5.0
 
 Parts: TypeAlias = Sequence[Buffer]
 # What an answer's body becomes; None where it may stay as it came.
@@ -50,7 +52,7 @@ class Run(NamedTuple):
     """Several brokers are to be asked. Nothing else of this client is begun meanwhile."""
 
     errand: Errand
-    wait_s: float = ANSWER_S
+    wait_s: float = ERRAND_S
 
 
 class Drop(NamedTuple):
