@@ -32,7 +32,7 @@ class ProxyProcess:
 
     def __init__(self, folder: Path, clusters: Iterable[Cluster], *, more: str = "") -> None:
         self.clusters = list(clusters)
-        self.port, self.metrics_port = _run_of_ports(1 + NODES * len(self.clusters)), free_port()
+        self.port, self.metrics_port = run_of_ports(1 + NODES * len(self.clusters)), free_port()
         self.url = f"sqlite:///{folder}/store.db"
         self.settings = folder / "proxy.toml"
         self._log = folder / "proxy.log"
@@ -121,7 +121,7 @@ def proxy_before(folder: Path, *clusters: Cluster, more: str = "") -> Iterator[P
         made.close()
 
 
-def _run_of_ports(count: int) -> int:
+def run_of_ports(count: int) -> int:
     """The first of so many ports in a row that nobody has now."""
     for _ in range(100):
         first = free_port()

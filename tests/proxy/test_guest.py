@@ -313,6 +313,19 @@ def test_an_answer_to_something_else_ends_both_connections() -> None:
     on_stage(play, nothing)
 
 
+def test_an_answer_that_cannot_be_read_ends_the_client_s_connection() -> None:
+    async def answers(_: Request) -> Parts:
+        return [b"\xff\xff"]
+
+    async def play(stage: Stage) -> None:
+        client = await stage.client()
+        client.ask(PRODUCE, 9, 5, records("orders"))
+        assert await client.is_hung_up_on()
+        assert "an answer of its broker cannot be used: a produce response ends too early" in stage.said[0]
+
+    on_stage(play, answers)
+
+
 def test_a_broker_that_goes_takes_its_clients_along_and_an_errand_hears_that_it_did() -> None:
     async def play(stage: Stage) -> None:
         async def gone(_: Request) -> None:

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Final
 
 from twinshore.fleet import ConfigError
-from twinshore.fleet.once import Once
 from twinshore.proxy.core.layout import Place
 from twinshore.proxy.core.seen import Seen
 from twinshore.proxy.guest import Guest
@@ -22,7 +21,7 @@ class Doors:
     """A door that was opened stays open: its broker may come back, and a client that knows it is told to look again."""
 
     def __init__(self, address: str, house: House, log: Callable[[str], None]) -> None:
-        self._address, self._house, self._told = address, house, Once(log)
+        self._address, self._house, self._log = address, house, log
         self._open: dict[int, asyncio.Server] = {}
         self.shut: dict[int, str] = {}
 
@@ -56,8 +55,9 @@ class Doors:
                     self.shut.pop(port, None)
                 except OSError as error:
                     whose = f"port {port} of broker {node} of {cluster.name}"
+                    if port not in self.shut:
+                        self._log(f"{whose} cannot be served: {error.strerror or error}")
                     self.shut[port] = f"{whose} cannot be served: {error.strerror or error}"
-                    self._told.say(self.shut[port])
 
     def close(self) -> None:
         """Lets nobody in any more."""

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final
 
 from twinshore.fleet import WireError
+from twinshore.fleet.once import in_words
 from twinshore.proxy.core.layout import ANY, Place
 from twinshore.proxy.core.moves import Ask, Drop, HangUp, Move, Parts, Pass, Rewrite, Run, Said, Say
 from twinshore.proxy.core.session import Session
@@ -214,10 +215,12 @@ class Guest(asyncio.BufferedProtocol):
             self.hang_up(f"its broker {upstream.place.node} of {upstream.place.cluster} is gone: {upstream.ended_by}")
             return
         request = turn.request
-        parts: Parts | None = None
-        if rewrite is not None:
+        try:
             tags = shape_of(request.key, request.version).tags_in_answer
-            parts = rewrite(found, read_response_header(found, tags)[1])
+            parts = rewrite(found, read_response_header(found, tags)[1]) if rewrite else None
+        except Exception as error:  # the client would wait for its answer for ever
+            self.hang_up(f"an answer of its broker cannot be used: {in_words(error)}")
+            return
         if parts is None:
             self._finish(turn, [upstream.framer.with_size(found)], upstream)
         else:

@@ -17,6 +17,7 @@ from itertools import combinations
 from twinshore import __version__
 from twinshore.fleet import Cluster, KafkaError
 from twinshore.fleet.once import Once, in_words
+from twinshore.kafka.clock import steady_s
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
 from twinshore.links.homes import BETWEEN
@@ -28,6 +29,8 @@ from twinshore.wire.api_versions import Software
 from twinshore.wire.talk import offered as asks_offered
 
 LOOK_S = 1.0
+# All topics of a large cluster are a long answer, and one that is not known yet is asked for by itself.
+TOPICS_S = 5.0
 # News may come many times a second; the clusters are not asked as often.
 AGAIN_S = 0.2
 PATIENCE_S = 4.0
@@ -52,6 +55,11 @@ class Lookout:
 
     def news(self) -> None:
         """Looks again soon: something is other than it is known."""
+        for one in self._clusters:
+            one.news()
+        self._wake()
+
+    def _wake(self) -> None:
         for event in (*self._news.values(), self._home_news):
             event.set()
 
@@ -67,7 +75,7 @@ class Lookout:
     def stop(self) -> None:
         """Looks no more."""
         self._stopped.set()
-        self.news()
+        self._wake()
 
     def close(self) -> None:
         """Ends its connections."""
@@ -127,6 +135,11 @@ class _Cluster:
         self._kafka = KafkaCluster(cluster, client_id="twinshore-proxy", patience_s=PATIENCE_S, call_s=CALL_S)
         self._seen = _unseen(cluster.name)
         self._offers: dict[tuple[int, Broker], Ranges] = {}
+        self._looked_s = -TOPICS_S
+
+    def news(self) -> None:
+        """The next look is at all topics."""
+        self._looked_s = -TOPICS_S
 
     def close(self) -> None:
         self._kafka.close()
@@ -140,6 +153,7 @@ class _Cluster:
             # A broker that comes back may be of another version.
             self._offers.clear()
             found = replace(self._seen, answers=False)
+            self.news()
         else:
             self._told.well(f"cluster {self.name} answers again")
         self._seen = found
@@ -147,7 +161,8 @@ class _Cluster:
 
     def _look(self) -> ClusterSeen:
         with self._kafka.errand():
-            told = self._kafka.metadata()
+            whole = steady_s() - self._looked_s >= TOPICS_S
+            told = self._kafka.metadata(None if whole else [])
             nodes, crowded = self._layout.apart(told.brokers)
             if crowded:
                 self._crowded.say(
@@ -156,7 +171,10 @@ class _Cluster:
                 )
             brokers = {node: Broker(*told.brokers[node]) for node in nodes}
             self._learn_offers(brokers)
-        topics = frozenset(name for name, topic in told.topics.items() if not topic.internal)
+        topics = self._seen.topics
+        if whole:
+            topics = frozenset(name for name, topic in told.topics.items() if not topic.internal)
+            self._looked_s = steady_s()
         offers = shared(self._offers.values())
         return ClusterSeen(self.name, told.cluster_id, told.controller, brokers, topics, offers)
 

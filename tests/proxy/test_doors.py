@@ -1,0 +1,56 @@
+"""Each broker has a door; one whose port somebody has is told of once, and opened once the port is free."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from tests.proxy.served import run_of_ports
+from tests.proxy.talks import seen
+from twinshore.proxy.core.layout import Layout
+from twinshore.proxy.doors import Doors
+from twinshore.proxy.house import House
+from twinshore.proxy.metrics import ProxyCollector
+
+
+def test_a_port_that_somebody_has_is_told_once_and_taken_when_it_is_free() -> None:
+    async def play() -> None:
+        said: list[str] = []
+        layout = Layout("127.0.0.1", run_of_ports(9), ("east", "west"), 4)
+        house = House(layout, seen(), said.append, lambda: None)
+        doors = Doors("127.0.0.1", house, said.append)
+        collector = ProxyCollector(house, doors)
+        with socket.create_server(("127.0.0.1", layout.port_of("west", 2))):
+            await doors.bind()
+            for _ in range(3):
+                await doors.open(house.seen)
+            assert len(said) == 1
+            assert said[0].startswith(f"port {layout.port_of('west', 2)} of broker 2 of west cannot be served")
+            assert collector.trouble() == said[0]
+        await doors.open(house.seen)
+        assert collector.trouble() == ""
+        await doors.open_first()
+        ports = [
+            layout.port,
+            *(layout.port_of(cluster, node) for cluster, node in (("east", 1), ("east", 3), ("west", 2))),
+        ]
+        for port in ports:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.close()
+        house.seen = seen(away=("east", "west"))
+        assert collector.trouble() == "no cluster answers"
+        assert collector.clusters()["west"] == {"answers": False, "brokers": 1, "topics": 2}
+        house.counts.requests[0] += 3
+        registry = CollectorRegistry()
+        registry.register(collector)
+        text = generate_latest(registry).decode()
+        assert 'twinshore_proxy_requests_total{api="Produce"} 3.0' in text
+        assert 'twinshore_proxy_cluster_answers{cluster="east"} 0.0' in text
+        doors.close()
+        for guest in list(house.guests):
+            guest.hang_up("the test ends")
+        await asyncio.sleep(0.05)
+
+    asyncio.run(play())
