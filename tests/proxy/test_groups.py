@@ -19,6 +19,7 @@ from tests.proxy.talks import (
     seen,
     session,
     told,
+    view,
 )
 from twinshore.proxy.core.layout import Place
 from twinshore.proxy.core.messages import error, filled, read_asked
@@ -113,7 +114,7 @@ class Brokers:
         kind, part = said_part(ask.key, ask.version, *names), said_part(ask.key, ask.version, *names, "partitions")
         offset = 10 if ask.place.cluster == "east" else 20
         wanted = ["orders", "bills"] if group.topics is None else [str(one.name) for one in group.topics]
-        places = (filled(part, partition_index=0, committed_offset=offset),)
+        places = (filled(part, partition_index=0, committed_offset=offset, committed_leader_epoch=7),)
         topics = tuple(filled(kind, name=name, partitions=places) for name in wanted)
         if not several:
             return answer(OFFSET_FETCH, ask.version, topics=topics, error_code=code)
@@ -211,6 +212,25 @@ def places_of(version: int, body: memoryview) -> dict[str, int]:
     found = by_kio(OFFSET_FETCH, version, body)
     group = found.groups[0] if version >= 8 else found
     return {str(one.name): one.partitions[0].committed_offset for one in group.topics}
+
+
+@pytest.mark.parametrize("version", range(1, 10))
+def test_a_place_comes_without_the_leader_epoch_of_its_cluster(version: int) -> None:
+    def epochs(body: memoryview) -> set[int]:
+        found = by_kio(OFFSET_FETCH, version, body)
+        topics = (found.groups[0] if version >= 8 else found).topics
+        return {getattr(one.partitions[0], "committed_leader_epoch", -1) for one in topics}
+
+    move = session().move(fetch(version, "orders"), seen())
+    assert isinstance(move, Pass)
+    asks = fetch(version, "orders")
+    where = Brokers(version)(Ask(EAST, OFFSET_FETCH, version, [asks.view[asks.position :]]))
+    assert where is not None
+    body = where if move.rewrite is None else view(move.rewrite(where, 0) or b"")
+    assert epochs(body) == {-1}
+    assert (move.rewrite is None) == (version < 5)
+    body, _ = carried(session().move(fetch(version, "orders", "bills"), seen()), Brokers(version))
+    assert epochs(body) == {-1}
 
 
 @pytest.mark.parametrize("version", range(1, 10))

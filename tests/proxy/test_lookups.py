@@ -42,7 +42,9 @@ def tells(version: int, topics: dict[str, int], leader: int) -> memoryview:
     """A broker's metadata: topics with their errors."""
     kind = said_part(METADATA, version, "topics")
     part = said_part(METADATA, version, "topics", "partitions")
-    led = filled(part, leader_id=leader, replica_nodes=(leader, 9), isr_nodes=(leader,), offline_replicas=(9,))
+    led = filled(
+        part, leader_id=leader, leader_epoch=7, replica_nodes=(leader, 9), isr_nodes=(leader,), offline_replicas=(9,)
+    )
     made = tuple(
         filled(kind, name=name, error_code=error(code), partitions=() if code else (led,))
         for name, code in topics.items()
@@ -79,6 +81,7 @@ def test_each_topic_is_told_of_by_its_own_cluster_and_by_the_proxy_s_numbers(ver
     assert leaders == {"orders": 1, "shared": 1, "bills": 102, "young": 102}
     (bills,) = [one for one in found.topics if one.name == "bills"]
     assert (bills.partitions[0].replica_nodes, bills.partitions[0].isr_nodes) == ((102, 109), (102,))
+    assert getattr(bills.partitions[0], "leader_epoch", -1) == -1, "a client would not follow to a lower one"
     if version >= 5:
         assert bills.partitions[0].offline_replicas == (109,)
     assert {(one.node_id, one.host, one.port) for one in found.brokers} == {

@@ -44,7 +44,8 @@ def proxy(east: LabCluster, west: LabCluster, tmp_path_factory: pytest.TempPathF
 
 
 def producer_of(bootstrap: str, **settings: object) -> Producer:
-    return Producer({"bootstrap.servers": bootstrap, "log_level": 2, **settings})
+    usual = {"bootstrap.servers": bootstrap, "log_level": 2, "reconnect.backoff.max.ms": 500}
+    return Producer({**usual, **settings})
 
 
 def produce(producer: Producer, topic: str, values: list[str]) -> None:
@@ -245,11 +246,15 @@ def test_java_s_clients_of_the_oldest_and_the_newest_version_are_served(
 ) -> None:
     for version in (KAFKA_OLDEST, KAFKA_NEWEST):
         with java_clients(version) as java:
-            for lab in (east, west):
-                topic = f"proxy-java-{lab.name}-{version}"
+            topics = [f"proxy-java-{lab.name}-{version}" for lab in (east, west)]
+            for lab, topic in zip((east, west), topics, strict=True):
                 lab.create_topic(topic)
-                java.produce(proxy.bootstrap, topic, values("java", 50), {"linger.ms": "5"})
-                assert java.consume(proxy.bootstrap, topic, 50, 30) == values("java", 50)
+                java.produce(proxy.bootstrap, topic, values(lab.name, 50), {"linger.ms": "5"})
+                assert java.consume(proxy.bootstrap, topic, 50, 30) == values(lab.name, 50)
+            found = java.consume_as(f"java-{version}", proxy.bootstrap, topics, 100, 60)
+            assert sorted(found) == sorted(values("east", 50) + values("west", 50))
+            java.produce(proxy.bootstrap, topics[1], ["one more"], {})
+            assert java.consume_as(f"java-{version}", proxy.bootstrap, topics, 1, 60) == ["one more"]
 
 
 def test_it_ends_in_good_order(east: LabCluster, west: LabCluster, tmp_path: Path) -> None:

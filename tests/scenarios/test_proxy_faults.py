@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer
@@ -11,11 +14,15 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer
 from tests.conftest import ClusterFactory
 from tests.proxy.served import ProxyProcess, proxy_before
 from tests.scenarios.mirror_rig import read_all
+from twinshore.fleet import NamedPartition
+from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
 from twinshore.proxy.core.moves import ERRAND_S
+from twinshore.store import HomeRow, open_store
 
 AWAY_S = 6.0
 SLOWEST_S = 2.0
+GOES = HomeRow("east<>north", "proxy-goes", "north", 1, 1, "test")
 DOWN = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
 
 
@@ -67,6 +74,10 @@ def test_a_killed_broker_comes_back_and_nothing_is_lost_or_written_twice(
     north = cluster_factory("north")
     east.create_topic("proxy-steady")
     north.create_topic("proxy-shaken")
+    for lab in (east, north):
+        lab.create_topic("proxy-goes")
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        store.homes.settle([GOES])
     with proxy_before(tmp_path, east.cluster, north.cluster) as proxy:
         steady, shaken = Writer(proxy.bootstrap, "proxy-steady"), Writer(proxy.bootstrap, "proxy-shaken")
         reader = Consumer(
@@ -96,7 +107,32 @@ def test_a_killed_broker_comes_back_and_nothing_is_lost_or_written_twice(
         assert f"cluster {north.name} answers again" in proxy.said()
         for lab, topic in ((east, "proxy-steady"), (north, "proxy-shaken")):
             assert len(read_all(lab.cluster, topic, 0)) == len(written[topic]), "none is there twice"
+        _a_topic_is_followed_to_where_it_has_had_fewer_leaders(proxy, east, north)
         _a_cluster_that_hangs_holds_up_nobody_for_long(proxy, north)
+
+
+def _a_topic_is_followed_to_where_it_has_had_fewer_leaders(
+    proxy: ProxyProcess, east: LabCluster, north: LabCluster
+) -> None:
+    with closing(KafkaCluster(east.cluster)) as there, closing(KafkaCluster(north.cluster)) as here:
+        goes = NamedPartition(GOES.topic, 0)
+        assert there.partition_of(goes).leader_epoch < here.partition_of(goes).leader_epoch
+    writer = Writer(proxy.bootstrap, GOES.topic)
+    wait_until(lambda: len(writer.acknowledged) > 50)
+    with open_store(proxy.url) as store:
+        assert store.homes.move(replace(GOES, home="east"), seen=1) is not None
+    wait_until(lambda: bool(read_all(east.cluster, GOES.topic, 0)))
+    wrote = writer.end()
+    found = [len(read_all(lab.cluster, GOES.topic, 0)) for lab in (north, east)]
+    assert sum(found) == len(wrote)
+    assert min(found) > 0
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    give_up_s = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < give_up_s
+        time.sleep(0.1)
 
 
 def _a_cluster_that_hangs_holds_up_nobody_for_long(proxy: ProxyProcess, north: LabCluster) -> None:
@@ -118,8 +154,7 @@ def _a_cluster_that_hangs_holds_up_nobody_for_long(proxy: ProxyProcess, north: L
         north.brokers[0].resume()
 
 
-def take(reader: Consumer, read: dict[str, list[int]], *, until: object) -> None:
-    assert callable(until)
+def take(reader: Consumer, read: dict[str, list[int]], *, until: Callable[[], bool]) -> None:
     give_up_s = time.monotonic() + 90
     while not until():
         assert time.monotonic() < give_up_s, {topic: len(ours) for topic, ours in read.items()}

@@ -42,6 +42,25 @@ class JavaClients:
         partitions.add(self._jvm.org.apache.kafka.common.TopicPartition(topic, 0))
         consumer.assign(partitions)
         consumer.seekToBeginning(partitions)
+        found = self._polled(consumer, count, polls)
+        consumer.close()
+        return found
+
+    def consume_as(self, group: str, bootstrap: str, topics: list[str], count: int, polls: int) -> list[str]:
+        """The values that the group has not read yet of all partitions; it commits them."""
+        own = {"bootstrap.servers": bootstrap, "key.deserializer": _DESERIALIZER, "value.deserializer": _DESERIALIZER}
+        own |= {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": "false"}
+        consumer = self._jvm.org.apache.kafka.clients.consumer.KafkaConsumer(self._properties(own))
+        named = self._jvm.java.util.ArrayList()
+        for topic in topics:
+            named.add(topic)
+        consumer.subscribe(named)
+        found = self._polled(consumer, count, polls)
+        consumer.commitSync()
+        consumer.close()
+        return found
+
+    def _polled(self, consumer: Any, count: int, polls: int) -> list[str]:
         second = self._jvm.java.time.Duration.ofSeconds(1)
         found: list[str] = []
         for _ in range(polls):
@@ -50,7 +69,6 @@ class JavaClients:
             records = consumer.poll(second).iterator()
             while records.hasNext():
                 found.append(records.next().value())
-        consumer.close()
         return found
 
     def _properties(self, settings: dict[str, str]) -> Any:

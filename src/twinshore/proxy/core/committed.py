@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from twinshore.kafka.errors import Code
@@ -30,7 +31,9 @@ from twinshore.wire.apis import OFFSET_COMMIT, OFFSET_FETCH
 from twinshore.wire.serving.requests import Request
 
 NO_MEMBER: Final = -1
+NO_EPOCH: Final = -1
 _ERROR_OF_GROUP: Final = 2
+_EPOCHS_OF_PLACES: Final = 5
 _SEVERAL_GROUPS: Final = 8
 _BATCHED_COORDINATORS: Final = 4
 # After this one every client asks the same broker the same again.
@@ -94,7 +97,8 @@ class Committed:
         topics = [topic for one in groups for topic in one.topics or ()]
         alone = len(seen.clusters) == 1
         if alone or (all(one.topics is not None for one in groups) and all(seen.stays(str(t.name)) for t in topics)):
-            return Pass(place)
+            hides = request.version >= _EPOCHS_OF_PLACES
+            return Pass(place, rewrite=partial(_places_hidden, version=request.version) if hides else None)
         return Run(self._fetch(request, asked, groups, place, seen))
 
     def _fetch(self, request: Request, asked: Any, groups: Sequence[Any], place: Place, seen: Seen) -> Errand:
@@ -133,7 +137,7 @@ class Committed:
             if answer is None or code:
                 return answer or _no_places(request, group, _AGAIN)
             ours = [one for one in answer.topics if _lives(str(one.name), seen) == ask.place.cluster]
-            found |= {str(one.name): one for one in ours}
+            found |= {str(one.name): _without_epoch(one) for one in ours}
         kind = answer_kind(OFFSET_FETCH, request.version)
         return filled(
             part_of(kind, "groups") if several else kind, group_id=group.group_id, topics=tuple(found.values())
@@ -165,6 +169,24 @@ class Committed:
         if moved:
             self._coordinators.pop((place.cluster, str(group)), None)
         return moved
+
+
+def _places_hidden(view: memoryview, at: int, version: int) -> Parts:
+    """The answer without leader epochs."""
+    whole = read_said(OFFSET_FETCH, version, view[at:])
+    if version < _SEVERAL_GROUPS:
+        return written(replace(whole, topics=tuple(map(_without_epoch, whole.topics))))
+    groups = (replace(one, topics=tuple(map(_without_epoch, one.topics))) for one in whole.groups)
+    return written(replace(whole, groups=tuple(groups)))
+
+
+def _without_epoch(topic: Any) -> Any:
+    """A client that begins at a place asks whether its leader epoch still holds, and the topic may have moved since: on
+    another cluster that epoch says nothing."""
+    if topic.partitions and hasattr(topic.partitions[0], "committed_leader_epoch"):
+        partitions = tuple(replace(one, committed_leader_epoch=NO_EPOCH) for one in topic.partitions)
+        return replace(topic, partitions=partitions)
+    return topic
 
 
 def _member(asked: Any, place: Place, seen: Seen) -> Generator[Sequence[Ask], Sequence[Said], int]:

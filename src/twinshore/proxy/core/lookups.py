@@ -1,6 +1,8 @@
 """Metadata, DescribeCluster, FindCoordinator and InitProducerId: what clients ask any broker. Pure.
 
-Whatever these tell of brokers are the proxy's own numbers, host and ports.
+Whatever these tell of brokers are the proxy's own numbers, host and ports. Leader epochs are not told: clients leave
+metadata aside whose epoch is lower than what they knew, and so would not follow a topic to a cluster where it has had
+fewer leaders.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from twinshore.proxy.core.seen import Seen
 from twinshore.wire.apis import INIT_PRODUCER_ID, METADATA
 from twinshore.wire.serving.requests import Request
 
+NO_EPOCH: Final = -1
 _GROUP: Final = 0
 _TRANSACTION: Final = 1
 _BROKERS: Final = 1
@@ -116,11 +119,17 @@ def _renamed(topic: Any, cluster: str, layout: Layout) -> Any:
             leader_id=layout.number(cluster, one.leader_id),
             replica_nodes=numbers(one.replica_nodes),
             isr_nodes=numbers(one.isr_nodes),
-            **({"offline_replicas": numbers(one.offline_replicas)} if hasattr(one, "offline_replicas") else {}),
+            **_since(one, "offline_replicas", numbers(getattr(one, "offline_replicas", ()))),
+            **_since(one, "leader_epoch", NO_EPOCH),
         )
         for one in topic.partitions
     )
     return replace(topic, partitions=partitions)
+
+
+def _since(one: Any, name: str, value: Any) -> dict[str, Any]:
+    """The field in versions that have it."""
+    return {name: value} if hasattr(one, name) else {}
 
 
 def _told_metadata(request: Request, topics: Any, layout: Layout, seen: Seen) -> Parts:

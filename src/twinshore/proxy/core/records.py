@@ -1,9 +1,14 @@
 """Produce and Fetch: records go through as the bytes they are. What stands around them is read, and written anew only
-where it names a broker, or a topic that is elsewhere. Pure."""
+where it names a broker, or a topic that is elsewhere. Pure.
+
+Of new leaders that brokers tell beside an error nothing is passed on: they come with leader epochs, which clients are
+not told (see `lookups`). A client asks for metadata instead, as clients did before brokers told.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from twinshore.kafka.errors import Code
 from twinshore.proxy.core.layout import Layout, Place
@@ -11,12 +16,9 @@ from twinshore.proxy.core.moves import ANSWER_S, Ask, Drop, Errand, HangUp, Move
 from twinshore.proxy.core.seen import Seen
 from twinshore.proxy.core.sessions import FetchSessions
 from twinshore.wire.serving import fetch, produce
-from twinshore.wire.serving.parts import Endpoint
 from twinshore.wire.serving.requests import Request
 
 _NOT_HERE = int(Code.NOT_LEADER_OR_FOLLOWER)
-_LEADERS_IN_PRODUCE = 10
-_NODES_IN_FETCH = 11
 _SESSIONS = 7
 _SESSION_IS_OVER = fetch.FetchAnswer(0, int(Code.FETCH_SESSION_ID_NOT_FOUND), 0, [])
 
@@ -38,12 +40,8 @@ class Records:
             return self._refused(request, asked, Code.NOT_LEADER_OR_FOLLOWER)
         wait_s = ANSWER_S + asked.timeout_ms / 1000
         if len(here) == len(asked.batches):
-            return Pass(
-                place,
-                wait_s,
-                lambda view, at: self._produced(view, at, request.version, place.cluster),
-                asked.acks != 0,
-            )
+            heard = partial(self._produced, version=request.version)
+            return Pass(place, wait_s, heard, asked.acks != 0)
         if not asked.acks:
             return HangUp("it sent records for a topic that has moved, and waits for no answer")
         return Run(self._produce_part(request, asked, place, here), wait_s)
@@ -71,23 +69,15 @@ class Records:
             key = (one.topic, one.partition)
             refused = produce.Appended(*key, int(code) if key in kept else _NOT_HERE, -1)
             joined.append(given.get(key, refused))
-        whole = answer._replace(appended=joined)
-        return [produce.write_answer(version, self._produce_renamed(whole, place.cluster))]
+        return [produce.write_answer(version, _without_leaders(answer._replace(appended=joined)))]
 
-    def _produced(self, view: memoryview, at: int, version: int, cluster: str) -> Parts | None:
+    def _produced(self, view: memoryview, at: int, version: int) -> Parts | None:
         answer = produce.read_answer(view, at, version)
         if any(one.error == _NOT_HERE for one in answer.appended):
             self._stale()
-        if version < _LEADERS_IN_PRODUCE:
-            return None
         if not answer.endpoints and not any(one.current_leader for one in answer.appended):
             return None
-        return [produce.write_answer(version, self._produce_renamed(answer, cluster))]
-
-    def _produce_renamed(self, answer: produce.ProduceAnswer, cluster: str) -> produce.ProduceAnswer:
-        appended = [one._replace(current_leader=self._leader(cluster, one.current_leader)) for one in answer.appended]
-        endpoints = [self._endpoint(cluster, one) for one in answer.endpoints]
-        return answer._replace(appended=appended, endpoints=endpoints)
+        return [produce.write_answer(version, _without_leaders(answer))]
 
     def on_fetch(self, request: Request, place: Place | None, seen: Seen) -> Move:
         """A session is the broker's own, as a client reaches it by one port only; it ends once a topic of it moves."""
@@ -102,7 +92,8 @@ class Records:
         wait_s = ANSWER_S + asked.max_wait_ms / 1000
         if len(here) == len(asked.wanted):
             noted = asked if sessions else None
-            return Pass(place, wait_s, lambda view, at: self._fetched(view, at, version, place.cluster, noted))
+            heard = partial(self._fetched, version=version, cluster=place.cluster, noted=noted)
+            return Pass(place, wait_s, heard)
         if not here:
             return Say(self._fetch_refused(version, asked.wanted))
         return Run(self._fetch_part(request, asked, place, here), wait_s)
@@ -134,32 +125,20 @@ class Records:
             self._sessions.heard(noted, answer)
         if any(one.error == _NOT_HERE for one in answer.fetched):
             self._stale()
-        if version < _NODES_IN_FETCH:
-            return None
-        if not answer.endpoints and all(
-            one.current_leader is None and one.preferred_replica < 0 for one in answer.fetched
-        ):
+        if all(one.current_leader is None and one.preferred_replica < 0 for one in answer.fetched):
             return None
         return fetch.write_answer(version, self._fetch_renamed(answer, cluster))
 
     def _fetch_renamed(self, answer: fetch.FetchAnswer, cluster: str) -> fetch.FetchAnswer:
         fetched = [
-            one._replace(
-                current_leader=self._leader(cluster, one.current_leader),
-                preferred_replica=self._layout.number(cluster, one.preferred_replica),
-            )
+            one._replace(current_leader=None, preferred_replica=self._layout.number(cluster, one.preferred_replica))
             for one in answer.fetched
         ]
-        return answer._replace(fetched=fetched, endpoints=[self._endpoint(cluster, one) for one in answer.endpoints])
+        return answer._replace(fetched=fetched)
 
-    def _leader(self, cluster: str, leader: tuple[int, int] | None) -> tuple[int, int] | None:
-        return leader and (self._layout.number(cluster, leader[0]), leader[1])
 
-    def _endpoint(self, cluster: str, one: Endpoint) -> Endpoint:
-        layout = self._layout
-        return one._replace(
-            node=layout.number(cluster, one.node), host=layout.host, port=layout.port_of(cluster, one.node)
-        )
+def _without_leaders(answer: produce.ProduceAnswer) -> produce.ProduceAnswer:
+    return answer._replace(appended=[one._replace(current_leader=None) for one in answer.appended], endpoints=())
 
 
 def _nothing(one: fetch.Wanted) -> fetch.Fetched:
