@@ -61,6 +61,13 @@ def test_records_without_acks_pass_and_leave_nothing_behind() -> None:
     on_stage(play, answers)
 
 
+@pytest.fixture(params=[False, True], ids=["copied", "kept"])
+def keeping(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both kinds of transports: those that copy what they cannot send at once, and those that keep it."""
+    monkeypatch.setattr(guests, "keeps_buffers", lambda _: request.param)
+
+
+@pytest.mark.usefixtures("keeping")
 def test_a_request_and_an_answer_of_ten_megabytes_pass_as_they_are() -> None:
     size = 10 << 20
     body = produce.write_request(9, produce.ProduceRequest(None, -1, 1000, [produce.Batches("orders", 0, b"z" * size)]))
@@ -150,6 +157,7 @@ def test_half_a_request_and_a_client_that_asks_nothing_end_in_time() -> None:
     on_stage(play, nothing)
 
 
+@pytest.mark.usefixtures("keeping")
 def test_a_client_that_reads_nothing_holds_back_its_broker_and_nobody_else() -> None:
     answer = fetch.write_answer(
         12, fetch.FetchAnswer(0, 0, 0, [fetch.Fetched("orders", 0, 0, 1, 1, records=b"y" * (8 << 20))])

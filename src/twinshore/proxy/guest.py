@@ -19,7 +19,7 @@ from twinshore.proxy.core.moves import Ask, Drop, HangUp, Move, Parts, Pass, Rew
 from twinshore.proxy.core.session import Session
 from twinshore.proxy.errands import Going
 from twinshore.proxy.house import House
-from twinshore.proxy.sockets import tune
+from twinshore.proxy.sockets import keeps_buffers, tune
 from twinshore.proxy.turns import Turn, Turns
 from twinshore.proxy.upstream import Asked, Upstream, deadline
 from twinshore.wire.apis import shape_of
@@ -51,12 +51,14 @@ class Guest(asyncio.BufferedProtocol):
         self._choked: set[Place] = set()
         self._errand: Going | None = None
         self._transport: asyncio.Transport | None = None
+        self._kept = True
         self._reading = self._paused = self._unread = self._draining = self._leaving = False
         self._heard_s = self._unread_since_s = house.now_s
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self._kept = keeps_buffers(asyncio.get_running_loop())
         tune(transport)
         self._house.came(self)
 
@@ -207,7 +209,7 @@ class Guest(asyncio.BufferedProtocol):
             done = partial(self._passed_back, self._turns.begin(request), upstream, move.rewrite)
             asked = Asked(request.key, request.number, deadline(move.wait_s), done)
         upstream.ask(asked, [self._framer.with_size(found)])
-        if upstream.unsent:
+        if self._kept and upstream.unsent:
             self._framer.let_go()
 
     def _passed_back(self, turn: Turn, upstream: Upstream, rewrite: Rewrite | None, found: memoryview | None) -> None:
@@ -252,7 +254,7 @@ class Guest(asyncio.BufferedProtocol):
             parts = [b"".join(parts)]
         for part in parts:
             transport.write(part)
-        if owner is not None and transport.get_write_buffer_size():
+        if owner is not None and self._kept and transport.get_write_buffer_size():
             owner.framer.let_go()
 
     def _ask(self, wait_s: float, ask: Ask, heard: Callable[[Said], None]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
 
 from twinshore.kafka.transport import SILENCE_S
 
@@ -20,3 +21,9 @@ def tune(transport: asyncio.BaseTransport) -> None:
     for name, value in (("TCP_KEEPIDLE", every_s), ("TCP_KEEPINTVL", every_s), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, name):
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def keeps_buffers(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether a transport keeps what it cannot send at once where it lies. Python's own copied it before 3.12, so that
+    the buffer can be received into again at once."""
+    return sys.version_info >= (3, 12) or not isinstance(loop, asyncio.SelectorEventLoop)
