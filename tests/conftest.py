@@ -45,6 +45,7 @@ _LONGEST = (
     "scenarios/test_mirror_refusals.py",
     "scenarios/test_mirror_basic.py",
     "scenarios/test_groups.py",
+    "scenarios/test_proxy.py",
     "scenarios/test_live_control.py",
     "scenarios/test_lost_store.py",
     "scenarios/test_mirror_faults.py",
