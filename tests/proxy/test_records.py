@@ -106,6 +106,20 @@ def test_a_fetch_of_what_is_here_goes_through_as_it_came(version: int) -> None:
     assert passed(session().move(wanted("orders", version=version), seen())).place == EAST
 
 
+def test_a_leader_epoch_that_a_client_read_in_a_batch_is_not_passed_on() -> None:
+    """Its broker would refuse it for ever once there was another leader."""
+    parts = [fetch.Wanted("orders", 0, 5, 1000, leader_epoch=3, last_fetched_epoch=3), fetch.Wanted("shared", 0, 5, 9)]
+    asked = fetch.FetchRequest(500, 1, 1 << 20, 0, parts)
+    move = passed(session().move(request(FETCH, 12, [fetch.write_request(12, asked)]), seen()))
+    assert move.body is not None
+    found = fetch.read_request(view(move.body), 0, 12)
+    assert [(one.topic, one.position, one.leader_epoch, one.last_fetched_epoch) for one in found.wanted] == [
+        ("orders", 5, -1, -1),
+        ("shared", 5, -1, -1),
+    ]
+    assert passed(session().move(wanted("orders"), seen())).body is None
+
+
 def test_what_is_fetched_stays_as_it_came_unless_it_names_a_broker() -> None:
     move = passed(session(WEST).move(wanted("bills"), seen()))
     assert move.rewrite is not None

@@ -208,7 +208,11 @@ class Guest(asyncio.BufferedProtocol):
         if move.answered:
             done = partial(self._passed_back, self._turns.begin(request), upstream, move.rewrite)
             asked = Asked(request.key, request.number, deadline(move.wait_s), done)
-        upstream.ask(asked, [self._framer.with_size(found)])
+        sent: Sequence[Buffer] = [self._framer.with_size(found)]
+        if move.body is not None:
+            tags = shape_of(request.key, request.version).tags_in_request
+            sent = frame(request.key, request.version, request.number, request.client_id or "", move.body, tags)
+        upstream.ask(asked, sent)
         if self._kept and upstream.unsent:
             self._framer.let_go()
 

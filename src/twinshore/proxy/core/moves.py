@@ -34,12 +34,13 @@ Errand: TypeAlias = Generator[Sequence[Ask], Sequence[Said], Parts]
 
 
 class Pass(NamedTuple):
-    """Passed on to this broker as it came, and so is its answer unless `rewrite` says otherwise."""
+    """Passed on to this broker as it came, or with another `body`; its answer too, unless `rewrite` says otherwise."""
 
     place: Place
     wait_s: float = ANSWER_S
     rewrite: Rewrite | None = None
     answered: bool = True
+    body: Parts | None = None
 
 
 class Say(NamedTuple):

@@ -20,6 +20,7 @@ from twinshore.wire.serving.requests import Request
 
 _NOT_HERE = int(Code.NOT_LEADER_OR_FOLLOWER)
 _SESSIONS = 7
+NO_EPOCH = -1
 _SESSION_IS_OVER = fetch.FetchAnswer(0, int(Code.FETCH_SESSION_ID_NOT_FOUND), 0, [])
 
 
@@ -93,7 +94,7 @@ class Records:
         if len(here) == len(asked.wanted):
             noted = asked if sessions else None
             heard = partial(self._fetched, version=version, cluster=place.cluster, noted=noted)
-            return Pass(place, wait_s, heard)
+            return Pass(place, wait_s, heard, body=_body_without_epochs(version, asked))
         if not here:
             return Say(self._fetch_refused(version, asked.wanted))
         return Run(self._fetch_part(request, asked, place, here), wait_s)
@@ -107,7 +108,9 @@ class Records:
         """Without a session, as what is refused here would be missing from the broker's. The broker may not wait: the
         client is to hear at once what has moved."""
         version = request.version
-        alone = asked._replace(wanted=here, dropped=(), session_id=0, session_epoch=-1, max_wait_ms=0)
+        alone = asked._replace(
+            wanted=[_without_epoch(one) for one in here], dropped=(), session_id=0, session_epoch=-1, max_wait_ms=0
+        )
         (said,) = yield [Ask(place, request.key, version, [fetch.write_request(version, alone)])]
         ours = set(here)
         moved = [_nothing(one) for one in asked.wanted if one not in ours]
@@ -139,6 +142,18 @@ class Records:
 
 def _without_leaders(answer: produce.ProduceAnswer) -> produce.ProduceAnswer:
     return answer._replace(appended=[one._replace(current_leader=None) for one in answer.appended], endpoints=())
+
+
+def _body_without_epochs(version: int, asked: fetch.FetchRequest) -> Parts | None:
+    """None where it names no leader epoch. Clients of librdkafka name that of the last batch that they have read: the
+    broker would refuse it once there was another leader, and they know no other."""
+    if all(one.leader_epoch < 0 and one.last_fetched_epoch < 0 for one in asked.wanted):
+        return None
+    return [fetch.write_request(version, asked._replace(wanted=[_without_epoch(one) for one in asked.wanted]))]
+
+
+def _without_epoch(one: fetch.Wanted) -> fetch.Wanted:
+    return one._replace(leader_epoch=NO_EPOCH, last_fetched_epoch=NO_EPOCH)
 
 
 def _nothing(one: fetch.Wanted) -> fetch.Fetched:
