@@ -108,8 +108,9 @@ def test_two_topics_at_home_on_two_clusters_are_written_and_read_at_one_address(
     wanted = [("proxy-orders", value) for value in values("order")] + [("proxy-bills", one) for one in values("bill")]
     assert sorted(found) == sorted(wanted)
     # Places live at the group's home, or with a topic that is not there.
-    assert sum(committed(east.cluster, "both", "proxy-orders", [0, 1])) == COUNT
-    assert sum(committed(west.cluster, "both", "proxy-bills", [0, 1])) == COUNT
+    for lab, topic in ((east, "proxy-orders"), (west, "proxy-bills")):
+        # A partition in which nothing was written has no place.
+        assert sum(max(0, place) for place in committed(lab.cluster, "both", topic, [0, 1])) == COUNT
     assert consume(proxy.bootstrap, "both", ["proxy-orders", "proxy-bills"], 1, within_s=8) == []
 
     # One producer wrote to both, by a number that no other producer of either cluster has.
