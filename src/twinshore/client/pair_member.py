@@ -1,0 +1,331 @@
+"""A member of a group that reads prefix pairs on one cluster: what it is dealt, how far it reads, and what may go next.
+
+Which record goes is decided in `pairs`. Here are the hands: they fetch by confluent-kafka's consumer, have it asked
+where logs end, hold back what must wait, and say how far records were handed out, which is all that may be committed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from twinshore.client.commits import commit
+from twinshore.client.habits import habits
+from twinshore.client.log_ends import LogEnds
+from twinshore.client.pairs import NOWHERE, Held, Pair, name_at
+from twinshore.client.sites import Site
+from twinshore.client.warned import Warned
+from twinshore.fleet import ConfigError, NamedPartition
+from twinshore.kafka.clock import steady_s
+
+Told = Callable[[Consumer, list[TopicPartition]], Any]
+Log = tuple[str, str, int]  # topic, home, partition
+ASK_S = 10.0
+READ_AT_ONCE = 500
+TAKE_AT_ONCE = 100  # records of one pair, before those of the next
+PREFETCHED = 2_000  # what librdkafka holds of a log that is paused is fetched a second time
+STRATEGY = "partition.assignment.strategy"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is read, by whom: `name` is what sentences call it."""
+
+    name: str
+    topics: tuple[str, ...]
+    on_assign: Told | None
+    on_revoke: Told | None
+    on_lost: Told | None
+    wait_s: float
+    warned: Warned
+
+
+class PairMember:
+    """On the cluster `at`. `carry`: places of the cluster that was left. It joins when it is made."""
+
+    def __init__(
+        self, at: str, sites: Mapping[str, Site], wish: Wish, carry: Mapping[Log, int], news: Callable[[], None]
+    ) -> None:
+        self._at, self._homes, self._wish, self._carry = at, sorted(sites), wish, dict(carry)
+        settings = sites[at].settings()
+        self._commits = habits(settings).commits
+        self._every_s = int(settings.get("auto.commit.interval.ms", 5_000)) / 1_000
+        self._committed_s = steady_s()
+        self._refused = ""
+        self._errors = deque[Message]()
+        self._forget()
+        # Of two time stamps that are equal the one of the home named first goes first, and homes are sorted here.
+        self.names = {name_at(topic, home, at): (topic, home) for topic in wish.topics for home in self._homes}
+        inside = {"enable.auto.commit": False, "enable.auto.offset.store": False, "enable.partition.eof": True}
+        self.consumer = Consumer({"queued.min.messages": PREFETCHED, **settings, STRATEGY: "range", **inside})
+        self._ends = LogEnds(sites, wish.name, news)
+        self.consumer.subscribe(list(self.names), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
+
+    def close(self) -> None:
+        """Commits where that is its habit, and leaves the group."""
+        self._commit_last()
+        self._forget()
+        try:
+            self.consumer.close()
+        finally:
+            self._ends.stop()
+
+    # -- what is dealt out
+
+    def _forget(self) -> None:
+        self._pairs: dict[tuple[str, int], Pair[Message]] = {}
+        self._turns = deque[tuple[str, int]]()  # the pairs; records are taken of the first one
+        self._streak = 0
+        self._logs: dict[tuple[str, int], Log] = {}  # by the name where it reads
+        self._paused: set[Log] = set()
+        self._early: dict[Log, int] = {}  # places that have not crossed to here yet
+        self._kept: dict[tuple[str, int], int] = {}  # what was committed last by the timer
+
+    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if self._wish.on_assign is not None:
+            self._wish.on_assign(consumer, partitions)
+        self._forget()
+        self._refused = self._uneven(partitions)
+        if self._refused:
+            consumer.assign([])
+            return
+        for one in partitions:
+            topic, home = self.names[one.topic]
+            self._logs[one.topic, one.partition] = topic, home, one.partition
+            self._pairs.setdefault((topic, one.partition), Pair(self._homes))
+        self._turns.extend(self._pairs)
+        self._place(consumer, partitions)
+        consumer.assign(partitions)
+        consumer.resume(partitions)  # librdkafka keeps them paused
+        consumer.pause([one for one in partitions if self._logs[one.topic, one.partition] in self._early])
+
+    def _place(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """At the group's place, or right behind a move at that of the cluster that was left, whichever is further. What
+        stands before it in a twin may still have to cross: until it has, nothing is fetched there, since librdkafka
+        would take the place for a wrong one and read from the beginning."""
+        ours = [one for one in partitions if one.offset < 0]
+        try:
+            there = {(one.topic, one.partition): one.offset for one in consumer.committed(ours, ASK_S)} if ours else {}
+        except KafkaException as error:
+            there = {}
+            self._warn_of(f"is not told the group's places on {self._at}", error)
+        for one in ours:
+            log = self._logs[one.topic, one.partition]
+            place = max(there.get((one.topic, one.partition), NOWHERE), self._carry.get(log, NOWHERE))
+            if place >= 0:
+                one.offset = self._early[log] = place
+        self._carry.clear()
+        for one in partitions:
+            if one.offset >= 0:
+                topic, home, number = self._logs[one.topic, one.partition]
+                self._pairs[topic, number].reached(home, one.offset)
+
+    def _uneven(self, partitions: list[TopicPartition]) -> str:
+        """Why what is dealt out cannot be read in order; empty where it can."""
+        for topic in self._wish.topics:
+            numbers = {
+                name: sorted(one.partition for one in partitions if one.topic == name)
+                for name in (name_at(topic, home, self._at) for home in self._homes)
+            }
+            if len({tuple(found) for found in numbers.values()}) > 1:
+                said = ", and ".join(f"{_in_words(found)} of {name}" for name, found in numbers.items())
+                return (
+                    f"{self._wish.name} is given {said} on {self._at}: a pair is read in order only where both topics"
+                    f" are there with equally many partitions, and all members of the group read both"
+                )
+        return ""
+
+    def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if self._wish.on_revoke is not None:
+            self._wish.on_revoke(consumer, partitions)
+        self._commit_last()
+        self._forget()
+
+    def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Another member may have read on already."""
+        told = self._wish.on_lost or self._wish.on_revoke
+        if told is not None:
+            told(consumer, partitions)
+        self._forget()
+
+    # -- reading
+
+    def read(self, for_s: float) -> None:
+        """Some of what is there, waiting for the first for so long at most; and whatever is due besides. Raises where
+        it cannot go on as things are."""
+        for _ in range(READ_AT_ONCE):
+            message = self.consumer.poll(for_s)
+            if message is None:
+                break
+            self._note(message)
+            for_s = 0.0
+        self._hear()
+        self._ask()
+        self._bound()
+        self._commit_by_time()
+        self._wish.warned.tell()
+        if (refusal := self._ends.refusal()) is not None:
+            raise refusal
+        if self._refused:
+            raise ConfigError(self._refused)
+
+    def take(self, count: int) -> list[Message]:
+        """What may be handed out now, by turns of the partitions."""
+        found = list[Message]()
+        while self._errors and len(found) < count:
+            found.append(self._errors.popleft())
+        for _ in range(len(self._turns)):
+            pair = self._pairs[self._turns[0]]
+            while len(found) < count and self._streak < TAKE_AT_ONCE and (held := pair.take()) is not None:
+                found.append(held.item)
+                self._streak += 1
+            if len(found) >= count:
+                break
+            self._turns.rotate(-1)
+            self._streak = 0
+        return found
+
+    def is_waiting(self) -> bool:
+        """Whether it holds what an answer may let go."""
+        return any(pair.awaited() or pair.wanted() for pair in self._pairs.values())
+
+    def awaits(self) -> list[str]:
+        found = [
+            (name_at(topic, home, self._at), number, read, end)
+            for (topic, number), pair in self._pairs.items()
+            for home, (read, end) in pair.awaited().items()
+        ]
+        said = [f"{name}-{number} is read to {max(0, read)}, and must be to {end}" for name, number, read, end in found]
+        crosses = [(name_at(topic, home, self._at), number, at) for (topic, home, number), at in self._early.items()]
+        return [*said, *(f"{name}-{number} has not reached the group's place {at} yet" for name, number, at in crosses)]
+
+    def _note(self, message: Message) -> None:
+        log = self._logs.get((message.topic() or "", message.partition() or 0))
+        error, offset = message.error(), message.offset()
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:
+            self._errors.append(message)
+        elif log is not None and offset is not None:
+            topic, home, number = log
+            pair = self._pairs[topic, number]
+            if error is not None:
+                pair.reached(home, offset)
+            else:
+                key, time_ms = message.key(), message.timestamp()[1]
+                size = len(message.value() or b"") + len(key or b"")
+                key = key.encode() if isinstance(key, str) else key
+                pair.fetched(home, Held(offset, time_ms, key, size, steady_s(), message))
+
+    def _hear(self) -> None:
+        """A twin's own end counts only while its home does not answer; and for a place that has not crossed yet."""
+        for end in self._ends.answers():
+            topic, number = end.named.topic, end.named.partition
+            here = self._logs.get((topic, number)) if end.cluster == self._at else None
+            if here is not None and end.offset >= self._early.get(here, end.offset + 1):
+                del self._early[here]
+                self.consumer.resume([TopicPartition(topic, number)])
+            if here is not None and here[1] != self._at:
+                if self._is_away(here):
+                    self._pairs[here[0], number].ended(here[1], end.offset, end.asked_s)
+            elif (topic, number) in self._pairs:
+                self._pairs[topic, number].ended(end.cluster, end.offset, end.asked_s)
+
+    def _ask(self) -> None:
+        asked: dict[str, list[NamedPartition]] = {home: [] for home in self._homes}
+        for (topic, number), pair in self._pairs.items():
+            for home in {*pair.wanted(), *pair.awaited()}:
+                asked[home].append(NamedPartition(topic, number))
+                if home != self._at and self._is_away((topic, home, number)):
+                    asked[self._at].append(NamedPartition(name_at(topic, home, self._at), number))
+                    self._wish.warned(
+                        f"{self._wish.name}: {home} does not say where {topic} ends, so its twin's own end counts, and"
+                        f" a newer record of a key may come before one that has not crossed"
+                    )
+        for topic, home, number in self._early:
+            asked[self._at].append(NamedPartition(name_at(topic, home, self._at), number))
+        for cluster, parts in asked.items():
+            self._ends.want(cluster, parts)
+
+    def _is_away(self, log: Log) -> bool:
+        topic, home, number = log
+        return self._ends.silent_s(home, NamedPartition(topic, number)) >= self._wish.wait_s
+
+    def _bound(self) -> None:
+        """Reads no more of a log that holds as much as it may, until the other one has caught up."""
+        for (name, number), log in self._logs.items():
+            pair = self._pairs[log[0], number]
+            if log not in self._paused and pair.is_full(log[1]):
+                self.consumer.pause([TopicPartition(name, number)])
+                self._paused.add(log)
+            elif log in self._paused and pair.has_room(log[1]):
+                self.consumer.resume([TopicPartition(name, number)])
+                self._paused.discard(log)
+
+    # -- places
+
+    def places(self) -> list[TopicPartition]:
+        """Behind what was handed out of each partition, where anything is known of it."""
+        found = [
+            TopicPartition(name, number, self._pairs[topic, number].place(home))
+            for (name, number), (topic, home, _) in self._logs.items()
+        ]
+        return [one for one in found if one.offset != NOWHERE]
+
+    def all_places(self) -> dict[Log, int]:
+        """Also of what other members read, as far as they have committed."""
+        found = dict[Log, int]()
+        try:
+            there = self.consumer.list_topics(timeout=ASK_S).topics
+            asked = [
+                TopicPartition(name, number)
+                for name in self.names
+                if name in there
+                for number in there[name].partitions
+            ]
+            for one in self.consumer.committed(asked, ASK_S) if asked else []:
+                if one.offset >= 0:
+                    found[(*self.names[one.topic], one.partition)] = one.offset
+        except KafkaException as error:
+            self._warn_of(f"leaves {self._at}, which does not tell the group's places", error)
+        return found | {(*self.names[one.topic], one.partition): one.offset for one in self.places()}
+
+    def _commit_by_time(self) -> None:
+        now_s = steady_s()
+        if not self._commits or now_s < self._committed_s + self._every_s:
+            return
+        self._committed_s = now_s
+        moved = [one for one in self.places() if self._kept.get((one.topic, one.partition)) != one.offset]
+        commit(self.consumer, moved, asynchronous=True)
+        self._kept |= {(one.topic, one.partition): one.offset for one in moved}
+
+    def _commit_last(self) -> None:
+        """A cluster that takes no place is left all the same: what was handed out since is read again."""
+        if not self._commits:
+            return
+        try:
+            commit(self.consumer, self.places(), asynchronous=False)
+        except KafkaException as error:
+            self._warn_of(f"leaves {self._at}, which does not take its place", error)
+
+    def _warn_of(self, what: str, error: KafkaException) -> None:
+        self._wish.warned(f"{self._wish.name} {what}: {error.args[0].str()}")
+
+
+def must_suit(site: Site) -> None:
+    """ConfigError where one member would not have the same partitions of both names."""
+    settings = site.settings()
+    if not settings.get("group.id"):
+        raise ConfigError(f"cluster {site.name}: group.id is not set")
+    for key, needed in (("group.protocol", "classic"), (STRATEGY, "range")):
+        if str(settings.get(key, needed)).lower() != needed:
+            raise ConfigError(
+                f"cluster {site.name}: {key} {settings[key]} deals out the two names of a topic apart",
+                hint=f"leave it out: with {needed} one member has the same partitions of both",
+            )
+
+
+def _in_words(numbers: Sequence[int]) -> str:
+    return f"partitions {', '.join(map(str, numbers))}" if numbers else "no partition"
