@@ -1,0 +1,73 @@
+"""What a consumer of prefix pairs refuses before it reads, and where it says that it reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from twinshore.client.log_ends import LogEnds
+from twinshore.client.pair_consumer import HotPairConsumer
+from twinshore.client.sites import sites_of
+from twinshore.fleet import ConfigError, NamedPartition
+
+CLUSTERS = {"east": {"bootstrap.servers": "127.0.0.1:1"}, "west": {"bootstrap.servers": "127.0.0.1:2"}}
+CONFIG = {"group.id": "ours", "log_level": 0}
+
+
+@pytest.mark.parametrize(
+    ("config", "clusters", "named", "says"),
+    [
+        ({**CONFIG, "partition.assignment.strategy": "roundrobin"}, CLUSTERS, {}, "roundrobin deals out the two names"),
+        ({**CONFIG, "partition.assignment.strategy": "range,roundrobin"}, CLUSTERS, {}, "range,roundrobin deals out"),
+        ({**CONFIG, "group.protocol": "consumer"}, CLUSTERS, {}, "group.protocol consumer deals out the two names"),
+        ({}, CLUSTERS, {}, "group.id is not set"),
+        (CONFIG, {"east": CLUSTERS["east"]}, {}, "a pair is of two clusters, and 1 are named"),
+        (CONFIG, {**CLUSTERS, "south": CLUSTERS["east"]}, {}, "a pair is of two clusters, and 3 are named"),
+        (CONFIG, CLUSTERS, {"cluster": "south"}, "south is none of the clusters east and west"),
+    ],
+)
+def test_settings_under_which_no_order_can_be_kept_are_refused(
+    config: dict[str, Any], clusters: dict[str, Any], named: dict[str, str], says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        HotPairConsumer(config, clusters=clusters, **named)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("topics", "says"),
+    [
+        (["^orders"], "is an expression"),
+        (["orders", "west.orders"], "west.orders is the twin that west has of another"),
+    ],
+)
+def test_topics_are_named_plainly(topics: list[str], says: str) -> None:
+    with HotPairConsumer(CONFIG, clusters=CLUSTERS) as reader, pytest.raises(ConfigError, match=says):
+        reader.subscribe(topics)
+
+
+def test_before_it_subscribes_it_moves_and_reads_nothing() -> None:
+    with HotPairConsumer(CONFIG, clusters=CLUSTERS, cluster="west") as reader:
+        assert reader.where() == "west"
+        reader.move("east")
+        assert reader.where() == "east"
+        with pytest.raises(ConfigError, match="south is none"):
+            reader.move("south")
+        with pytest.raises(RuntimeError, match="ours has subscribed to nothing"):
+            reader.poll(0)
+        with pytest.raises(RuntimeError, match="ours has subscribed to nothing"):
+            reader.position([TopicPartition("orders", 0)])
+
+
+def test_a_cluster_that_is_away_is_silent_and_keeps_nobody_waiting() -> None:
+    orders = NamedPartition("orders", 0)
+    ends = LogEnds(sites_of(CLUSTERS, CONFIG), "ours", lambda: None)
+    try:
+        assert ends.silent_s("west", orders) == 0
+        ends.want("west", [orders])
+        ends.want("west", [orders])
+        assert 0 < ends.silent_s("west", orders) < 60
+        assert (ends.silent_s("east", orders), list(ends.answers()), ends.refusal()) == (0, [], None)
+    finally:
+        ends.stop()

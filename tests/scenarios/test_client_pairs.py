@@ -1,0 +1,391 @@
+"""A prefix pair on two real clusters, read in the order of each key while its writers go from one to the other.
+
+The test itself is the mirror: it copies each record to the twin, late.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
+
+from tests.conftest import ClusterFactory
+from tests.scenarios.switch_rig import transactional
+from tests.scenarios.test_client_homes import sites
+from tests.scenarios.test_following_writers import until
+from twinshore.client import HotPairConsumer
+from twinshore.client.centres.pushes import Pushes
+from twinshore.client.centres.sources import PushFile
+from twinshore.fleet import ConfigError
+from twinshore.lab import LabCluster
+from twinshore.lab.clients import client_settings, committed, create_topic
+
+PARTITIONS = 4
+KEYS = 12
+LAG_S = 2.0
+Reads = list[tuple[str, int]]
+
+
+class Crossing:
+    """Copies a topic to its twin, each record `lag_s` after it was seen."""
+
+    def __init__(self, source: LabCluster, target: LabCluster, topic: str, lag_s: float) -> None:
+        self.lag_s = lag_s
+        self._twin = f"{source.cluster.name}.{topic}"
+        self._consumer = Consumer({**client_settings(source.cluster), "group.id": f"crossing-{topic}"})
+        self._consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(PARTITIONS)])
+        self._producer = Producer(
+            {**client_settings(target.cluster), "enable.idempotence": True, "linger.ms": 0, "message.timeout.ms": 0}
+        )
+        self._late = deque[tuple[float, Message]]()
+        self.crossed = 0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            message = self._consumer.poll(0.01)
+            if message is not None and message.error() is None:
+                self._late.append((time.monotonic(), message))
+            while self._late and time.monotonic() >= self._late[0][0] + self.lag_s:
+                one = self._late.popleft()[1]
+                key, number, time_ms = one.key(), one.partition() or 0, one.timestamp()[1]
+                self._producer.produce(self._twin, one.value(), key, number, timestamp=time_ms)
+                self.crossed += 1
+            self._producer.poll(0)
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join(30)
+        self._consumer.close()
+
+
+class Writers:
+    """One for each key; a record's value is the key's own count."""
+
+    def __init__(self, topic: str, *labs: LabCluster) -> None:
+        self._topic = topic
+        self.counts = Counter[str]()
+        self._producers = {
+            lab.cluster.name: Producer({**client_settings(lab.cluster), "acks": "all", "linger.ms": 0}) for lab in labs
+        }
+
+    def write(self, at: str, rounds: int = 1, pause_s: float = 0.0, keys: int = KEYS) -> None:
+        """Each key, so many times; returns when all are there."""
+        for _ in range(rounds):
+            for number in range(keys):
+                key = f"key-{number}"
+                self._producers[at].produce(self._topic, b"%d" % self.counts[key], key, number % PARTITIONS)
+                self.counts[key] += 1
+            assert self._producers[at].flush(30) == 0
+            time.sleep(pause_s)
+
+    def total(self) -> int:
+        return self.counts.total()
+
+
+def record_of(message: Message) -> tuple[str, int]:
+    assert message.error() is None, message.error()
+    return (message.key() or b"").decode(), int(message.value() or b"-1")
+
+
+class Reading:
+    """A member that reads in a thread of its own, into a list that it may share."""
+
+    def __init__(self, consumer: HotPairConsumer, topic: str, reads: Reads | None = None) -> None:
+        self.consumer, self.topic = consumer, topic
+        self.reads: Reads = [] if reads is None else reads
+        self.homes = Counter[str]()
+        self.errors: list[BaseException] = []
+        self.orders = deque[str]()  # where to go
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.consumer.subscribe([self.topic])
+            while not self._stopping.is_set():
+                if self.orders:
+                    self.consumer.move(self.orders.popleft())
+                message = self.consumer.poll(0.1)
+                if message is not None:
+                    self.homes[self.consumer.written_at(message)] += 1
+                    self.reads.append(record_of(message))
+            self.consumer.close()
+        except BaseException as error:
+            self.errors.append(error)
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join(60)
+        assert not self.errors, self.errors
+
+
+def in_order(reads: Reads) -> bool:
+    found = defaultdict[str, list[int]](list)
+    for key, number in reads:
+        found[key].append(number)
+    return all(numbers == list(range(len(numbers))) for numbers in found.values())
+
+
+def reads_all(reading: Reading, writers: Writers, reads: Reads | None = None) -> Callable[[], bool]:
+    return lambda: bool(reading.errors) or len(reading.reads if reads is None else reads) >= writers.total()
+
+
+def make_topics(topic: str, *labs: LabCluster) -> None:
+    for lab in labs:
+        for name in (topic, *(f"{other.cluster.name}.{topic}" for other in labs if other is not lab)):
+            create_topic(lab.cluster, name, partitions=PARTITIONS)
+
+
+@contextmanager
+def crossing(topic: str, source: LabCluster, target: LabCluster, lag_s: float = LAG_S) -> Iterator[Crossing]:
+    made = Crossing(source, target, topic, lag_s)
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    return f"pair-{request.node.name[5:50].replace('_', '-')}"
+
+
+def pair_consumer(topic: str, *labs: LabCluster, **named: Any) -> HotPairConsumer:
+    more = {"group.id": f"{topic}-readers", "auto.offset.reset": "earliest", "auto.commit.interval.ms": 200}
+    return HotPairConsumer(more | named.pop("config", {}), clusters=sites(*labs), **named)
+
+
+class Plainly:
+    """Both names, read by confluent-kafka alone: what the order is at stake against."""
+
+    def __init__(self, lab: LabCluster, names: list[str], count: int) -> None:
+        self.reads: Reads = []
+        consumer = Consumer({**client_settings(lab.cluster), "group.id": "plain", "auto.offset.reset": "earliest"})
+        consumer.assign([TopicPartition(name, number, OFFSET_BEGINNING) for name in names for number in range(4)])
+        deadline_s = time.monotonic() + 60
+        while len(self.reads) < count and time.monotonic() < deadline_s:
+            message = consumer.poll(0.1)
+            if message is not None:
+                self.reads.append(record_of(message))
+        consumer.close()
+
+
+@pytest.mark.claim(
+    "client",
+    "pair",
+    "a prefix pair is read in the order of each key, though a producer moves and crossing lags: each once",
+)
+def test_a_pair_is_read_in_the_order_of_each_key_though_its_writers_move(
+    east: LabCluster, west: LabCluster, topic: str
+) -> None:
+    """On both clusters at once. A consumer that takes what comes reads some of it out of order."""
+    make_topics(topic, east, west)
+    writers = Writers(topic, east, west)
+    with ExitStack() as stack:
+        stack.enter_context(crossing(topic, east, west))
+        stack.enter_context(crossing(topic, west, east))
+        readings = {
+            at: Reading(pair_consumer(topic, east, west, cluster=at, config={"group.id": f"{topic}-{at}"}), topic)
+            for at in ("east", "west")
+        }
+        plain = list[Plainly]()
+        names = [topic, f"west.{topic}"]
+        for at in ("east", "west", "east", "west", "east"):
+            writers.write(at, rounds=20, pause_s=0.02)
+        thread = threading.Thread(target=lambda: plain.append(Plainly(east, names, writers.total())))
+        thread.start()
+        for at, reading in readings.items():
+            until(reads_all(reading, writers), 60, f"{at} reads all")
+        thread.join(60)
+        time.sleep(0.5)
+        for reading in readings.values():
+            reading.stop()
+    for at, reading in readings.items():
+        assert len(reading.reads) == writers.total() and in_order(reading.reads), f"on {at}: each once, in order"
+        assert set(reading.homes) == {"east", "west"}
+    assert len(plain[0].reads) == writers.total() and not in_order(plain[0].reads), "or nothing was at stake"
+    print(
+        f"told: {writers.total()} records of {KEYS} keys whose producers moved 4 times while crossing lagged {LAG_S} s"
+    )
+
+
+def test_a_group_moves_to_the_other_cluster_and_back(east: LabCluster, west: LabCluster, topic: str) -> None:
+    """The second time its old places there are still known. What it read has not always crossed when it comes."""
+    make_topics(topic, east, west)
+    writers = Writers(topic, east, west)
+    with crossing(topic, east, west, 1.0), crossing(topic, west, east, 1.0):
+        reading = Reading(pair_consumer(topic, east, west), topic)
+        for number, to in enumerate(("west", "east", "west", "east")):
+            writers.write(("east", "west")[number % 2], rounds=10)
+            until(lambda: bool(reading.errors) or len(reading.reads) > 0.5 * writers.total(), 60, "it reads")
+            reading.orders.append(to)
+            writers.write(to, rounds=10, pause_s=0.02)
+        until(reads_all(reading, writers), 60, "it reads all")
+        time.sleep(0.5)
+        assert reading.consumer.where() == "east"
+        reading.stop()
+    assert len(reading.reads) == writers.total() and in_order(reading.reads)
+
+
+def test_a_place_that_has_not_crossed_yet_is_waited_for(east: LabCluster, west: LabCluster, topic: str) -> None:
+    """librdkafka would begin anew, as the place lies behind the twin's end."""
+    make_topics(topic, east, west)
+    writers = Writers(topic, east, west)
+    writers.write("east", rounds=5)
+    with pair_consumer(topic, east, west) as reader:
+        reader.subscribe([topic])
+        reads = list[tuple[str, int]]()
+
+        def read(count: int) -> bool:
+            reads.extend(record_of(one) for one in reader.consume(100, 0.05))
+            return len(reads) >= count
+
+        until(lambda: read(writers.total()), 60, "it reads on east")
+        reader.move("west")
+        until(lambda: read(0) and bool(reader.awaits()), 60, "it waits on west")
+        assert "has not reached the group's place 15 yet" in reader.awaits()[0]
+        with crossing(topic, east, west, 0.5):
+            writers.write("east", rounds=5)
+            until(lambda: read(writers.total()), 60, "it reads on")
+            assert reader.awaits() == []
+    assert len(reads) == writers.total() and in_order(reads)
+    names = [f"east.{topic}", topic]
+    group = f"{topic}-readers"
+    assert [committed(west.cluster, group, name, range(PARTITIONS)) for name in names] == [[30] * 4, [0] * 4]
+
+
+def test_a_home_that_dies_is_waited_for_and_then_its_twin_s_own_end_counts(
+    east: LabCluster, cluster_factory: ClusterFactory, topic: str
+) -> None:
+    north = cluster_factory("north")
+    make_topics(topic, east, north)
+    writers, said = Writers(topic, east, north), list[str]()
+    with pair_consumer(topic, east, north, cluster="east", wait_s=3, warn=said.append) as reader:
+        reader.subscribe([topic])
+        reads = list[tuple[str, int]]()
+
+        def read(count: int) -> bool:
+            reads.extend(record_of(one) for one in reader.consume(100, 0.05))
+            return len(reads) >= count
+
+        with crossing(topic, north, east, 0.0):
+            writers.write("north", rounds=2)
+            until(lambda: read(writers.total()), 60, "it reads while all is well")
+        assert not said
+        north.brokers[0].kill()
+        before, began_s = len(reads), time.monotonic()
+        writers.write("east", rounds=2)
+        until(lambda: read(before + 1), 60, "it goes on")
+        assert time.monotonic() > began_s + 2.5, "it waits for a home that may come back"
+        until(lambda: read(writers.total()), 60, "it goes on with all")
+        writers.write("east", rounds=1)
+        began_s = time.monotonic()
+        until(lambda: read(writers.total()), 60, "it goes on with what is new")
+        assert time.monotonic() < began_s + 2.5, "it is known to be away"
+    assert len(reads) == writers.total() and in_order(reads)
+    assert len(said) == 1 and f"north does not say where {topic} ends" in said[0]
+
+
+def test_members_come_and_go_and_each_record_is_read_once(east: LabCluster, west: LabCluster, topic: str) -> None:
+    make_topics(topic, east, west)
+    writers = Writers(topic, east, west)
+    reads: Reads = []
+    with crossing(topic, east, west, 0.5), crossing(topic, west, east, 0.5):
+        first = Reading(pair_consumer(topic, east, west), topic, reads)
+        writers.write("east", rounds=10, pause_s=0.02)
+        until(lambda: bool(reads or first.errors), 60, "the first one reads")
+        second = Reading(pair_consumer(topic, east, west), topic, reads)
+        for at in ("west", "east", "west"):
+            writers.write(at, rounds=20, pause_s=0.03)
+        until(lambda: bool(second.homes or second.errors), 60, "the second one reads")
+        writers.write("east", rounds=20, pause_s=0.03)
+        first.stop()
+        writers.write("west", rounds=10, pause_s=0.02)
+        until(reads_all(second, writers, reads), 60, "the second one reads all")
+        time.sleep(0.5)
+        second.stop()
+    assert len(reads) == writers.total() and in_order(reads)
+    assert first.homes.total() and second.homes.total()
+
+
+def test_markers_and_aborted_records_at_the_end_of_a_log_hold_nothing_back(
+    east: LabCluster, west: LabCluster, topic: str
+) -> None:
+    """In the topic's own log and in its twin, where a mirror leaves them at the same offsets."""
+    make_topics(topic, east, west)
+    writers = Writers(topic, east, west)
+    for lab, name in ((east, topic), (west, topic), (east, f"west.{topic}")):
+        producer = transactional(lab, f"{topic}-{name}")
+        for commits in (True, False):
+            producer.begin_transaction()
+            for number in range(PARTITIONS):
+                producer.produce(name, b"0", b"%s-%s" % (lab.cluster.name.encode(), name.encode()), number)
+            assert producer.flush(30) == 0
+            producer.commit_transaction(30) if commits else producer.abort_transaction(30)
+    with pair_consumer(topic, east, west) as reader:
+        reader.subscribe([topic])
+        reads = list[tuple[str, int]]()
+        ours = 2 * PARTITIONS  # those of the twin are copies
+
+        def read(count: int) -> bool:
+            reads.extend(record_of(one) for one in reader.consume(100, 0.05))
+            return len(reads) >= count
+
+        until(lambda: read(ours), 60, "it reads what is committed")
+        writers.write("east", rounds=1)
+        until(lambda: read(ours + writers.total()), 60, "it passes over what is not")
+        assert not read(ours + writers.total() + 1)
+        ends = reader.position([TopicPartition(f"west.{topic}", number) for number in range(PARTITIONS)])
+        assert [one.offset for one in ends] == [4] * PARTITIONS, "behind two records and two markers"
+    assert committed(east.cluster, f"{topic}-readers", f"west.{topic}", range(PARTITIONS)) == [4] * PARTITIONS
+
+
+def test_topics_that_are_not_alike_are_refused_until_they_are(east: LabCluster, west: LabCluster, topic: str) -> None:
+    make_topics(topic, east)
+    create_topic(east.cluster, f"west.{topic}", partitions=PARTITIONS - 1)
+    create_topic(west.cluster, topic, partitions=PARTITIONS - 1)
+    with pair_consumer(topic, east, west, config={"topic.metadata.refresh.interval.ms": 500}) as reader:
+        reader.subscribe([topic])
+        with pytest.raises(ConfigError, match="a pair is read in order only where both topics are there") as told:
+            reader.poll(60)
+        assert f"partitions 0, 1, 2, 3 of {topic}, and partitions 0, 1, 2 of west.{topic} on east" in str(told.value)
+        assert reader.assignment() == []
+
+
+def test_a_pushed_home_moves_it(east: LabCluster, west: LabCluster, topic: str, tmp_path: Path) -> None:
+    make_topics(topic, east, west)
+    writers = Writers(topic, east, west)
+    file = tmp_path / "push"
+
+    def push(home: str) -> None:
+        part = file.with_suffix(".part")
+        part.write_text(json.dumps({"clusters": sites(east, west), "home": home}))
+        part.replace(file)
+
+    push("west")
+    config = {"group.id": f"{topic}-readers", "auto.offset.reset": "earliest"}
+    with crossing(topic, east, west, 0.2), crossing(topic, west, east, 0.2):
+        reading = Reading(HotPairConsumer(config, clusters=Pushes(PushFile(file))), topic)
+        assert reading.consumer.where() == "west"
+        writers.write("east", rounds=5)
+        until(reads_all(reading, writers), 60, "it reads on west")
+        push("east")
+        writers.write("west", rounds=5)
+        until(reads_all(reading, writers), 60, "it reads on")
+        until(lambda: reading.consumer.where() == "east", 60, "it moves")
+        writers.write("east", rounds=5)
+        until(reads_all(reading, writers), 60, "it reads on east")
+        reading.stop()
+    assert len(reading.reads) == writers.total() and in_order(reading.reads)
