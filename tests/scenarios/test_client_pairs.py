@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from twinshore.client.centres.pushes import Pushes
 from twinshore.client.centres.sources import PushFile
 from twinshore.fleet import ConfigError
 from twinshore.lab import LabCluster
-from twinshore.lab.clients import client_settings, committed, create_topic
+from twinshore.lab.clients import add_partitions, client_settings, committed, create_topic
 
 PARTITIONS = 4
 KEYS = 12
@@ -79,15 +79,17 @@ class Writers:
             lab.cluster.name: Producer({**client_settings(lab.cluster), "acks": "all", "linger.ms": 0}) for lab in labs
         }
 
-    def write(self, at: str, rounds: int = 1, pause_s: float = 0.0, keys: int = KEYS) -> None:
+    def write(self, at: str, rounds: int = 1, pause_s: float = 0.0) -> None:
         """Each key, so many times; returns when all are there."""
         for _ in range(rounds):
-            for number in range(keys):
+            for number in range(KEYS):
                 key = f"key-{number}"
                 self._producers[at].produce(self._topic, b"%d" % self.counts[key], key, number % PARTITIONS)
                 self.counts[key] += 1
-            assert self._producers[at].flush(30) == 0
-            time.sleep(pause_s)
+            if pause_s:
+                assert self._producers[at].flush(30) == 0
+                time.sleep(pause_s)
+        assert self._producers[at].flush(30) == 0
 
     def total(self) -> int:
         return self.counts.total()
@@ -136,6 +138,17 @@ def in_order(reads: Reads) -> bool:
     for key, number in reads:
         found[key].append(number)
     return all(numbers == list(range(len(numbers))) for numbers in found.values())
+
+
+def aborts(lab: LabCluster, *names: str) -> None:
+    """What nobody reads, and a marker behind it, in each partition."""
+    producer = transactional(lab, f"aborts-{names[0]}-{time.monotonic_ns()}")
+    producer.begin_transaction()
+    for number in range(PARTITIONS):
+        for name in names:
+            producer.produce(name, b"0", b"aborted", number)
+    assert producer.flush(30) == 0
+    producer.abort_transaction(30)
 
 
 def reads_all(reading: Reading, writers: Writers, reads: Reads | None = None) -> Callable[[], bool]:
@@ -328,28 +341,85 @@ def test_markers_and_aborted_records_at_the_end_of_a_log_hold_nothing_back(
     writers = Writers(topic, east, west)
     for lab, name in ((east, topic), (west, topic), (east, f"west.{topic}")):
         producer = transactional(lab, f"{topic}-{name}")
-        for commits in (True, False):
-            producer.begin_transaction()
-            for number in range(PARTITIONS):
-                producer.produce(name, b"0", b"%s-%s" % (lab.cluster.name.encode(), name.encode()), number)
-            assert producer.flush(30) == 0
-            producer.commit_transaction(30) if commits else producer.abort_transaction(30)
+        producer.begin_transaction()
+        for number in range(PARTITIONS):
+            producer.produce(name, b"0", b"%s-%d" % (b"west" if lab is west else name[:4].encode(), number), number)
+        assert producer.flush(30) == 0
+        producer.commit_transaction(30)
+        aborts(lab, name)
     with pair_consumer(topic, east, west) as reader:
         reader.subscribe([topic])
         reads = list[tuple[str, int]]()
-        ours = 2 * PARTITIONS  # those of the twin are copies
 
         def read(count: int) -> bool:
             reads.extend(record_of(one) for one in reader.consume(100, 0.05))
             return len(reads) >= count
 
+        ours = 2 * PARTITIONS  # those of the twin are copies of those of west
         until(lambda: read(ours), 60, "it reads what is committed")
-        writers.write("east", rounds=1)
-        until(lambda: read(ours + writers.total()), 60, "it passes over what is not")
+        for _ in range(2):  # also while it reads
+            writers.write("east", rounds=1)
+            until(lambda: read(ours + writers.total()), 60, "it passes over what is not")
+            aborts(west, topic)
+            aborts(east, f"west.{topic}", topic)
         assert not read(ours + writers.total() + 1)
-        ends = reader.position([TopicPartition(f"west.{topic}", number) for number in range(PARTITIONS)])
-        assert [one.offset for one in ends] == [4] * PARTITIONS, "behind two records and two markers"
-    assert committed(east.cluster, f"{topic}-readers", f"west.{topic}", range(PARTITIONS)) == [4] * PARTITIONS
+        west_s = [TopicPartition(f"west.{topic}", number) for number in range(PARTITIONS)]
+        until(
+            lambda: read(0) and {one.offset for one in reader.position(west_s)} == {8},
+            60,
+            "it stands behind all records and markers",
+        )
+    assert committed(east.cluster, f"{topic}-readers", f"west.{topic}", range(PARTITIONS)) == [8] * PARTITIONS
+
+
+def test_what_has_still_to_cross_is_waited_for_and_nothing_newer_is_committed(
+    east: LabCluster, west: LabCluster, topic: str
+) -> None:
+    make_topics(topic, east, west)
+    writers = Writers(topic, east, west)
+    writers.write("west", rounds=3)
+    writers.write("east", rounds=3)
+    group = f"{topic}-readers"
+    with pair_consumer(topic, east, west) as reader:
+        reader.subscribe([topic])
+        until(lambda: reader.poll(0.1) is None and len(reader.awaits()) == PARTITIONS, 60, "it waits")
+        assert reader.awaits()[0] == f"west.{topic}-0 is read to 0, and must be to 9"
+        began_s = time.monotonic()
+        while time.monotonic() < began_s + 1:
+            assert reader.poll(0.1) is None, "it would be too early"
+        assert max(committed(east.cluster, group, topic, range(PARTITIONS))) <= 0
+        reads = list[tuple[str, int]]()
+        with crossing(topic, west, east, 0.0):
+            until(lambda: reads.extend(map(record_of, reader.consume(10, 0.1))) or len(reads) == 72, 60, "it goes on")  # type: ignore[func-returns-value]
+    assert in_order(reads)
+    assert committed(east.cluster, group, topic, range(PARTITIONS)) == [9] * PARTITIONS
+
+
+def test_a_group_that_is_far_behind_catches_up_in_order(east: LabCluster, west: LabCluster, topic: str) -> None:
+    """More than it may hold of each log, and what nobody reads at the end of both."""
+    make_topics(topic, east, west)
+    writers = Writers(topic, east, west)
+    with crossing(topic, west, east, 0.0) as crossed:
+        for _ in range(4):
+            writers.write("east", rounds=300)
+            writers.write("west", rounds=300)
+        until(lambda: crossed.crossed == writers.total() // 2, 60, "all crosses")
+    aborts(west, topic)
+    aborts(east, f"west.{topic}", topic)
+    reads = list[tuple[str, int]]()
+    with pair_consumer(topic, east, west) as reader:
+        reader.subscribe([topic])
+        began_s = time.monotonic()
+
+        def read(count: int) -> bool:
+            reads.extend(record_of(one) for one in reader.consume(100, 0.05))
+            return len(reads) >= count
+
+        until(lambda: read(writers.total()), 60, "it reads all")
+        print(f"told: {writers.total()} records of a backlog in {time.monotonic() - began_s:.1f} s")
+        writers.write("east", rounds=1)
+        until(lambda: read(writers.total()), 60, "it reads what is new")
+    assert len(reads) == writers.total() and in_order(reads)
 
 
 def test_topics_that_are_not_alike_are_refused_until_they_are(east: LabCluster, west: LabCluster, topic: str) -> None:
@@ -362,6 +432,18 @@ def test_topics_that_are_not_alike_are_refused_until_they_are(east: LabCluster, 
             reader.poll(60)
         assert f"partitions 0, 1, 2, 3 of {topic}, and partitions 0, 1, 2 of west.{topic} on east" in str(told.value)
         assert reader.assignment() == []
+        add_partitions(west.cluster, topic, PARTITIONS)
+        add_partitions(east.cluster, f"west.{topic}", PARTITIONS)
+        writers = Writers(topic, east)
+        writers.write("east")
+        reads = list[tuple[str, int]]()
+
+        def read() -> bool:
+            with suppress(ConfigError):
+                reads.extend(record_of(one) for one in reader.consume(100, 0.05))
+            return len(reads) >= writers.total()
+
+        until(read, 60, "it reads now")
 
 
 def test_a_pushed_home_moves_it(east: LabCluster, west: LabCluster, topic: str, tmp_path: Path) -> None:

@@ -27,7 +27,9 @@ Log = tuple[str, str, int]  # topic, home, partition
 ASK_S = 10.0
 READ_AT_ONCE = 500
 TAKE_AT_ONCE = 100  # records of one pair, before those of the next
-PREFETCHED = 2_000  # what librdkafka holds of a log that is paused is fetched a second time
+# What librdkafka holds of a log that is paused is fetched a second time, so it holds little; and a log that is read again
+# does not wait for one whose end was reached.
+FETCHES = {"queued.min.messages": 2_000, "fetch.queue.backoff.ms": 10, "fetch.wait.max.ms": 100}
 STRATEGY = "partition.assignment.strategy"
 
 
@@ -61,7 +63,7 @@ class PairMember:
         # Of two time stamps that are equal the one of the home named first goes first, and homes are sorted here.
         self.names = {name_at(topic, home, at): (topic, home) for topic in wish.topics for home in self._homes}
         inside = {"enable.auto.commit": False, "enable.auto.offset.store": False, "enable.partition.eof": True}
-        self.consumer = Consumer({"queued.min.messages": PREFETCHED, **settings, STRATEGY: "range", **inside})
+        self.consumer = Consumer({**FETCHES, **settings, STRATEGY: "range", **inside})
         self._ends = LogEnds(sites, wish.name, news)
         self.consumer.subscribe(list(self.names), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
 

@@ -18,11 +18,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
-RECORDS_MAX = 1_000  # of one log of one partition, before it is paused
+RECORDS_MAX = 2_000  # of one log of one partition, before it is paused
 BYTES_MAX = 16 << 20
 NOWHERE = -1
 _NEVER_S = -math.inf
-_DEEP, _ROOMY = 0.5, 0.75  # parts of what a log may hold; deep is below roomy, or a log that is paused would stay so
+_DEEP, _ROOMY = 0.25, 0.5  # parts of what a log may hold
 
 Item = TypeVar("Item")
 
@@ -62,6 +62,9 @@ class _Log(Generic[Item]):
         """How full it is; 1 or more is as much as it may hold."""
         return max(len(self.queue) / self.records_max, self.size / self.bytes_max)
 
+    def has_room(self) -> bool:
+        return self.depth() < _ROOMY
+
     def append(self, held: Held[Item]) -> None:
         self.queue.append(held)
         self.size += held.size
@@ -96,9 +99,11 @@ class _Log(Generic[Item]):
         self.reach(self.read_to)
 
     def has_shown(self, fetched_s: float) -> bool:
-        """Whether what was written before this moment is here. Of a log that holds half of what it may, its first
-        records must do: who is that far behind goes by time stamps."""
-        return self.known_s >= fetched_s or self.depth() >= _DEEP
+        """Whether what was written before this moment is here. Of a log that holds a good part of what it may, this
+        part must do: who is that far behind goes by time stamps. A log that has no room always does, or it would never
+        be read again."""
+        is_deep = len(self.queue) >= _DEEP * self.records_max or not self.has_room()
+        return self.known_s >= fetched_s or is_deep
 
     def has_before(self, key: bytes | None, time_ms: int, rank: int) -> bool:
         """Whether a record of the key is here that goes first. Records of one key lie in the order of their writing,
@@ -164,7 +169,7 @@ class Pair(Generic[Item]):
 
     def has_room(self, home: str) -> bool:
         """Read on, where it was full."""
-        return self._logs[home].depth() < _ROOMY
+        return self._logs[home].has_room()
 
     def place(self, home: str) -> int:
         """Behind the last record that was handed out, and behind what holds nothing to read; NOWHERE where nothing is
