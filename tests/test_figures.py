@@ -60,7 +60,12 @@ BOUNDS = {
         "32 times": "wire.merge:PLAIN_PER_BYTE_MAX",
     },
     "client-protocol": {"50 ms": "homes.following:SWITCH_POLL_S", "524,288 bytes": "homes.home_lines:HOME_BYTES_MAX"},
-    "client": {"2 s": "client.centres.sources:QUERY_S", "5 s": "client.moves:PUSHED_S"},
+    "client": {
+        "2 s": "client.centres.sources:QUERY_S",
+        "5 s": "client.moves:PUSHED_S",
+        "2,000 records": "client.pairs:RECORDS_MAX",
+        "16,777,216 bytes": "client.pairs:BYTES_MAX",
+    },
     "promises": {"3 s": "mirror.lane.resting:REST_S"},
     "proof": {
         "200 bytes": "proof.values:SHOWN_BYTES_MAX",

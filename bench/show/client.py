@@ -24,6 +24,7 @@ KEYS = (
     "there-and-back",
     "forced",
     "recognised",
+    "pair",
     "spool-cut",
     "spool-killed",
     "spool-sent",
