@@ -27,8 +27,8 @@ Log = tuple[str, str, int]  # topic, home, partition
 ASK_S = 10.0
 READ_AT_ONCE = 500
 TAKE_AT_ONCE = 100  # records of one pair, before those of the next
-# What librdkafka holds of a log that is paused is fetched a second time, so it holds little; and a log that is read again
-# does not wait for one whose end was reached.
+# What librdkafka holds of a log that is paused is fetched a second time, so it holds little; and a log that is read
+# again does not wait for one whose end was reached.
 FETCHES = {"queued.min.messages": 2_000, "fetch.queue.backoff.ms": 10, "fetch.wait.max.ms": 100}
 STRATEGY = "partition.assignment.strategy"
 
