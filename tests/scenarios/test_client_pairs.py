@@ -42,7 +42,7 @@ from twinshore.client.centres.pushes import Pushes
 from twinshore.client.centres.sources import PushFile
 from twinshore.fleet import ConfigError
 from twinshore.lab import LabCluster
-from twinshore.lab.clients import add_partitions, commit, committed, create_topic
+from twinshore.lab.clients import add_partitions, committed, create_topic
 
 
 @pytest.fixture
@@ -128,27 +128,6 @@ def test_a_place_that_has_not_crossed_yet_is_waited_for(east: LabCluster, west: 
     names = [f"east.{topic}", topic]
     group = f"{topic}-readers"
     assert [committed(west.cluster, group, name, range(PARTITIONS)) for name in names] == [[30] * 4, [0] * 4]
-
-
-def test_so_is_a_group_s_place_that_somebody_has_set(east: LabCluster, west: LabCluster, topic: str) -> None:
-    make_topics(topic, east, west)
-    writers = Writers(topic, east, west)
-    writers.write("east", rounds=2)
-    for number in range(PARTITIONS):
-        for name, place in ((f"east.{topic}", 6), (topic, 0)):
-            commit(west.cluster, f"{topic}-readers", TopicPartition(name, number, place))
-    with pair_consumer(topic, east, west, cluster="west", config={"auto.offset.reset": "error"}) as reader:
-        reader.subscribe([topic])
-        until(lambda: reader.poll(0.1) is None and len(reader.awaits()) == PARTITIONS, 60, "it waits")
-        began_s = time.monotonic()
-        while time.monotonic() < began_s + 1:
-            assert reader.poll(0.1) is None, "librdkafka would tell of an offset that is out of range"
-        with crossing(topic, east, west, 0.0):
-            until(lambda: reader.poll(0.1) is None and reader.awaits() == [], 60, "all has crossed")
-            writers.write("east")
-            reads: Reads = []
-            until(lambda: add(reads, reader) == KEYS, 60, "it reads on")
-    assert {number for _, number in reads} == {2}
 
 
 def test_a_home_that_dies_is_waited_for_and_then_its_twin_s_own_end_counts(

@@ -101,10 +101,10 @@ class PairMember:
             self._pairs.setdefault((topic, one.partition), Pair(self._homes))
         self._turns.extend(self._pairs)
         self._place(consumer, partitions)
-        consumer.resume(partitions)  # librdkafka keeps them paused
-        # Before they are assigned, or they are fetched once.
-        consumer.pause([one for one in partitions if self._logs[one.topic, one.partition] in self._early])
         consumer.assign(partitions)
+        consumer.resume(partitions)  # librdkafka keeps them paused
+        # It may be fetched once before; what lies below its place is then passed over.
+        consumer.pause([one for one in partitions if self._logs[one.topic, one.partition] in self._early])
 
     def _place(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """At the group's place, or right behind a move at that of the cluster that was left, whichever is further. What
