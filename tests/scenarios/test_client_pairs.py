@@ -50,6 +50,7 @@ def topic(request: pytest.FixtureRequest) -> str:
     return f"pair-{request.node.name[5:50].replace('_', '-')}"
 
 
+@pytest.mark.long
 @pytest.mark.claim(
     "client",
     "pair",
@@ -107,6 +108,7 @@ def test_a_group_moves_to_the_other_cluster_and_back(east: LabCluster, west: Lab
     assert len(reading.reads) == writers.total() and in_order(reading.reads)
 
 
+@pytest.mark.long
 def test_a_place_that_has_not_crossed_yet_is_waited_for(east: LabCluster, west: LabCluster, topic: str) -> None:
     """librdkafka would begin anew, as the place lies behind the twin's end."""
     make_topics(topic, east, west)
@@ -130,6 +132,7 @@ def test_a_place_that_has_not_crossed_yet_is_waited_for(east: LabCluster, west: 
     assert [committed(west.cluster, group, name, range(PARTITIONS)) for name in names] == [[30] * 4, [0] * 4]
 
 
+@pytest.mark.long
 def test_a_home_that_dies_is_waited_for_and_then_its_twin_s_own_end_counts(
     east: LabCluster, cluster_factory: ClusterFactory, topic: str
 ) -> None:
@@ -163,6 +166,7 @@ def test_a_home_that_dies_is_waited_for_and_then_its_twin_s_own_end_counts(
     assert len(said) == 1 and f"north does not say where {topic} ends" in said[0]
 
 
+@pytest.mark.long
 def test_members_come_and_go_and_each_record_is_read_once(east: LabCluster, west: LabCluster, topic: str) -> None:
     make_topics(topic, east, west)
     writers = Writers(topic, east, west)
@@ -185,6 +189,7 @@ def test_members_come_and_go_and_each_record_is_read_once(east: LabCluster, west
     assert first.homes.total() and second.homes.total()
 
 
+@pytest.mark.long
 def test_markers_and_aborted_records_at_the_end_of_a_log_hold_nothing_back(
     east: LabCluster, west: LabCluster, topic: str
 ) -> None:
@@ -220,6 +225,7 @@ def test_markers_and_aborted_records_at_the_end_of_a_log_hold_nothing_back(
     assert committed(east.cluster, f"{topic}-readers", f"west.{topic}", range(PARTITIONS)) == [8] * PARTITIONS
 
 
+@pytest.mark.long
 def test_what_has_still_to_cross_is_waited_for_and_nothing_newer_is_committed(
     east: LabCluster, west: LabCluster, topic: str
 ) -> None:
@@ -243,6 +249,7 @@ def test_what_has_still_to_cross_is_waited_for_and_nothing_newer_is_committed(
     assert committed(east.cluster, group, topic, range(PARTITIONS)) == [9] * PARTITIONS
 
 
+@pytest.mark.long
 def test_a_group_that_is_far_behind_catches_up_in_order(east: LabCluster, west: LabCluster, topic: str) -> None:
     """More than it may hold of each log, and what nobody reads at the end of both."""
     make_topics(topic, east, west)
@@ -266,6 +273,7 @@ def test_a_group_that_is_far_behind_catches_up_in_order(east: LabCluster, west: 
     assert len(reads) == writers.total() and in_order(reads)
 
 
+@pytest.mark.long
 def test_topics_that_are_not_alike_are_refused_until_they_are(east: LabCluster, west: LabCluster, topic: str) -> None:
     make_topics(topic, east)
     create_topic(east.cluster, f"west.{topic}", partitions=PARTITIONS - 1)
@@ -290,6 +298,7 @@ def test_topics_that_are_not_alike_are_refused_until_they_are(east: LabCluster, 
         until(read, 60, "it reads now")
 
 
+@pytest.mark.long
 def test_a_pushed_home_moves_it(east: LabCluster, west: LabCluster, topic: str, tmp_path: Path) -> None:
     make_topics(topic, east, west)
     writers = Writers(topic, east, west)
