@@ -16,7 +16,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from twinshore.client.centres.homes import HomesCentre
-from twinshore.client.commits import commit
+from twinshore.client.commits import behind, commit
 from twinshore.client.habits import Habits, habits, since
 from twinshore.client.reach import Clusters, Reach
 from twinshore.client.sites import Site
@@ -120,9 +120,7 @@ class HotConsumer:
     ) -> None:
         """Where each topic is read; what is said of a topic between two homes counts when it has arrived."""
         if message is not None:
-            if message.error():
-                raise KafkaException(message.error())
-            offsets = [TopicPartition(message.topic() or "", message.partition() or 0, (message.offset() or 0) + 1)]
+            offsets = [behind(message)]
         if offsets is None:
             for consumer in self._consumers.values():
                 commit(consumer, None, asynchronous)

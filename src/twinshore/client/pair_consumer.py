@@ -10,9 +10,9 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 
-from twinshore.client.commits import commit
+from twinshore.client.commits import behind, commit
 from twinshore.client.pair_member import Log, PairMember, Told, Wish, must_suit
 from twinshore.client.pairs import name_at
 from twinshore.client.reach import Clusters, Reach
@@ -112,9 +112,7 @@ class HotPairConsumer:
     ) -> None:
         """What was handed out, without `message` and `offsets`. Names are those of the cluster where it reads."""
         if message is not None:
-            if message.error():
-                raise KafkaException(message.error())
-            offsets = [TopicPartition(message.topic() or "", message.partition() or 0, (message.offset() or 0) + 1)]
+            offsets = [behind(message)]
         member = self._reader()
         commit(member.consumer, member.places() if offsets is None else offsets, asynchronous)
 
