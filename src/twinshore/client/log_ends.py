@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from twinshore.client.sites import Site
 from twinshore.fleet import KafkaError, NamedPartition
-from twinshore.fleet.once import in_words
 from twinshore.kafka.clock import steady_s
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 
@@ -45,10 +44,6 @@ class LogEnds:
         """For how long the log's end has been asked for without an answer; 0 where nothing is due."""
         return self._asked[cluster].silent_s(named)
 
-    def why(self, cluster: str) -> str:
-        """Why the last answer did not come; empty where it did."""
-        return self._asked[cluster].why
-
     def refusal(self) -> KafkaError | None:
         """An answer that will not be another one by itself, as where a right is lacking."""
         return next((asked.refused for asked in self._asked.values() if asked.refused), None)
@@ -63,7 +58,6 @@ class _Asked:
 
     def __init__(self, site: Site, name: str, news: Callable[[], None]) -> None:
         self._site, self._name, self._news = site, name, news
-        self.why = ""
         self.refused: KafkaError | None = None
         self._since: dict[NamedPartition, float] = {}  # from when on it has no answer
         self._found: list[End] = []
@@ -108,7 +102,6 @@ class _Asked:
                 with closing(kafka):
                     self._ask(kafka)
             except Exception as error:  # over new connections: what was remembered may be what is wrong
-                self.why = in_words(error)
                 if isinstance(error, KafkaError) and not error.retriable:
                     self.refused = error
                 self._news()
@@ -133,6 +126,5 @@ class _Asked:
                     self._due.set()
             refused = [error for error in failed.values() if not error.retriable]
             self.refused = refused[0] if refused else None
-            self.why = str(next(iter(failed.values()))) if failed else ""
             self._news()
             self._stopping.wait(AGAIN_S if failed and not found else EVERY_S)
