@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -14,6 +15,7 @@ from twinshore.kafka.metadata import ask_metadata
 from twinshore.kafka.opening import open_connection
 from twinshore.lab import KAFKA_3, KAFKA_OLDEST, LabCluster, LabError
 from twinshore.lab.clients import admin_of, client_settings
+from twinshore.lab.jvm import ONE_COMPILER
 
 
 def write(cluster: Cluster, topic: str, values: list[bytes]) -> None:
@@ -39,6 +41,7 @@ def test_a_cluster_serves_what_was_written(east: LabCluster, unique_topic: str) 
     assert read(east.cluster, unique_topic, 2) == [b"one", b"two"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("version", [pytest.param(KAFKA_3, marks=pytest.mark.long), KAFKA_OLDEST])
 def test_older_kafkas_start_and_come_back_after_kill(cluster_factory: ClusterFactory, version: str) -> None:
     own = cluster_factory(version=version, heap_mb=256)
@@ -74,6 +77,7 @@ def shown_by_each(own: LabCluster) -> list[set[int]]:
     return found
 
 
+@pytest.mark.long
 def test_every_broker_knows_every_other_once_a_cluster_has_started_and_one_has_come_back(
     cluster_factory: ClusterFactory,
 ) -> None:
@@ -106,7 +110,8 @@ def test_a_broker_that_cannot_start_shows_the_end_of_its_log() -> None:
 
 
 def test_data_stays_in_a_folder_that_was_given_and_goes_otherwise(tmp_path: Path) -> None:
-    with LabCluster("kept", folder=tmp_path / "kept", heap_mb=256) as kept, LabCluster("gone", heap_mb=256) as gone:
+    small: dict[str, Any] = {"heap_mb": 256, "jvm_flags": (ONE_COMPILER,)}
+    with LabCluster("kept", folder=tmp_path / "kept", **small) as kept, LabCluster("gone", **small) as gone:
         kept.create_topic("stays")
     assert list((tmp_path / "kept" / "broker-1" / "data").glob("stays-0/*.log"))
     assert not gone.folder.exists()

@@ -94,6 +94,7 @@ def test_a_workload_keeps_its_rate_and_counts_what_was_acknowledged(east: LabClu
     assert compare_topic(east.cluster, east.cluster, unique_topic).records == acked
 
 
+@pytest.mark.long
 def test_a_workload_loses_and_doubles_nothing_when_its_broker_dies(cluster_factory: ClusterFactory) -> None:
     own = cluster_factory(heap_mb=256)
     own.create_topic("survivor", partitions=2)

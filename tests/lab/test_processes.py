@@ -20,8 +20,9 @@ from twinshore.lab.scratch import scratch_folder, sweep
 _PARENT = """
 import json, sys, threading, time
 from twinshore.lab import FaultProxy, LabCluster, PostgresServer
+from twinshore.lab.jvm import ONE_COMPILER
 
-servers = [LabCluster("tied", heap_mb=256, via_proxy=True), PostgresServer()]
+servers = [LabCluster("tied", heap_mb=256, via_proxy=True, jvm_flags=(ONE_COMPILER,)), PostgresServer()]
 for server in servers:
     starter = threading.Thread(target=server.start)
     starter.start()

@@ -81,6 +81,7 @@ def test_a_new_password_ends_the_old_one(cluster_factory: ClusterFactory, kind: 
     assert not comes_in(stale)
 
 
+@pytest.mark.long
 def test_a_token_that_has_ended_is_refused(cluster_factory: ClusterFactory) -> None:
     own = cluster_factory(security=LabSecurity.SASL_OAUTHBEARER, heap_mb=256)
     assert comes_in(own.cluster)

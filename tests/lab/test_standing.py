@@ -31,6 +31,7 @@ def lab(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment, check=False)
 
 
+@pytest.mark.long
 def test_clusters_stay_after_up_and_are_gone_after_down(tmp_path: Path) -> None:
     folder = tmp_path / "stand"
     assert json.loads(lab("status", "--json", "--dir", folder).stdout) == []

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import Barrier
 
-from twinshore.store import LinkIdentity, LinkStatus, Store, TwinRow
+from twinshore.store import LinkIdentity, LinkStatus, PartitionState, Receipt, Store, TwinRow
 
 IDENTITY = LinkIdentity("east->west", 2**40, 3, "source-cluster", "target-cluster")
 
@@ -72,6 +72,24 @@ def test_of_which_topics_a_link_has_a_twin(store: Store) -> None:
     asked = ["orders", "Orders", "bills", *(f"topic {number}" for number in range(1_200))]
     assert store.twins.begun("east->west", asked) == {"orders"}
     assert store.twins.begun("east->west", []) == frozenset()
+
+
+def test_which_partitions_a_link_carries_on_as_they_are(store: Store) -> None:
+    """Not one that it has stopped, nor one in which it has written nothing behind what was there before."""
+    rows = [*(twin("orders", number) for number in range(3)), replace(twin("bills", 0), inherited=30)]
+    store.twins.save([*rows, twin("idle", 0), replace(twin("orders", 0), link="north->west")])
+    for row in rows:
+        at = row.topic, row.partition
+        store.receipts.record([Receipt("east->west", *at, 0, 25, 25, 250, 2, 30, 100, 201)])
+    store.receipts.set_state("east->west", "orders", 1, PartitionState.STOPPED)
+    store.receipts.set_state("east->west", "orders", 2, PartitionState.ARCHIVED)
+    asked = ["orders", "bills", "idle", *(f"topic {number}" for number in range(1_200))]
+    assert store.twins.flowing("east->west", asked) == (rows[0],)
+    store.receipts.record([Receipt("east->west", "bills", 0, 25, 30, 5, 50, 1, 30, 300, 301)])
+    assert store.twins.flowing("east->west", asked) == (rows[0],), "it may have had more than that"
+    store.receipts.record([Receipt("east->west", "bills", 0, 30, 31, 1, 50, 1, 31, 400, 401)])
+    assert store.twins.flowing("east->west", asked) == (rows[3], rows[0])
+    assert store.twins.flowing("east->west", []) == ()
 
 
 def test_twins_are_kept_as_first_saved(store: Store) -> None:

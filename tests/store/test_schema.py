@@ -16,7 +16,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, column, event, table, text, update
+from sqlalchemy import Connection, Engine, column, event, inspect, table, text, update
 from sqlalchemy.schema import CreateTable
 
 import twinshore
@@ -52,12 +52,37 @@ def differences(connection: Connection) -> list[object]:
     return list(compare_metadata(MigrationContext.configure(connection, opts=options), metadata))
 
 
-def test_the_scripts_make_the_tables_of_the_code(store_url: str) -> None:
+def by_scripts(connection: Connection) -> None:
+    config = scripts()
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
+
+def catalogue(connection: Connection) -> dict[str, object]:
+    """All that the database says of each table, but for the order of columns: later scripts cannot choose it."""
+    seen = inspect(connection)
+    told: dict[str, object] = {}
+    for name in sorted({*metadata.tables, VERSION_TABLE}):
+        columns = {
+            one["name"]: (str(one["type"]), one["nullable"], one["default"], one.get("autoincrement"))
+            for one in seen.get_columns(name)
+        }
+        indexes = {one["name"]: (one["column_names"], one["unique"]) for one in seen.get_indexes(name)}
+        told[name] = columns, seen.get_pk_constraint(name), indexes, seen.get_unique_constraints(name)
+    return told
+
+
+def test_an_empty_database_gets_at_once_what_all_scripts_make(store_url: str) -> None:
     database = Database(store_url, Secret())
     drop_all(database)
-    bring_up(database)
+    database.write(by_scripts)
     assert database.write(differences) == []
     assert database.read(schema_of) == SCHEMA
+    scripted = database.read(catalogue)
+    drop_all(database)
+    bring_up(database)
+    assert database.read(schema_of) == SCHEMA
+    assert database.read(catalogue) == scripted
     database.close()
 
 
@@ -147,15 +172,19 @@ def test_a_folder_with_signs_in_its_name(tmp_path: Path) -> None:
     assert (folder / "store.db").stat().st_size > 0
 
 
-def test_a_packed_copy_opens_a_store_but_makes_none(tmp_path: Path) -> None:
+def test_a_packed_copy_makes_a_store_and_opens_one_but_changes_none(tmp_path: Path) -> None:
     packed = tmp_path / "twinshore.zip"
     with zipfile.ZipFile(packed, "w") as archive:
         for file in sorted(Path(twinshore.__path__[0]).rglob("*.py")):
             archive.write(file, file.relative_to(Path(twinshore.__path__[0]).parent))
     url = f"sqlite:///{tmp_path}/store.db"
-    assert "a packed Twinshore cannot change it" in run_packed(packed, url)
-    open_store(url).close()
     assert run_packed(packed, url) == "()\n"
+    assert run_packed(packed, url) == "()\n"
+    database = Database(url, Secret())
+    older = update(table(VERSION_TABLE, column("version_num"))).values(version_num="0020")
+    database.write(lambda connection: connection.execute(older))
+    database.close()
+    assert "a packed Twinshore cannot change it" in run_packed(packed, url)
 
 
 def run_packed(packed: Path, url: str) -> str:

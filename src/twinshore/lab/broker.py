@@ -66,8 +66,13 @@ class LabBroker:
         self._child: Child | None = None
         self._paused = False
         self._settings_file = folder / "server.properties"
-        self._command = [java(), *_JVM, f"-Xmx{heap_mb}m", *jvm_flags, "-cp", classpath, "kafka.Kafka"]
+        self._heap_mb = heap_mb
         self.settings = dict(settings)
+        self.runs(classpath, jvm_flags)
+
+    def runs(self, classpath: str, jvm_flags: Sequence[str]) -> None:
+        """From its next start on this is its program."""
+        self._command = [java(), *_JVM, f"-Xmx{self._heap_mb}m", *jvm_flags, "-cp", classpath, "kafka.Kafka"]
 
     @property
     def child(self) -> Child:

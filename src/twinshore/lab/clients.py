@@ -72,14 +72,14 @@ def committed(cluster: Cluster, group: str, topic: str, partitions: Iterable[int
         consumer.close()
 
 
-def commit(cluster: Cluster, group: str, place: TopicPartition) -> None:
+def commit(cluster: Cluster, group: str, *places: TopicPartition) -> None:
     """The group, which has no members, stands there from now on."""
     consumer = Consumer({**client_settings(cluster), "group.id": group})
     deadline = time.monotonic() + 60
     try:
         while True:
             try:
-                consumer.commit(offsets=[place], asynchronous=False)
+                consumer.commit(offsets=list(places), asynchronous=False)
                 return
             except KafkaException as error:
                 if error.args[0].code() not in _COORDINATOR_MOVES or time.monotonic() > deadline:
@@ -158,13 +158,12 @@ def delete_topic(cluster: Cluster, topic: str) -> None:
     admin.delete_topics([topic], operation_timeout=30)[topic].result(timeout=40)
 
 
-def forget_links(cluster: Cluster) -> None:
+def forget_links(cluster: Cluster, admin: AdminClient | None = None) -> None:
     """The cluster is the target of no link any more, nor has a switch ever been: a mirror with another store may begin
-    there."""
-    admin = admin_of(cluster)
-    there = [
-        name for name in (TWINS_TOPIC, HOMES_TOPIC, FOLLOWERS_TOPIC) if name in admin.list_topics(timeout=10).topics
-    ]
+    there. `admin`: a client of the cluster that whoever asks often has already."""
+    admin = admin or admin_of(cluster)
+    topics = admin.list_topics(timeout=10).topics
+    there = [name for name in (TWINS_TOPIC, HOMES_TOPIC, FOLLOWERS_TOPIC) if name in topics]
     if not there:
         return
     for gone in admin.delete_topics(there, operation_timeout=30).values():

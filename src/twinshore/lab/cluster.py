@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import ssl
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -141,6 +141,16 @@ class LabCluster:
                 broker.restart()
         return self.cluster_as(name)
 
+    def upgrade(self, version: str) -> Iterator[LabBroker]:
+        """Gives each broker in turn another version's program, restarted in order, and yields it: who upgrades waits
+        for its replicas before the next. What the cluster works by (metadata.version) stays as it was."""
+        classpath = kafka_classpath(version)
+        self.version = version
+        for broker in self.brokers:
+            broker.runs(classpath, self._flags(version))
+            broker.restart()
+            yield broker
+
     def rotate_certificates(self) -> None:
         """New certificates for brokers and users, without a restart; returns when every broker serves its new one."""
         expected = self.access.rotate_certificates().split()
@@ -217,10 +227,13 @@ class LabCluster:
             classpath=classpath,
             settings=settings,
             heap_mb=self._heap_mb,
-            jvm_flags=(*archive_flags(self.version), *self._jvm_flags, *self.access.jvm_flags()),
+            jvm_flags=self._flags(self.version),
             registered=self._wait_registered,
             detached=self._detached,
         )
+
+    def _flags(self, version: str) -> tuple[str, ...]:
+        return (*archive_flags(version), *self._jvm_flags, *self.access.jvm_flags())
 
     def _wait_registered(self, node_id: int) -> None:
         serving = (text for text, broker in zip(self._internal.bootstrap, self.brokers, strict=True) if broker.answers)

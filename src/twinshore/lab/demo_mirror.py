@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import psutil
@@ -23,9 +23,19 @@ _WORKER_WORDS = ("pyspark.daemon", "pyspark.worker")
 
 
 class DemoMirror:
-    """`twinshore mirror run` between two clusters, with its settings, store and log in `folder`."""
+    """`twinshore mirror run` between two clusters, with its settings, store and log in `folder`. `more`: further lines
+    of the settings, for those that run beside it."""
 
-    def __init__(self, folder: Path, source: Cluster, target: Cluster, topics: str, *, detached: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        source: Cluster,
+        target: Cluster,
+        topics: str,
+        *,
+        more: Sequence[str] = (),
+        detached: bool = False,
+    ) -> None:
         self.settings = folder / "twinshore.toml"
         self.log = folder / "mirror.log"
         self.command = [sys.executable, "-m", "twinshore.cli", "mirror", "run", "--settings", str(self.settings)]
@@ -34,17 +44,21 @@ class DemoMirror:
         self._detached = detached
         self._child: Child | None = None
         self._tree: dict[int, ProcessMark] = {}
-        self.settings.write_text(_settings(folder, source, target, topics), encoding="utf-8")
+        lines = [*_settings(folder, source, target, topics), *more]
+        self.settings.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def start(self) -> None:
         """Starts it and returns at once."""
-        self._child = start_child(
-            self.command,
-            folder=self._folder,
-            log=self.log,
-            environment={**self._sources(), "PYTHONUNBUFFERED": "1"},
-            tied=not self._detached,
-        )
+        self._child = self._started(self.command, self.log, detached=self._detached)
+
+    def start_beside(self, words: Sequence[str], log: Path, *, detached: bool = False) -> Child:
+        """Starts `twinshore WORDS` with the same settings."""
+        command = [sys.executable, "-m", "twinshore.cli", *words, "--settings", str(self.settings)]
+        return self._started(command, log, detached=detached)
+
+    def _started(self, command: Sequence[str], log: Path, *, detached: bool) -> Child:
+        environment = {**self._sources(), "PYTHONUNBUFFERED": "1"}
+        return start_child(command, folder=self._folder, log=log, environment=environment, tied=not detached)
 
     def environment(self) -> dict[str, str]:
         """What another process of the same Twinshore needs."""
@@ -130,12 +144,11 @@ def end_all(marks: Iterable[ProcessMark]) -> None:
         mark.end()
 
 
-def _settings(folder: Path, source: Cluster, target: Cluster, topics: str) -> str:
+def _settings(folder: Path, source: Cluster, target: Cluster, topics: str) -> list[str]:
     lines = ["[store]", f'url = "sqlite:///{folder}/store.db"', ""]
     for cluster in (source, target):
         addresses = ", ".join(f'"{address}"' for address in cluster.bootstrap)
         lines += [f"[clusters.{cluster.name}]", f"bootstrap = [{addresses}]", ""]
     lines += [f'[links."{source.name}->{target.name}"]', f"topics = ['{topics}']", ""]
     # Short, so that the demo shows lanes being passed from one Spark job to the next.
-    lines += ["[mirror]", "tide_s = 10"]
-    return "\n".join(lines) + "\n"
+    return [*lines, "[mirror]", "tide_s = 10", ""]

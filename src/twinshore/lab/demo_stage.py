@@ -15,9 +15,10 @@ from pathlib import Path
 
 import psutil
 
-from twinshore.fleet import ConfigError
+from twinshore.fleet import Cluster, ConfigError
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.demo_mirror import STOP_PATIENCE_S, DemoMirror, end_all
+from twinshore.lab.demo_proxy import DemoProxy, proxy_section
 from twinshore.lab.jars import kafka_classpath
 from twinshore.lab.jvm import ONE_COMPILER
 from twinshore.lab.processes import ProcessMark, mark_of
@@ -29,7 +30,7 @@ STOP_PATIENCE_LOST_S = 3.0
 
 
 class DemoStage:
-    """Two clusters, a load and a mirror, in one temporary folder. `close` ends whatever was started so far."""
+    """Two clusters, a load, a mirror and a proxy, in one temporary folder. `close` ends whatever was started so far."""
 
     def __init__(self, *, keep: bool) -> None:
         self.keep = keep
@@ -37,6 +38,7 @@ class DemoStage:
         self.east, self.west = (self._cluster(name) for name in ("east", "west"))
         self.loads: list[Workload] = []
         self.mirror: DemoMirror | None = None
+        self.proxy: DemoProxy | None = None
         self._started: list[LabCluster] = []
         self._source_lost = False
 
@@ -54,14 +56,14 @@ class DemoStage:
         for topic, partitions in topics.items():
             self.east.create_topic(topic, partitions=partitions)
 
-    def start_load(self, topics: Mapping[str, int], compressions: tuple[str, ...], records_per_s: float) -> None:
-        """Writes to all of them, each a part of the rate."""
+    def start_load(
+        self, cluster: Cluster, topics: Mapping[str, int], compressions: tuple[str, ...], records_per_s: float
+    ) -> None:
+        """Writes to all of them at this address, each a part of the rate."""
         quiet: dict[str, str | int] = {"log_level": 0}
         for seed, topic in enumerate(topics):
             share = records_per_s / len(topics)
-            load = Workload(
-                self.east.cluster, topic, records_per_s=share, compressions=compressions, settings=quiet, seed=seed
-            )
+            load = Workload(cluster, topic, records_per_s=share, compressions=compressions, settings=quiet, seed=seed)
             load.start()
             self.loads.append(load)
 
@@ -76,11 +78,18 @@ class DemoStage:
 
     def start_mirror(self, topics: Mapping[str, int]) -> DemoMirror:
         """Starts it and returns at once."""
-        pattern = "|".join(topics)
-        detached = self.keep
-        self.mirror = DemoMirror(self.folder, self.east.cluster, self.west.cluster, pattern, detached=detached)
+        clusters = self.east.cluster, self.west.cluster
+        self._port, lines = proxy_section(clusters)
+        self.mirror = DemoMirror(self.folder, *clusters, "|".join(topics), more=lines, detached=self.keep)
         self.mirror.start()
         return self.mirror
+
+    def start_proxy(self) -> Cluster:
+        """Starts it beside the mirror, and returns what clients see of it once it serves."""
+        assert self.mirror is not None
+        self.proxy = DemoProxy(self.mirror, self._port, detached=self.keep)
+        self.proxy.start()
+        return self.proxy.cluster
 
     def kill_east(self) -> None:
         """kill -9 for every broker of the source."""
@@ -96,14 +105,15 @@ class DemoStage:
 
     def leave_running(self) -> list[str]:
         """Notes what runs, so that `end_kept` ends it and nothing else; returns how to look and how to end it."""
-        assert self.mirror is not None
+        assert self.mirror is not None and self.proxy is not None
         brokers = [broker.child.mark for cluster in (self.east, self.west) for broker in cluster.brokers]
-        marks = [mark.as_json() for mark in (self.mirror.mark, *brokers)]
+        marks = [mark.as_json() for mark in (self.mirror.mark, self.proxy.mark, *brokers)]
         (self.folder / KEPT_FILE).write_text(json.dumps({"processes": marks}), encoding="utf-8")
         command = f"{sys.executable} -m twinshore.cli"
         return [
             f"KEEP=1: left running in {self.folder}",
             f"  east {', '.join(self.east.bootstrap)}; west {', '.join(self.west.bootstrap)}",
+            f"  the proxy {', '.join(self.proxy.cluster.bootstrap)}, its log {self.proxy.log}",
             f"  the mirror is process {self.mirror.mark.pid}, its log {self.mirror.log}",
             f"  look: {command} status --watch --settings {self.mirror.settings}",
             f"  end:  {command} demo --end {self.folder}",
@@ -115,6 +125,8 @@ class DemoStage:
             with contextlib.suppress(Exception):
                 # Its failure has been told by then, or does not matter any more.
                 self.stop_load()
+            if self.proxy is not None:
+                self.proxy.end()
             if self.mirror is not None:
                 # Without its source it has nothing to finish, and would wait for it.
                 self.mirror.end(STOP_PATIENCE_LOST_S if self._source_lost else STOP_PATIENCE_S)
@@ -144,7 +156,7 @@ def end_kept(folder: Path) -> int:
             hint="the demo printed its folder when it ended",
         ) from error
     running = [mark for mark in marks if mark.alive()]
-    mirror, *brokers = marks
+    mirror, *servers = marks
     below = []
     with contextlib.suppress(psutil.Error):
         if mirror.alive():
@@ -152,8 +164,8 @@ def end_kept(folder: Path) -> int:
             below = [mark_of(child.pid) for child in children]
     mirror.end(patience_s=STOP_PATIENCE_S)
     end_all(below)
-    for broker in brokers:
-        broker.end()
+    for server in servers:
+        server.end()
     shutil.rmtree(folder, ignore_errors=True)
     return len(running)
 

@@ -1,4 +1,4 @@
-"""The demo's writers that follow homes, and the switches that move their topics: planned, forced, and back in step."""
+"""The demo's writers behind the proxy, and the switches that move their topics: planned, forced, and back in step."""
 
 from __future__ import annotations
 
@@ -7,60 +7,61 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from itertools import pairwise
 
 import psutil
 
 from twinshore.fleet import Cluster
 from twinshore.lab.demo_mirror import DemoMirror
 from twinshore.lab.errors import LabError
-from twinshore.lab.stages.following_writer import FollowingWriter, Writing
+from twinshore.lab.produce import Workload
 from twinshore.switch.deeds import Deed
 
 RECORDS_PER_S = 300.0
 ENDS_WITHIN_S = 240.0
 UNCROSSED = 100
+_QUIET: dict[str, str | int] = {"log_level": 0}
 _A_DEED = re.compile(r"(?!commit|hold)(" + "|".join(deed.value for deed in Deed) + "): ")
 
 
 class Writers:
-    """One for each topic, begun on east; each asks the clusters where its topic is at home, and writes there."""
+    """One for each topic: a stock producer that knows one address, and nothing of switches."""
 
-    def __init__(self, topics: Iterable[str], clusters: Mapping[str, Cluster]) -> None:
-        self._stack = ExitStack()
-        how = Writing(records_per_s=RECORDS_PER_S)
-        self._writers = {
-            topic: self._stack.enter_context(FollowingWriter(f"writer of {topic}", topic, clusters, "east", how))
-            for topic in topics
-        }
+    def __init__(self, topics: Iterable[str], address: Cluster) -> None:
+        self._heard_s: dict[str, list[float]] = {topic: [] for topic in topics}
+        self._writers = [
+            Workload(address, one, records_per_s=RECORDS_PER_S, compressions=["lz4"], settings=_QUIET, heard_s=heard_s)
+            for one, heard_s in self._heard_s.items()
+        ]
+        self._stopped = False
+        for one in self._writers:
+            one.start()
 
-    def acknowledged(self, cluster: str, topics: Iterable[str] = ()) -> int:
-        """How many records this cluster acknowledged."""
-        wanted = set(topics) or set(self._writers)
-        some = [writer for topic, writer in self._writers.items() if topic in wanted]
-        return sum(one.cluster == cluster for writer in some for one in list(writer.acked))
+    def acknowledged(self, topics: Iterable[str]) -> int:
+        """How many records of these topics."""
+        return sum(len(self._heard_s[topic]) for topic in topics)
 
-    def first_at(self, cluster: str, topics: Iterable[str]) -> dict[str, float]:
-        """When it acknowledged the first record of each topic; a topic is absent until then."""
+    def first_since(self, since_s: float, topics: Iterable[str]) -> dict[str, float]:
+        """When the first record of each topic was acknowledged after this moment; a topic is absent until then."""
         found = {}
         for topic in topics:
-            times = [one.at_s for one in list(self._writers[topic].acked) if one.cluster == cluster]
-            if times:
+            if times := [at_s for at_s in list(self._heard_s[topic]) if at_s > since_s]:
                 found[topic] = times[0]
         return found
 
     def pause_s(self, topic: str, since_s: float) -> float:
         """The longest between two acknowledgements."""
-        return self._writers[topic].longest_pause_s(since_s)
+        times = [at_s for at_s in list(self._heard_s[topic]) if at_s > since_s]
+        return max((after - before for before, after in pairwise(times)), default=0.0)
 
-    def errors(self) -> int:
-        """How many errors they were told."""
-        return sum(len(writer.failed) for writer in self._writers.values())
-
-    def stop(self) -> None:
-        """LabError where one broke; done twice it does nothing."""
-        self._stack.close()
+    def stop(self) -> int:
+        """How many records were acknowledged in all; LabError where one was given up. Done twice it does nothing."""
+        if self._stopped:
+            return 0
+        self._stopped = True
+        return sum([one.stop() for one in self._writers])
 
 
 class Stopped:

@@ -30,6 +30,17 @@ def free_port() -> int:
     raise OSError(f"no free port between {_FIRST} and {_LAST}")
 
 
+def run_of_ports(count: int) -> int:
+    """The first of so many ports in a row that nobody listens on now."""
+    for _ in range(100):
+        first = free_port()
+        others = range(first + 1, first + count)
+        if all(port not in _given and _claimed(port) and _is_free(port) for port in others):
+            _given.update(others)
+            return first
+    raise OSError(f"no {count} ports in a row are free")
+
+
 def _claimed(port: int) -> bool:
     """Whether no other process was given it. The kernel lets a claim go when this process ends, however it ends."""
     try:

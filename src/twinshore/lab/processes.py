@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Protocol
 
 import psutil
 
@@ -116,10 +116,31 @@ def _kernel_says(pid: int) -> tuple[str, str] | None:
     return f"{_boot_id()}:{fields[19]}", fields[0]
 
 
+class Started(Protocol):
+    """What `Child` asks of a process that it reaps: `subprocess.Popen` is one."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def stdin(self) -> IO[bytes] | None: ...
+
+    @property
+    def stdout(self) -> IO[bytes] | None: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def send_signal(self, sig: int) -> None: ...
+
+    def kill(self) -> None: ...
+
+
 class Child:
     """A running server that we started. `ending` makes later calls harmless."""
 
-    def __init__(self, process: subprocess.Popen[bytes], *, tied: bool, death_signal: signal.Signals) -> None:
+    def __init__(self, process: Started, *, tied: bool, death_signal: signal.Signals) -> None:
         self._process = process
         self._death_signal = death_signal
         self.pid = process.pid

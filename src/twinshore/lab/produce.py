@@ -25,7 +25,8 @@ _POOL = 64
 class Workload:
     """Producers, one per compression, that share a rate; records carry keys, headers and values of mixed sizes.
 
-    They are idempotent, so a broker's death duplicates nothing. `with Workload(...)`, or `start` and `stop`.
+    They are idempotent, so a broker's death duplicates nothing. `heard_s`: when each record was acknowledged, by a
+    monotonic clock. `with Workload(...)`, or `start` and `stop`.
     """
 
     def __init__(
@@ -38,9 +39,11 @@ class Workload:
         value_bytes: int = 400,
         seed: int = 1,
         settings: dict[str, str | int] | None = None,
+        heard_s: list[float] | None = None,
     ) -> None:
         self._records_per_s = records_per_s
         self._topic = topic
+        self._heard_s = heard_s
         self._acked = 0
         self._sent = 0
         self._failed = ""
@@ -138,6 +141,8 @@ class Workload:
     def _delivered(self, error: KafkaError | None, _message: Message) -> None:
         if error is None:
             self._acked += 1
+            if self._heard_s is not None:
+                self._heard_s.append(time.monotonic())
         else:
             self._failed = error.str()
 

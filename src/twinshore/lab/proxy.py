@@ -34,6 +34,7 @@ class FaultProxy:
 
     def __init__(self, target_host: str, target_port: int, *, port: int = 0) -> None:
         self.port = port or free_port()
+        self.target = (target_host, target_port)
         self._delay_ms = 0.0
         self._bytes_per_s = 0.0
         self._mode = "forward"

@@ -1,6 +1,6 @@
 """What is remembered, in SQL, by subject: `store.leases`, `links`, `twins`, `homes`, `switching`, `switches`,
-`guards`, `receipts`, `extents`, `ledger`, `audit`, `memories`, `controls`, `proofs`, `key_looks`, `delay`. Each is a
-file here, each method one transaction.
+`guards`, `receipts`, `extents`, `ledger`, `audit`, `memories`, `controls`, `proofs`, `key_looks`, `delay`,
+`proxies`, `proxy_resets`, `traffic`. Each is a file here, each method one transaction.
 
 Values enter and leave (`values`); SQLite, PostgreSQL, MySQL and MariaDB answer alike. A position never moves back, a
 receipt never leaves a gap, and nothing grows without bound but the ledger. Nothing here knows Kafka or a wall clock:
@@ -13,11 +13,27 @@ from twinshore.store.delays import DelayStore
 from twinshore.store.engine import open_to_others
 from twinshore.store.lease_watch import HeldLease, LeaseWatch
 from twinshore.store.proof_values import KeyLookRow, ProofPiece, ProofRow, ProofState
+from twinshore.store.proxy_values import (
+    DropRow,
+    FuseCountRow,
+    FuseKey,
+    FuseKind,
+    FusePolicy,
+    FuseRow,
+    FuseState,
+    InstanceRow,
+    Limits,
+    ResetGoal,
+    ResetRow,
+    ResetState,
+    ResetWord,
+)
 from twinshore.store.pushes import PushRow, TokenRow
 from twinshore.store.refused_receipts import ReceiptsRefusedError, RefusedReceipt
 from twinshore.store.revisions import LINKS
 from twinshore.store.store import Store, empty_store, open_store, passing_store
 from twinshore.store.switch_values import Asked, Flip, GuardRow, SwitchRow, TopicInSwitch
+from twinshore.store.traffic_values import Flow, FlowKey, FlowKind, FlowRow
 from twinshore.store.values import (
     AuditRow,
     ControlRow,
@@ -47,17 +63,30 @@ __all__ = [
     "ControlRow",
     "DelayPlace",
     "DelayStore",
+    "DropRow",
     "Flip",
+    "Flow",
+    "FlowKey",
+    "FlowKind",
+    "FlowRow",
+    "FuseCountRow",
+    "FuseKey",
+    "FuseKind",
+    "FusePolicy",
+    "FuseRow",
+    "FuseState",
     "GuardRow",
     "HeldLease",
     "HomeRow",
     "Incident",
     "IncidentCount",
     "IncidentKind",
+    "InstanceRow",
     "KeyLookRow",
     "LeaseRow",
     "LeaseWatch",
     "LedgerRow",
+    "Limits",
     "LinkIdentity",
     "LinkRow",
     "LinkState",
@@ -72,6 +101,10 @@ __all__ = [
     "ReceiptsRefusedError",
     "RefusedReceipt",
     "Remembered",
+    "ResetGoal",
+    "ResetRow",
+    "ResetState",
+    "ResetWord",
     "SourceBatch",
     "SourceProducer",
     "Store",

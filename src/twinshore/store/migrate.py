@@ -1,4 +1,4 @@
-"""Migrations by Alembic, in one transaction or under one lock, whoever comes first."""
+"""Migrations by Alembic, and what their scripts share."""
 
 from __future__ import annotations
 
@@ -7,16 +7,13 @@ from pathlib import Path
 from alembic import command, op
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from sqlalchemy import Column, Connection, inspect, text
+from sqlalchemy import Column, Connection, inspect
 from sqlalchemy.types import TypeEngine
 
 from twinshore.fleet import StoreError
-from twinshore.store.schema import SCHEMA, schema_of
+from twinshore.store.schema import SCHEMA
 
 SCRIPTS = Path(__file__).parent / "migrations"
-_LOCK_NAME = "twinshore schema"
-_LOCK_NUMBER = 0x7477696E  # "twin"
-_LOCK_S = 60
 
 
 def scripts() -> Config:
@@ -26,17 +23,22 @@ def scripts() -> Config:
     return config
 
 
-def migrate(connection: Connection, place: str) -> None:
-    """Makes or changes the tables; StoreError where this version cannot."""
-    _lock(connection)
-    try:
-        _upgrade(connection, place)
-        if _locks_by_name(connection):
-            # The next process reads the version as soon as it has the lock, which ends no transaction.
-            connection.exec_driver_sql("COMMIT")
-    finally:
-        if _locks_by_name(connection):
-            connection.execute(text("SELECT RELEASE_LOCK(:name)"), {"name": _LOCK_NAME})
+def upgrade(connection: Connection, place: str, found: str | None) -> None:
+    """From the schema that was found, by each script after it; StoreError where this version cannot. Whoever calls it
+    has the lock."""
+    if not SCRIPTS.is_dir():
+        raise StoreError(
+            f"the store {place} has schema {found}, not {SCHEMA}, and a packed Twinshore cannot change it",
+            hint="open it once with an installed Twinshore: twinshore status",
+        )
+    config = scripts()
+    if found is not None and found not in _known(config):
+        raise StoreError(
+            f"the store {place} has schema {found}, which this version does not know",
+            hint="a newer Twinshore wrote it: use that one",
+        )
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
 
 
 def create_index(name: str, table: str, *columns: str) -> None:
@@ -72,38 +74,5 @@ def widen(table: str, column: str, to: TypeEngine[str]) -> None:
         op.alter_column(table, column, type_=to, existing_nullable=False)
 
 
-def _upgrade(connection: Connection, place: str) -> None:
-    found = schema_of(connection)
-    if found == SCHEMA:
-        return  # Another process was quicker.
-    if not SCRIPTS.is_dir():
-        raise StoreError(
-            f"the store {place} has schema {found}, not {SCHEMA}, and a packed Twinshore cannot change it",
-            hint="open it once with an installed Twinshore: twinshore status",
-        )
-    config = scripts()
-    if found is not None and found not in _known(config):
-        raise StoreError(
-            f"the store {place} has schema {found}, which this version does not know",
-            hint="a newer Twinshore wrote it: use that one",
-        )
-    config.attributes["connection"] = connection
-    command.upgrade(config, "head")
-
-
 def _known(config: Config) -> set[str]:
     return {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-
-
-def _locks_by_name(connection: Connection) -> bool:
-    # SQLite's transaction is the lock already; PostgreSQL's lock ends with the transaction.
-    return connection.dialect.name in ("mysql", "mariadb")
-
-
-def _lock(connection: Connection) -> None:
-    if connection.dialect.name == "postgresql":
-        connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _LOCK_NUMBER})
-    elif _locks_by_name(connection):
-        got = connection.scalar(text("SELECT GET_LOCK(:name, :wait)"), {"name": _LOCK_NAME, "wait": _LOCK_S})
-        if got != 1:
-            raise StoreError("another process has been changing the store's tables for a minute", hint="try again")

@@ -24,12 +24,15 @@ from twinshore.store.link_rows import LinkRows
 from twinshore.store.links import Links
 from twinshore.store.memories import Memories
 from twinshore.store.proofs import Proofs
+from twinshore.store.proxies import Proxies
+from twinshore.store.proxy_resets import ProxyResets
 from twinshore.store.pushes import PushStore
 from twinshore.store.receipts import Receipts
 from twinshore.store.revisions import Revisions
 from twinshore.store.schema import bring_up
 from twinshore.store.switches import Switches
 from twinshore.store.switching import Switching
+from twinshore.store.traffic import Traffic
 from twinshore.store.twins import Twins
 from twinshore.store.values import AuditRow, Remembered
 
@@ -86,6 +89,9 @@ class Store:
         self.switches = Switches(database)
         self.guards = Guards(database)
         self.pushes = PushStore(database)
+        self.proxies = Proxies(database)
+        self.traffic = Traffic(database)
+        self.proxy_resets = ProxyResets(database)
         self.receipts = Receipts(database)
         self.extents = Extents(database)
         self.ledger = Ledger(database)

@@ -191,8 +191,8 @@ incidents = Table(
     number("from_offset"),
     number("to_offset"),
     Column("policy", long_text(), nullable=False),
-    Column("effect", exact_name(32), nullable=False),
-    Column("side", exact_name(32), nullable=False),
+    Column("effect", exact_name(32), nullable=False, server_default=""),
+    Column("side", exact_name(32), nullable=False, server_default=""),
     Column("sentence", long_text(), nullable=False),
     number("opened_ms"),
     Column("closed_ms", BigInteger, nullable=True),
@@ -227,9 +227,9 @@ audit = Table(
     Column("before", long_text(), nullable=False),
     Column("after", long_text(), nullable=False),
     Column("outcome", long_text(), nullable=False),
-    Column("actor", exact_name(ACTOR_LENGTH), nullable=False),
-    Column("topic", exact_name(TOPIC_LENGTH), nullable=False),
-    Column("group_id", exact_name(GROUP_LENGTH), nullable=False),
+    Column("actor", exact_name(ACTOR_LENGTH), nullable=False, server_default=""),
+    Column("topic", exact_name(TOPIC_LENGTH), nullable=False, server_default=""),
+    Column("group_id", exact_name(GROUP_LENGTH), nullable=False, server_default=""),
 )
 
 # `item` is the subject's digest: subjects are longer than keys may be.

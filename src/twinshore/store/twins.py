@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import BindParameter, Connection, RowMapping, and_, bindparam, func, select
+from sqlalchemy import BindParameter, Connection, RowMapping, and_, bindparam, func, or_, select
 
 from twinshore.fleet import ConfigError
 from twinshore.store.dialects import insert_absent, standing
@@ -30,6 +30,21 @@ def carried(connection: Connection, link: str) -> tuple[TwinRow, ...]:
     """Those whose topics are not archived."""
     archived = _archived(connection, link)
     return tuple(row for row in read(connection, link) if row.topic not in archived)
+
+
+def flowing(connection: Connection, link: str, topics: Iterable[str]) -> tuple[TwinRow, ...]:
+    """Those of these topics that the link carries on as they are: it has not stopped them, and has written behind what
+    was there before, which may have been more than that. Quick, where few are asked for often."""
+    names, found = sorted(set(topics)), list[TwinRow]()
+    same = [positions.c[name] == twins.c[name] for name in ("link", "topic", "partition")]
+    written = or_(twins.c.inherited == 0, positions.c.to_offset > twins.c.inherited)
+    on = (positions.c.state == PartitionState.FLOWING.value, written)
+    for start in range(0, len(names), TOPICS_LOCKED):
+        ours = (twins.c.link == link, twins.c.topic.in_(names[start : start + TOPICS_LOCKED]))
+        query = select(twins).join(positions, and_(*same)).where(*ours, *on)
+        rows = connection.execute(query.order_by(twins.c.topic, twins.c.partition)).mappings()
+        found += [_twin(row) for row in rows]
+    return tuple(found)
 
 
 def onto(connection: Connection, target_topic_ids: Iterable[str]) -> tuple[TwinRow, ...]:
@@ -138,6 +153,10 @@ class Twins:
     def begun(self, link: str, topics: Iterable[str]) -> frozenset[str]:
         """Those of the topics that the link has a twin of."""
         return self._database.read(lambda connection: begun(connection, link, topics))
+
+    def flowing(self, link: str, topics: Iterable[str]) -> tuple[TwinRow, ...]:
+        """Those of these topics that the link carries on as they are, partition by partition."""
+        return self._database.read(lambda connection: flowing(connection, link, topics))
 
     def carried(self, link: str) -> tuple[TwinRow, ...]:
         """Those of them that the link still carries: an archived twin is carried no more."""

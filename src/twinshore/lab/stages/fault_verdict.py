@@ -13,22 +13,12 @@ from confluent_kafka.cimpl import KafkaException
 from twinshore.fleet import Cluster
 from twinshore.lab import LabError
 from twinshore.lab.clients import client_settings
+from twinshore.lab.watermarks import watermarks
 
 
 def ends(cluster: Cluster, topic: str, partitions: int) -> list[int]:
     """Where each partition ends, open transactions included; -1 where nobody says."""
-    reading = {"group.id": "ends", "isolation.level": "read_uncommitted", "log_level": 0}
-    consumer = Consumer({**client_settings(cluster), **reading})
-    found = []
-    try:
-        for number in range(partitions):
-            try:
-                found.append(consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=5.0)[1])
-            except KafkaException:
-                found.append(-1)
-    finally:
-        consumer.close()
-    return found
+    return [end for _, end in watermarks(cluster, topic, partitions)]
 
 
 @dataclass(frozen=True, slots=True)

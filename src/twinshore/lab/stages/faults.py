@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from twinshore.lab import LabCluster, LabError, Workload
 from twinshore.lab.broker import LabBroker
 from twinshore.lab.stages.fault_verdict import compare, ends
 from twinshore.lab.stages.mirror_process import MirrorProcess, settings_of
+from twinshore.lab.watermarks import close_kept
 from twinshore.store import open_store
 
 TOPIC = "orders"
@@ -75,13 +76,15 @@ def run_faults(
     partitions: int = 4,
     value_bytes: int = 100,
     kinds: tuple[str, ...] = (),
+    jvm_flags: tuple[str, ...] = (),
     say: Say = print,
 ) -> FaultReport:
     """Runs the whole of it on clusters of its own; `kinds` limits which faults may happen."""
     began_s = time.monotonic()
+    shape = {"brokers": brokers, "heap_mb": 512 if brokers == 1 else 384, "jvm_flags": jvm_flags}
     with (
         tempfile.TemporaryDirectory(prefix="twinshore-faults-") as folder,
-        Stage(Path(folder), brokers=brokers, mirrors=mirrors, partitions=partitions, seed=seed, say=say) as stage,
+        Stage(Path(folder), shape, mirrors=mirrors, partitions=partitions, seed=seed, say=say) as stage,
     ):
         allowed = kinds or stage.kinds(leaders_move=leaders_move)
         done: Counter[str] = Counter()
@@ -126,13 +129,15 @@ def run_faults(
 class Stage:
     """Two clusters behind proxies, the mirrors between them, and every way to harm them."""
 
-    def __init__(self, folder: Path, *, brokers: int, mirrors: int, partitions: int, seed: int, say: Say) -> None:
+    def __init__(
+        self, folder: Path, shape: Mapping[str, Any], *, mirrors: int, partitions: int, seed: int, say: Say
+    ) -> None:
+        """`shape`: of both clusters, as LabCluster takes it."""
         self.chance = random.Random(seed)
         self._say = say
         self._folder = folder
-        shape: dict[str, Any] = {"brokers": brokers, "via_proxy": True, "heap_mb": 512 if brokers == 1 else 384}
-        self.source = LabCluster("east", settings=RESTLESS, **shape)
-        self.target = LabCluster("west", settings=RESTLESS, **shape)
+        self.source = LabCluster("east", settings=RESTLESS, via_proxy=True, **shape)
+        self.target = LabCluster("west", settings=RESTLESS, via_proxy=True, **shape)
         self.mirrors: list[MirrorProcess] = []
         self._count = mirrors
         self._partitions = partitions
@@ -153,6 +158,7 @@ class Stage:
     def __exit__(self, *_: object) -> None:
         for mirror in self.mirrors:
             mirror.end()
+        close_kept()
         self.source.stop()
         self.target.stop()
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import psutil
@@ -43,15 +43,22 @@ class MirrorProcess:
     """`twinshore mirror run` with its whole tree of processes; killed and started again at will."""
 
     def __init__(
-        self, folder: Path, settings: str, *, target_ports: Iterable[int] = (), command: str = "twinshore.cli"
+        self,
+        folder: Path,
+        settings: str,
+        *,
+        target_ports: Iterable[int] = (),
+        command: str = "twinshore.cli",
+        start: Callable[..., Child] = start_child,
     ) -> None:
+        """`command`: the module that is run. `start`: as `start_child` does."""
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.settings = folder / "twinshore.toml"
         self.log = folder / "mirror.log"
         self.settings.write_text(settings, encoding="utf-8")
         self._target_ports = set(target_ports)
-        self._command = command
+        self._command, self._start = command, start
         self._child: Child | None = None
         self._tree: dict[int, ProcessMark] = {}
 
@@ -62,7 +69,7 @@ class MirrorProcess:
         inherited = os.environ.get("PYTHONPATH", "")
         environment = {"PYTHONPATH": os.pathsep.join(filter(None, [sources, inherited])), "PYTHONUNBUFFERED": "1"}
         command = [sys.executable, "-m", self._command, "mirror", "run", "--settings", str(self.settings), *arguments]
-        self._child = start_child(command, folder=self.folder, log=self.log, environment=environment)
+        self._child = self._start(command, folder=self.folder, log=self.log, environment=environment)
 
     @property
     def child(self) -> Child:

@@ -1,0 +1,147 @@
+"""What proxies are told and what they say, in SQL: fuses with one number that grows, and a row for each that serves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, Table, delete, select
+
+from twinshore.store import audit
+from twinshore.store.dialects import put, storable
+from twinshore.store.engine import Database
+from twinshore.store.proxy_tables import (
+    CLIENT_LENGTH,
+    NAME_LENGTH,
+    proxy_drops,
+    proxy_fuse_counts,
+    proxy_fuses,
+    proxy_instances,
+)
+from twinshore.store.proxy_values import (
+    DropRow,
+    FuseCountRow,
+    FuseKind,
+    FusePolicy,
+    FuseRow,
+    FuseState,
+    InstanceRow,
+    Limits,
+)
+from twinshore.store.revisions import advance, revision_of
+from twinshore.store.tables import ACTOR_LENGTH
+from twinshore.store.values import AuditRow
+
+FUSES = "proxy fuses"
+# What a proxy said of itself that was not heard of for so long says nothing any more.
+FORGOTTEN_MS = 7 * 24 * 3600 * 1000
+
+
+class Proxies:
+    """Fuses, and the processes that go by them."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def revision(self) -> int:
+        """How often fuses were changed."""
+        return self._database.read(lambda connection: revision_of(connection, FUSES))
+
+    def fuses(self) -> tuple[int, tuple[FuseRow, ...]]:
+        """All of them, with the number of changes that they are as of."""
+
+        def ask(connection: Connection) -> tuple[int, tuple[FuseRow, ...]]:
+            # First the number: who reads a change that comes between the two reads it again.
+            seen = revision_of(connection, FUSES)
+            query = select(proxy_fuses).order_by(proxy_fuses.c.topic, proxy_fuses.c.client, proxy_fuses.c.kind)
+            return seen, tuple(_fuse(row) for row in connection.execute(query).mappings())
+
+        return self._database.read(ask)
+
+    def change(self, rows: Sequence[FuseRow], *, seen: int, told: Sequence[AuditRow]) -> bool:
+        """Puts the rows, with `told` in the audit; False, and nothing done, where fuses were changed since `seen`."""
+
+        def write(connection: Connection) -> bool:
+            if not advance(connection, FUSES, seen):
+                return False
+            put(connection, proxy_fuses, [_fuse_values(row) for row in rows])
+            audit.add(connection, told)
+            return True
+
+        return self._database.write(write)
+
+    def instances(self) -> tuple[InstanceRow, ...]:
+        """Who serves, as each said last."""
+        query = select(proxy_instances).order_by(proxy_instances.c.name, proxy_instances.c.started_ms)
+
+        def ask(connection: Connection) -> tuple[InstanceRow, ...]:
+            return tuple(InstanceRow(**row) for row in connection.execute(query).mappings())
+
+        return self._database.read(ask)
+
+    def counts(self) -> tuple[FuseCountRow, ...]:
+        """What fuses answered."""
+
+        def ask(connection: Connection) -> tuple[FuseCountRow, ...]:
+            rows = connection.execute(select(proxy_fuse_counts)).mappings()
+            return tuple(FuseCountRow(**{**row, "kind": FuseKind(row["kind"])}) for row in rows)
+
+        return self._database.read(ask)
+
+    def drops(self, limit: int = 100) -> tuple[DropRow, ...]:
+        """The newest of the ledger of dropped records, newest first."""
+        query = select(proxy_drops).order_by(proxy_drops.c.since_ms.desc()).limit(limit)
+
+        def ask(connection: Connection) -> tuple[DropRow, ...]:
+            return tuple(DropRow(**row) for row in connection.execute(query).mappings())
+
+        return self._database.read(ask)
+
+    def tell(self, row: InstanceRow, counts: Sequence[FuseCountRow], drops: Sequence[DropRow]) -> None:
+        """What a proxy says of itself, instead of what it said before."""
+
+        def write(connection: Connection) -> None:
+            put(connection, proxy_instances, [_shortened(asdict(row))])
+            put(connection, proxy_fuse_counts, [_shortened(asdict(one)) for one in counts])
+            put(connection, proxy_drops, [_shortened(asdict(one)) for one in drops])
+
+        self._database.write(write)
+
+    def forget_before(self, now_ms: int) -> None:
+        """Of proxies that have not been heard of for a week only the ledger is kept."""
+        past_ms = now_ms - FORGOTTEN_MS
+
+        def write(connection: Connection) -> None:
+            connection.execute(delete(proxy_instances).where(proxy_instances.c.seen_ms < past_ms))
+            connection.execute(delete(proxy_fuse_counts).where(proxy_fuse_counts.c.changed_ms < past_ms))
+
+        self._database.write(write)
+
+    def leave(self, instance: str) -> None:
+        """The process ends in good order; what its fuses answered is kept."""
+        self._database.write(lambda connection: _leave(connection, proxy_instances, instance))
+
+
+def _leave(connection: Connection, table: Table, instance: str) -> None:
+    connection.execute(delete(table).where(table.c.id == instance))
+
+
+def _shortened(values: dict[str, Any]) -> dict[str, Any]:
+    """As every database takes it: clients may call themselves anything."""
+    longest = {"client": CLIENT_LENGTH, "name": NAME_LENGTH, "host": NAME_LENGTH}
+    return values | {name: storable(values[name])[:size] for name, size in longest.items() if name in values}
+
+
+def _fuse_values(row: FuseRow) -> dict[str, Any]:
+    kept = replace(row, reason=storable(row.reason), set_by=storable(row.set_by)[:ACTOR_LENGTH])
+    values = _shortened(asdict(kept))
+    limits: dict[str, Any] = values.pop("limits")
+    return values | limits
+
+
+def _fuse(row: RowMapping) -> FuseRow:
+    values: dict[str, Any] = dict(row)
+    limits = Limits(**{name: values.pop(name) for name in Limits.__dataclass_fields__})
+    kinds = {"kind": FuseKind(row["kind"]), "state": FuseState(row["state"]), "policy": FusePolicy(row["policy"])}
+    return FuseRow(**{**values, **kinds}, limits=limits)

@@ -1,0 +1,125 @@
+"""What went through proxies, in SQL: windows that each proxy adds, and that go once they are old."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, delete, insert, select
+from sqlalchemy.exc import DataError, IntegrityError
+
+from twinshore.store.dialects import storable
+from twinshore.store.engine import Database
+from twinshore.store.proxy_tables import CLIENT_LENGTH, NAME_LENGTH
+from twinshore.store.tables import TOPIC_LENGTH
+from twinshore.store.traffic_tables import SOFTWARE_LENGTH, proxy_traffic
+from twinshore.store.traffic_values import HIGHEST, SUMS, Flow, FlowKey, FlowKind, FlowRow
+
+# Rows that one statement takes away: a table that was left alone for long is emptied in portions.
+_FORGOTTEN_AT_ONCE = 20_000
+# The largest that all databases keep.
+_COUNT_MAX = 2**63 - 1
+# A row that is refused for what is in it: drivers say some of it themselves, in Python's words.
+_REFUSED = (DataError, IntegrityError, OverflowError, ValueError)
+
+
+class Traffic:
+    """Rows of `proxy_traffic`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def tell(self, rows: Sequence[FlowRow]) -> int:
+        """One window of one proxy, in place of what it told of a window that began then. How many rows the database
+        refused for what is in them: all others are kept."""
+        if not rows:
+            return 0
+        first = rows[0]
+        ours = (proxy_traffic.c.instance == first.instance, proxy_traffic.c.since_ms == first.since_ms)
+        values = [_values(place, row) for place, row in enumerate(rows)]
+
+        def write(connection: Connection) -> int:
+            connection.execute(delete(proxy_traffic).where(*ours))
+            if _takes(connection, values):
+                return 0
+            return sum(not _takes(connection, [one]) for one in values)
+
+        return self._database.write(write)
+
+    def rows(self, from_ms: int, to_ms: int) -> tuple[FlowRow, ...]:
+        """Windows that ended between the two, the first excluded; by their time."""
+        query = (
+            select(proxy_traffic)
+            .where(proxy_traffic.c.until_ms > from_ms, proxy_traffic.c.until_ms <= to_ms)
+            .order_by(proxy_traffic.c.until_ms, proxy_traffic.c.instance, proxy_traffic.c.place)
+        )
+
+        def ask(connection: Connection) -> tuple[FlowRow, ...]:
+            return tuple(_row(row) for row in connection.execute(query).mappings())
+
+        return self._database.read(ask)
+
+    def forget_before(self, until_ms: int) -> int:
+        """Takes away windows that ended before; how many rows that were. Of very many some are left for next time."""
+        old = (
+            select(proxy_traffic.c.until_ms)
+            .where(proxy_traffic.c.until_ms < until_ms)
+            .order_by(proxy_traffic.c.until_ms)
+            .offset(_FORGOTTEN_AT_ONCE)
+            .limit(1)
+        )
+
+        def write(connection: Connection) -> int:
+            border = connection.scalar(old)
+            ended = proxy_traffic.c.until_ms < (until_ms if border is None else border + 1)
+            return connection.execute(delete(proxy_traffic).where(ended)).rowcount
+
+        return self._database.write(write)
+
+
+def _takes(connection: Connection, values: Sequence[dict[str, Any]]) -> bool:
+    """Whether the database takes all of these, or else none of them."""
+    try:
+        with connection.begin_nested():
+            connection.execute(insert(proxy_traffic), values)
+    except _REFUSED:
+        return False
+    return True
+
+
+def _values(place: int, row: FlowRow) -> dict[str, Any]:
+    flow = row.flow
+    return {
+        "instance": row.instance,
+        "since_ms": row.since_ms,
+        "place": place,
+        "proxy": storable(row.proxy)[:NAME_LENGTH],
+        "until_ms": row.until_ms,
+        "client": storable(row.key.client)[:CLIENT_LENGTH],
+        "topic": storable(row.key.topic)[:TOPIC_LENGTH],
+        "cluster": row.key.cluster,
+        "kind": row.key.kind.value,
+        **{name: min(_COUNT_MAX, getattr(flow, name)) for name in (*SUMS, *HIGHEST)},
+        "software": storable(flow.software)[:SOFTWARE_LENGTH],
+        "latency": _text(flow.latency),
+        "sizes": _text(flow.sizes),
+    }
+
+
+def _row(row: RowMapping) -> FlowRow:
+    flow = Flow(
+        **{name: row[name] for name in (*SUMS, *HIGHEST)},
+        software=row["software"],
+        latency=_numbers(row["latency"]),
+        sizes=_numbers(row["sizes"]),
+    )
+    key = FlowKey(row["client"], row["topic"], row["cluster"], FlowKind(row["kind"]))
+    return FlowRow(row["instance"], row["proxy"], row["since_ms"], row["until_ms"], key, flow)
+
+
+def _text(counts: Sequence[int]) -> str:
+    return ",".join(map(str, counts))
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(one) for one in text.split(",")]
