@@ -22,6 +22,7 @@ from twinshore.wire.batch import (
     restamp,
     sequence_of,
     split_batches,
+    with_producer_id,
 )
 from twinshore.wire.crc import carry
 
@@ -138,3 +139,11 @@ def test_restamp_carries_damage_along() -> None:
     ((copy, after),) = split_batches(memoryview(head + view[HEADER_BYTES:]))
     with pytest.raises(WireError, match="corrupt batch"):
         check_crc(copy, after)
+
+
+@pytest.mark.parametrize("body", [b"", b"q", b"q" * 9000])
+def test_another_producer_id_changes_nothing_else(body: bytes) -> None:
+    ((view, header),) = split_batches(memoryview(raw_batch(55, 2, body, TRANSACTIONAL)))
+    ((copy, after),) = split_batches(memoryview(with_producer_id(header, 1 << 50) + view[HEADER_BYTES:]))
+    check_crc(copy, after)
+    assert after._replace(crc=0) == header._replace(crc=0, producer_id=1 << 50)

@@ -16,6 +16,7 @@ from twinshore.fleet.errors import (
 )
 from twinshore.fleet.nouns import (
     FOLLOWERS_TOPIC,
+    GROUPS_HOME,
     HEARTBEATS,
     HOMES_TOPIC,
     TWINS_TOPIC,
@@ -39,6 +40,7 @@ from twinshore.fleet.nouns import (
 
 __all__ = [
     "FOLLOWERS_TOPIC",
+    "GROUPS_HOME",
     "HEARTBEATS",
     "HOMES_TOPIC",
     "TWINS_TOPIC",

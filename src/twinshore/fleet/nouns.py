@@ -18,6 +18,8 @@ TWINS_TOPIC = "twinshore.twins"
 # Where each cluster says where topics are at home, and where clients say that they follow it.
 HOMES_TOPIC = "twinshore.homes"
 FOLLOWERS_TOPIC = "twinshore.followers"
+# What has a home as topics have: all groups of the clients of proxies. No topic is called so.
+GROUPS_HOME = "twinshore.groups"
 SourceOffset = NewType("SourceOffset", int)
 TargetOffset = NewType("TargetOffset", int)
 

@@ -1,8 +1,9 @@
-"""Parts of sentences that operators read: names and counts, and a sentence as one line of a log."""
+"""Parts of sentences that operators read: names, counts and times, and a sentence as one line of a log."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 
 def listed(names: Sequence[str], most: int, between: str = ", ") -> str:
@@ -19,6 +20,11 @@ def counted(count: int, thing: str) -> str:
 def copies(count: int) -> str:
     """As in "1 copy" and "3 copies"."""
     return f"{count} cop{'y' if count == 1 else 'ies'}"
+
+
+def moment(at_ms: float) -> str:
+    """A time as operators read it, as in "2026-11-24 09:30:00 UTC"."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def one_line(sentence: str) -> str:

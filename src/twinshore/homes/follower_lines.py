@@ -18,6 +18,7 @@ from twinshore.wire.note_text import KEY_BYTES_MAX, as_word, json_or_none, note_
 
 FOLLOWER_BYTES_MAX = 1 << 20  # as the topic takes them
 FOLLOWERS_MAX = 10_000
+BUSY_MAX = 5
 LEASE_MS_MAX = 60_000
 SAID_MAX = 1 << 62
 FOLLOWER = "follower"
@@ -28,7 +29,8 @@ ALL = "*"
 class Follower:
     """`topics`: names, or beginnings of names with a `*` behind. `heard`: the word of each of them that a switch has
     just now; `parked`: those to which nothing is written, nor on its way, until another word settles them. `said` grows
-    with each line, so that of the lines on two clusters the later one is known. `name` is for people."""
+    with each line, so that of the lines on two clusters the later one is known. `name` is for people. `busy`: of a
+    proxy, some of the groups that have members who were told to gather, and have not yet."""
 
     id: str
     name: str
@@ -37,6 +39,7 @@ class Follower:
     parked: frozenset[str] = frozenset()
     lease_ms: int = 5000
     said: int = 0
+    busy: tuple[str, ...] = ()
 
     def writes(self, topic: str) -> bool:
         return any(covers(one, topic) for one in self.topics)
@@ -45,8 +48,12 @@ class Follower:
         """Whether it has parked for this word."""
         return topic in self.parked and self.heard.get(topic, (0, 0)) >= word
 
+    def has_gathered(self, topic: str, word: Word) -> bool:
+        """Whether it has heard this word, and no member there has still to gather."""
+        return not self.busy and self.heard.get(topic, (0, 0)) >= word
+
     def line(self) -> Line:
-        told = {
+        told: dict[str, object] = {
             "name": self.name,
             "topics": self.topics,
             "heard": self.heard,
@@ -54,6 +61,8 @@ class Follower:
             "lease_ms": self.lease_ms,
             "said": self.said,
         }
+        if self.busy:
+            told["busy"] = self.busy
         return note_text([FOLLOWER, self.id]), note_text(told)
 
 
@@ -98,6 +107,10 @@ class FollowerLog:
         }
         return {topic: some for topic, some in found.items() if some}
 
+    def gathering(self, topic: str, word: Word, now_s: float) -> list[Follower]:
+        """The living followers of it that have not heard this word, or have members that have not gathered."""
+        return [one for one in self.living(now_s) if one.writes(topic) and not one.has_gathered(topic, word)]
+
     def _forget(self, now_s: float) -> None:
         self._seen = {name: one for name, one in self._seen.items() if now_s < one[1]}
 
@@ -120,11 +133,13 @@ def _follower(follower_id: str, value: bytes) -> Follower | None:
             "parked": list(parked),
             "lease_ms": int(lease_ms),
             "said": int(said),
+            **more,
         } if 0 < lease_ms <= LEASE_MS_MAX and 0 <= said < SAID_MAX:
             words = {topic: found for topic, raw in heard.items() if (found := _word(raw))}
             if len(words) < len(heard) or not _names([*heard, *parked]) or not _patterns(topics):
                 return None
-            return Follower(follower_id, as_word(name), tuple(topics), words, frozenset(parked), lease_ms, said)
+            busy = _groups(more.get("busy"))
+            return Follower(follower_id, as_word(name), tuple(topics), words, frozenset(parked), lease_ms, said, busy)
         case _:
             return None
 
@@ -135,6 +150,12 @@ def _word(raw: object) -> Word | None:
             return term, step
         case _:
             return None
+
+
+def _groups(raw: object) -> tuple[str, ...]:
+    """For people."""
+    some = raw if isinstance(raw, list) else []
+    return tuple(as_word(one) for one in some[:BUSY_MAX] if isinstance(one, str))
 
 
 def _names(raw: Iterable[object]) -> bool:

@@ -82,6 +82,7 @@ class Following:
         self._clusters: dict[str, str] = {}
         self._told = {topic: one for topic, one in (told or {}).items() if self._follows(topic)}
         self._parked: dict[str, Word] = {}
+        self._busy: tuple[str, ...] = ()
         self._read_s = self._said_s = self._visible_s = -math.inf
         self._last: dict[str, tuple[tuple[dict[str, Word], frozenset[str]], float]] = {}
         self._number = 0
@@ -118,6 +119,10 @@ class Following:
         if isinstance(told, HomeLine) and told.state is HomeState.HELD:
             self._parked[topic] = told.word
 
+    def busy(self, groups: Iterable[str]) -> None:
+        """Of these groups there are members who have not gathered."""
+        self._busy = tuple(groups)
+
     def held(self) -> frozenset[str]:
         """Topics that a switch holds, and of which was not said yet that nothing is on its way."""
         lines = [one for one in self._told.values() if isinstance(one, HomeLine)]
@@ -128,7 +133,7 @@ class Following:
         self._number += 1
         heard, parked = self._state()
         lease_ms = int(self._lease_s * 1000)
-        return Follower(self._id, self._name, self._topics, heard, parked, lease_ms, self._number)
+        return Follower(self._id, self._name, self._topics, heard, parked, lease_ms, self._number, self._busy)
 
     def _state(self) -> tuple[dict[str, Word], frozenset[str]]:
         open_words = {
@@ -154,7 +159,7 @@ class Following:
     def order(self, topic: str, now_s: float) -> Order:
         """What must be done with the topic now."""
         told = self._told.get(topic)
-        if now_s >= self.until_s() or self._read_s <= self._visible_s:
+        if now_s >= self.until_s():
             switch = told.switch if isinstance(told, HomeLine) else ""
             return Park(switch, "no cluster was read, or told that this client follows, for as long as its lease")
         return order(told, self._clusters, self._begin)
@@ -172,7 +177,9 @@ class Following:
         return told if isinstance(told, HomeLine) else None
 
     def until_s(self) -> float:
-        """How long what it was ordered holds at most."""
+        """How long what it was ordered holds at most; it holds nothing before it was read behind what was said."""
+        if self._read_s <= self._visible_s:
+            return -math.inf
         return min(self._read_s, self._said_s) + self._lease_s
 
     def poll_s(self) -> float:

@@ -35,7 +35,8 @@ WORD_MAX = 1 << 31
 YEAR_9999_MS = 253_370_764_800_000
 TOPIC = re.compile("[a-zA-Z0-9._-]{1,249}")
 HEX_ID = re.compile("[0-9a-f]{32}")
-_WORDS = ("source", "set_by", "pair", "link", "back")
+_WORDS = ("source", "set_by", "pair", "link", "back", "how")
+PLANNED, FORCED = "planned", "forced"
 _IDS = ("switch", "source_topic_id", "target_topic_id")
 _TEXTS = len(_WORDS) + len(_IDS)
 HOME, CLAIM = "home", "claim"
@@ -57,7 +58,7 @@ class HomeLine:
 
     What a store needs to make the flip itself: `source` was the home before; `link` carried the topic from there and
     `back` does now; the ids of the topic on the new home and on the old one; `points`, one for each partition: below it
-    the old home's log is the topic's own.
+    the old home's log is the topic's own. `how` the topic came: PLANNED is with all that the old home had.
     """
 
     topic: str
@@ -76,6 +77,7 @@ class HomeLine:
     source_topic_id: str = ""
     target_topic_id: str = ""
     points: tuple[int, ...] = ()
+    how: str = ""
 
     @property
     def word(self) -> Word:

@@ -39,6 +39,15 @@ def known(settings: Settings, store: Store) -> Known:
     return _known(settings, revision, rows, sown.links, sown.differences)
 
 
+def of_all_settings(settings: Settings, store: Store) -> tuple[Link, ...]:
+    """As `known`, with links that came from settings which are not these: for who carries none, and must know whose
+    twins there are."""
+    revision, rows = store.link_rows.read()
+    kept = {row.link: section_of(row) for row in rows if row.state is LinkState.KEPT}
+    sown = sow(settings.link_sections, rows, 0, "")
+    return _known(settings, revision, rows, {**kept, **sown.links}, ()).links
+
+
 def followed(settings: Settings, store: Store) -> Known:
     """As `known`, for a process that has taken its settings: since then the rows alone count."""
     revision, rows = store.link_rows.read()

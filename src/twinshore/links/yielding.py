@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from twinshore.fleet import Link
+from twinshore.fleet import GROUPS_HOME, Link
 from twinshore.fleet.terms import FIRST_TERM
 from twinshore.homes.home_lines import Clash, HomeLine, stands
 from twinshore.links.homes import pair_of
@@ -41,7 +41,7 @@ def behind(link: Link, ids: Ids, logs: Iterable[Mapping[str, HomeLine]], rows: M
     both = list(logs)
     lines: dict[str, HomeLine] = {}
     doubts: dict[str, str] = {}
-    for topic in sorted({name for log in both for name in log}):
+    for topic in sorted({name for log in both for name in log} - {GROUPS_HOME}):
         told, row = stands(log.get(topic) for log in both), rows.get(topic)
         if isinstance(told, Clash):
             doubts[topic] = (

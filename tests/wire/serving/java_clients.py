@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 from py4j.java_gateway import GatewayParameters, JavaGateway  # type: ignore[import-untyped]
@@ -33,10 +34,13 @@ class JavaClients:
         producer.flush()
         producer.close()
 
-    def consume(self, bootstrap: str, topic: str, count: int, polls: int) -> list[str]:
+    def consume(
+        self, bootstrap: str, topic: str, count: int, polls: int, settings: Mapping[str, str] = MappingProxyType({})
+    ) -> list[str]:
         """The values of partition 0 from its beginning on; fewer where they do not come within so many polls."""
         own = {"bootstrap.servers": bootstrap, "key.deserializer": _DESERIALIZER, "value.deserializer": _DESERIALIZER}
         own["isolation.level"] = "read_committed"
+        own |= settings
         consumer = self._jvm.org.apache.kafka.clients.consumer.KafkaConsumer(self._properties(own))
         partitions = self._jvm.java.util.ArrayList()
         partitions.add(self._jvm.org.apache.kafka.common.TopicPartition(topic, 0))
@@ -59,6 +63,15 @@ class JavaClients:
         consumer.commitSync()
         consumer.close()
         return found
+
+    def begins(self, producer: Mapping[str, str], consumer: Mapping[str, str]) -> None:
+        """Makes both and ends them, with nobody to speak to; Java's error where it refuses the settings."""
+        nobody, now = {"bootstrap.servers": "127.0.0.1:1"}, self._jvm.java.time.Duration.ZERO
+        clients = self._jvm.org.apache.kafka.clients
+        own = nobody | {"key.serializer": _SERIALIZER, "value.serializer": _SERIALIZER}
+        clients.producer.KafkaProducer(self._properties(own | dict(producer))).close(now)
+        own = nobody | {"key.deserializer": _DESERIALIZER, "value.deserializer": _DESERIALIZER, "group.id": "one"}
+        clients.consumer.KafkaConsumer(self._properties(own | dict(consumer))).close(now)
 
     def _polled(self, consumer: Any, count: int, polls: int) -> list[str]:
         second = self._jvm.java.time.Duration.ofSeconds(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import groupby
 from typing import Any
 
@@ -128,6 +129,8 @@ def test_produce_answers(version: int, data: st.DataObject) -> None:
     wanted = given_answer._replace(appended=appended, endpoints=given_answer.endpoints if version >= 10 else [])
     written = produce.write_answer(version, given_answer)
     assert produce.read_answer(memoryview(written), 0, version) == wanted
+    odd = [one for one in appended if one.error or one.refused or one.message is not None or one.current_leader]
+    assert produce.is_all_taken(memoryview(b"xx" + written), 2, version) is not bool(odd or wanted.endpoints)
     theirs = by_kio("produce", version, "response", written)
     assert [kios_topic(topic) for topic in theirs.responses] == [topic for topic, _ in topics(appended)]
     parts = [part for topic in theirs.responses for part in topic.partition_responses]
@@ -243,6 +246,16 @@ def test_what_is_cut_anywhere_is_a_wire_error(module: Any, version: int) -> None
         for end in range(len(data)):
             with pytest.raises(WireError):
                 read(memoryview(data)[:end], 0, version)
+
+
+@pytest.mark.parametrize("version", PRODUCE_VERSIONS)
+def test_an_answer_that_is_cut_anywhere_is_not_taken_for_a_whole_one(version: int) -> None:
+    topic: str | bytes = uuid.UUID(int=9).bytes if version >= produce.BY_ID else "orders"
+    written = produce.write_answer(version, ProduceAnswer([Appended(topic, 0, 0, 7), Appended(topic, 1, 0, 8)]))
+    assert produce.is_all_taken(memoryview(written), 0, version)
+    for end in range(len(written)):
+        with suppress(WireError):
+            assert not produce.is_all_taken(memoryview(written)[:end], 0, version), end
 
 
 @pytest.mark.parametrize(("version", "tags"), [(8, False), (9, True)])

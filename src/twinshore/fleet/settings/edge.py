@@ -9,13 +9,16 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from enum import StrEnum
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
+from twinshore.fleet.errors import ConfigError
 from twinshore.fleet.settings.declaring import Row, rows
 
 S = TypeVar("S")
+Member = TypeVar("Member", bound=StrEnum)
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NOTHING: dict[Any, Any] = {str: "", int: 0, float: 0.0, bool: False}
@@ -65,6 +68,14 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     if near:
         return f"; did you mean {near[0]}?"
     return f"; known: {', '.join(choices)}" if choices else ""
+
+
+def one_of(kind: type[Member], option: str, word: str) -> Member:
+    """The member of this value; ConfigError with the nearest one."""
+    try:
+        return kind(word)
+    except ValueError:
+        raise ConfigError(f"--{option} is {word!r}{did_you_mean(word, [one.value for one in kind])}") from None
 
 
 def edge_model(section: type) -> type[BaseModel]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Mapping
 
 from twinshore.fleet.nouns import Secret
 from twinshore.fleet.settings.edge import Complaints
 
+# Names of topics, where `*` stands for any characters.
+TOPICS = re.compile(r"[A-Za-z0-9._*-]+")
 Numbers = tuple[tuple[str, int], ...]
 
 
@@ -63,3 +66,12 @@ def read_secret(env: str, file: str, name: str, place: str, complaints: Complain
     if env and file:
         complaints.add(place, f"{name}_env and {name}_file: one or the other")
     return Secret(env=env, file=file)
+
+
+def why_not_network(text: str) -> str:
+    """Why it is no network; empty where it is one."""
+    try:
+        ipaddress.ip_network(text)
+    except ValueError as error:
+        return f"{text!r} is no network like 10.1.0.0/16: {error}"
+    return ""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from twinshore.fleet import Link
 from twinshore.fleet.sentences import listed
@@ -137,8 +136,3 @@ def unsafe(topic: str, spans: Sequence[Span]) -> str:
             lost = f"{span.carried_to} to {span.source_end - 1}"
             return f"the source's records of {topic}-{span.partition} from {lost} never crossed"
     return ""
-
-
-def moment(at_ms: int) -> str:
-    """A time as operators read it."""
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

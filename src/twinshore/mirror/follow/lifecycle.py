@@ -14,6 +14,7 @@ from enum import Enum
 
 from twinshore.fleet import Deleted, Follow, Recreated
 from twinshore.fleet.incidents import POLICY_KEEP_TWIN, POLICY_TOPIC, Effect, IncidentKind, IncidentSide, Policy
+from twinshore.fleet.sentences import moment
 from twinshore.mirror.follow.acts import (
     ARCHIVED,
     Act,
@@ -28,7 +29,7 @@ from twinshore.mirror.follow.acts import (
     Tell,
     Withdraw,
 )
-from twinshore.mirror.follow.last_resort import Span, Word, moment, ranges, uncarried, unsafe
+from twinshore.mirror.follow.last_resort import Span, Word, ranges, uncarried, unsafe
 
 KIND = "topic"
 RECREATED = IncidentKind.RECREATED_TOPIC

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 
 from twinshore.fleet import Link, NamedPartition
 from twinshore.fleet.settings import Settings
@@ -28,25 +29,30 @@ def links_between(settings: Settings, store: Store, one: str, other: str) -> lis
 
 def see(links: Iterable[Link], settings: Settings, store: Store, group: str, new: str) -> GroupSeen:
     """How the group stands, and where it would stand on `new`; changes nothing."""
-    goals: list[Goal] = []
-    lost: list[str] = []
-    old_live = new_live = False
+    return see_all(links, settings, store, re.escape(group), new).get(group, GroupSeen())
+
+
+def see_all(links: Iterable[Link], settings: Settings, store: Store, pattern: str, new: str) -> dict[str, GroupSeen]:
+    """The same of all whose whole name matches."""
+    found: dict[str, GroupSeen] = {}
     for link in links:
-        for view in look(link, settings, store, re.escape(group)):
-            if view.why or view.said_s_ago is not None:
-                return GroupSeen(unheard=view.why or f"{link.source} does not answer")
-            back = link.source == new
-            states = (view.target_state, view.source_state) if back else (view.source_state, view.target_state)
-            old_live |= states[0] not in MEMBERLESS
-            new_live |= states[1] not in MEMBERLESS
-            if back:
-                with _rounds(link, settings, store) as rounds:
-                    found, unknown = _homeward(link, view, rounds)
-            else:
-                found, unknown = _away(link, view)
-            goals += found
-            lost += unknown
-    return GroupSeen(tuple(goals), old_live, new_live, tuple(lost))
+        back = link.source == new
+        with _rounds(link, settings, store) if back else nullcontext() as rounds:
+            for view in look(link, settings, store, pattern):
+                before = found.get(view.group, GroupSeen())
+                if view.why or view.said_s_ago is not None:
+                    found[view.group] = replace(before, unheard=view.why or f"{link.source} does not answer")
+                    continue
+                states = (view.target_state, view.source_state) if back else (view.source_state, view.target_state)
+                goals, lost = _homeward(link, view, rounds) if rounds else _away(link, view)
+                found[view.group] = replace(
+                    before,
+                    goals=(*before.goals, *goals),
+                    old_live=before.old_live or states[0] not in MEMBERLESS,
+                    new_live=before.new_live or states[1] not in MEMBERLESS,
+                    lost=(*before.lost, *lost),
+                )
+    return found
 
 
 def _away(link: Link, view: GroupView) -> tuple[list[Goal], list[str]]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from twinshore.fleet import KafkaError, RefusedError
 from twinshore.fleet.terms import FIRST_TERM
 from twinshore.homes.follower_lines import FollowerLog
-from twinshore.homes.home_lines import Clash, HomeLine, HomeState, stands
+from twinshore.homes.home_lines import FORCED, PLANNED, Clash, HomeLine, HomeState, stands
 from twinshore.homes.home_notes import FollowerNotes, HomeNotes
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.service.clock import wall_ms
@@ -191,4 +191,5 @@ def _flipped(record: Record, one: Flip, cluster_id: str) -> HomeLine:
         source_topic_id=one.source_topic_id,
         target_topic_id=one.target_topic_id,
         points=one.points,
+        how=PLANNED if record.kind is Kind.PLANNED else FORCED,
     )

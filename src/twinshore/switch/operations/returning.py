@@ -164,7 +164,8 @@ def _refused(
     if live:
         return RefusedError(
             f"group {listed(live, NAMED_MAX)} has members on {back.target}, which read what is to be deleted",
-            hint=f"stop these consumers, or point them to {back.source}",
+            hint=f"stop these consumers, or point them to {back.source}; one that is gone without a word is a"
+            " member until its session times out",
         )
     return kept_from_deletion(topics_of(found), back, settings, store) if deletes else None
 

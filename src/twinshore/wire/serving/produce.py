@@ -169,6 +169,28 @@ def read_answer(view: memoryview, position: int, version: int) -> ProduceAnswer:
     return ProduceAnswer(appended, throttle_ms, endpoints)
 
 
+def is_all_taken(view: memoryview, position: int, version: int) -> bool:
+    """Whether an answer refuses nothing and tells of no leader. This is seen without reading what else it says."""
+    notation = _notation(version)
+    size = (_BEFORE_LOG_START if version < _LOG_START else _APPENDED).size
+    behind = notation.counted(0) + notation.string(None) if version >= _MESSAGES else b""
+    behind += notation.no_tags
+    try:
+        topics, position = notation.read_count(view, position)
+        for _ in range(topics):
+            _, position = read_topic(notation, view, position, version >= BY_ID)
+            count, position = notation.read_count(view, position)
+            for _ in range(count):
+                end = position + size
+                if view[position + 4] or view[position + 5] or view[end : end + len(behind)] != behind:
+                    return False
+                position = end + len(behind)
+            position = notation.skip_tags(view, position)
+    except PAST_END as error:
+        raise truncated("a produce response", view) from error
+    return len(view) == position + I32.size + len(notation.no_tags)
+
+
 def _read_appended(
     notation: Notation, view: memoryview, position: int, version: int, topic: Topic
 ) -> tuple[Appended, int]:
