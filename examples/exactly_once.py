@@ -4,7 +4,7 @@ Each record is there once, whoever is killed, and whichever cluster its topic is
 term under which it was read, so that after a forced switch it is taken for no more than it is worth. `worker.py` does
 the work of what is in the table `inbox`, in transactions of its own. What Kafka knows of the group is not needed.
 
-    pip install twinshore-client sqlalchemy
+    pip install ./client sqlalchemy
     python exactly_once.py clusters.json orders billing sqlite:///billing.db
 """
 
@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Message, TopicPartition
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -29,6 +30,7 @@ from sqlalchemy import (
     create_engine,
     select,
 )
+from sqlalchemy.exc import DBAPIError
 
 from twinshore.client import HotConsumer
 
@@ -55,6 +57,24 @@ PLACES = Table(
 )
 
 
+def opened(database: str) -> Engine:
+    """SQLite lets one write at a time: reader and worker wait for each other, and not only for its five seconds."""
+    waits = {"timeout": 120} if database.startswith("sqlite") else {}
+    return create_engine(database, connect_args=waits)
+
+
+def create(tables: MetaData, engine: Engine) -> None:
+    """Reader and worker begin side by side: what the other one has just made is looked for again, and is no error."""
+    for _ in range(5):
+        try:
+            tables.create_all(engine)
+        except DBAPIError:
+            time.sleep(0.1)
+        else:
+            return
+    tables.create_all(engine)
+
+
 class Passed(Exception):
     """Somebody else has gone on with this partition, as after a pause in which the group took us for dead."""
 
@@ -66,11 +86,10 @@ class Inbox:
         self._engine, self._reader = engine, reader
         self._stands: dict[Where, tuple[int, int]] = {}  # what the database says of the partitions that are ours
 
-    def begin(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def begin(self, _: HotConsumer, partitions: list[TopicPartition]) -> None:
         """Partitions are dealt to us: we read on where the database says."""
         for one in partitions:
             one.offset = self.place_of(one.topic, one.partition, one.offset)
-        consumer.assign(partitions)
 
     def place_of(self, topic: str, part: int, otherwise: int) -> int:
         wanted = select(PLACES.c.next, PLACES.c.term).where(PLACES.c.topic == topic, PLACES.c.part == part)
@@ -114,8 +133,8 @@ class Inbox:
 
 
 def main(clusters: str, topic: str, group: str, database: str) -> None:
-    engine = create_engine(database)
-    TABLES.create_all(engine)
+    engine = opened(database)
+    create(TABLES, engine)
     config = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
     with HotConsumer(config, clusters=json.loads(Path(clusters).read_text()), warn=print) as reader:
         inbox = Inbox(engine, reader)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 import time
 
-from exactly_once import INBOX, TABLES
-from sqlalchemy import Column, Connection, Integer, String, Table, create_engine, select
+from exactly_once import INBOX, TABLES, create, opened
+from sqlalchemy import Column, Connection, Integer, String, Table, select
 
 AT_ONCE = 200
 IDLE_S = 0.2
@@ -18,8 +18,8 @@ WORDS = Table("words", TABLES, Column("word", String(64), primary_key=True), Col
 
 
 def main(database: str) -> None:
-    engine = create_engine(database)
-    TABLES.create_all(engine)
+    engine = opened(database)
+    create(TABLES, engine)
     while True:
         with engine.begin() as connection:
             done = work(connection)

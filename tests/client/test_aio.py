@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -11,6 +12,39 @@ from confluent_kafka import KafkaException
 from twinshore.client import AsyncHotConsumer, AsyncHotProducer
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings
+
+
+class Slow:
+    """Three records, each of which takes a while."""
+
+    def __init__(self) -> None:
+        self.left = [*b"abc"]
+
+    def consume(self, count: int, _: float) -> list[int]:
+        time.sleep(0.1)
+        found, self.left = self.left[:count], self.left[count:]
+        return found
+
+    def close(self) -> None:
+        pass
+
+
+def test_what_was_read_for_a_call_that_was_cancelled_the_next_one_returns() -> None:
+    """Nobody else would hand it out."""
+
+    async def plays() -> list[object]:
+        consumer = AsyncHotConsumer({"group.id": "readers"}, clusters={"away": {"bootstrap.servers": "127.0.0.1:1"}})
+        consumer._consumer = Slow()  # type: ignore[assignment]
+        found: list[object] = []
+        for _ in range(2):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(consumer.poll(5), 0.02)
+        found += await consumer.consume(2)
+        found += await asyncio.gather(consumer.poll(), consumer.poll())
+        await consumer.close()
+        return found
+
+    assert asyncio.run(plays()) == [*b"abc"]
 
 
 def test_records_are_written_and_read_while_the_loop_runs_on(east: LabCluster, unique_topic: str) -> None:

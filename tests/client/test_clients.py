@@ -10,11 +10,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from twinshore.client import HotConsumer, HotProducer
-from twinshore.client.centres.homes import HomesCentre
+from twinshore.client.farewell import Farewell
 from twinshore.client.habits import Habits, habits
+from twinshore.client.member import Member
 from twinshore.fleet import ConfigError, NotYetError
-from twinshore.homes.following import Write
-from twinshore.homes.home_lines import HomeLine
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings
 
@@ -104,36 +103,6 @@ def test_what_cannot_be_followed_is_refused() -> None:
         consumer.poll(0.0)
 
 
-class Told(HomesCentre):
-    """A centre that has heard this line."""
-
-    def __init__(self, line: HomeLine | None) -> None:
-        self._line = line
-
-    def line(self, topic: str) -> HomeLine | None:
-        return self._line if self._line is not None and self._line.topic == topic else None
-
-
-@pytest.mark.parametrize(
-    ("term", "points", "carried"),
-    [
-        (1, (), {("orders", 0): 25, ("orders", 1): 7}),  # where it was
-        (2, (10, 20), {("orders", 0): 10, ("orders", 1): 7}),  # by force: what lay behind the point is gone
-        (2, (), {}),  # nobody says where
-        (3, (10, 20), {}),  # it has moved twice meanwhile: the group's own place counts
-    ],
-)
-def test_how_far_it_has_read_as_the_new_home_counts(
-    term: int, points: tuple[int, ...], carried: dict[tuple[str, int], int]
-) -> None:
-    consumer = HotConsumer({"group.id": "readers"}, clusters={"away": AWAY})
-    consumer._centre = Told(HomeLine("orders", "west", "w" * 22, term, points=points))
-    consumer._terms["orders"] = 1
-    consumer._behind = {"orders": {0: 25, 1: 7}, "bills": {0: 3}}
-    assert consumer._carried_over("orders", Write("west", term).term) == carried
-    assert consumer._behind == {"bills": {0: 3}}, "it counts once"
-
-
 def test_how_a_consumer_is_set_is_what_its_own_cluster_says() -> None:
     """A cluster's own settings count before those for all, and so does a push."""
     mine = {**AWAY, "enable.auto.commit": False, "partition.assignment.strategy": "cooperative-sticky"}
@@ -177,16 +146,18 @@ def test_what_another_member_gives_back_is_read_from_the_groups_place(east: LabC
 
 def test_a_member_commits_no_place_of_a_partition_that_is_not_its_own() -> None:
     consumer = HotConsumer({"group.id": "readers"}, clusters={"away": AWAY})
-    consumer._next = {("orders", 0): 100, ("orders", 1): 7, ("bills", 0): 3}
+    consumer._handed.next = {("orders", 0): 100, ("orders", 1): 7, ("bills", 0): 3}
 
     class Dealt(Consumer):
         def assignment(self) -> list[TopicPartition]:
             return [TopicPartition("orders", 1), TopicPartition("bills", 0)]
 
     dealt = Dealt({**AWAY, "group.id": "readers"})
-    (place,) = consumer._places(dealt, ["orders"])
+    (place,) = consumer._handed.of(dealt, ["orders"])
     assert (place.topic, place.partition, place.offset) == ("orders", 1, 7)
-    consumer._at = {"orders": "away"}
-    consumer._revoked("away", None, dealt, [TopicPartition("orders", 1)])
-    assert consumer._places(dealt, ["orders"]) == []
+    consumer._moves.at = {"orders": "away"}
+    member = consumer._moves.members["away"] = Member({**AWAY, "group.id": "readers"}, "readers", "away", print)
+    member.farewell = Farewell(dealt, "readers", "away", print)
+    consumer._moves._revoked("away", None, dealt, [TopicPartition("orders", 1)])
+    assert consumer._handed.of(dealt, ["orders"]) == []
     dealt.close()

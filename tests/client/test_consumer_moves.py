@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, Producer, TopicPartition
 
 from tests.client.turning import CLUSTERS, ByHand
 from twinshore.client import HotConsumer
@@ -27,6 +27,8 @@ class PlayedReader:
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = settings
         self.assigned: list[TopicPartition] = []
+        self.dealt = False
+        self.revoked: Callable[..., object] = lambda *_: None
 
     def subscribe(self, topics: list[str], on_assign: Any, on_revoke: Any, **_: object) -> None:
         self.revoked = on_revoke
@@ -43,7 +45,7 @@ class PlayedReader:
     def committed(self, partitions: list[TopicPartition], _: float) -> list[TopicPartition]:
         return [TopicPartition(one.topic, one.partition, PLACE) for one in partitions]
 
-    def commit(self, **_: object) -> None:
+    def commit(self, offsets: list[TopicPartition] | None = None, **_: object) -> None:
         pass
 
     def close(self) -> None:
@@ -51,9 +53,10 @@ class PlayedReader:
 
 
 def follow(consumer: HotConsumer) -> PlayedReader:
-    consumer._looked_s = 0.0
-    consumer._follow()
-    (found,) = consumer._consumers.values()
+    consumer._moves._looked_s = 0.0
+    consumer._moves.follow()
+    (member,) = consumer._moves.members.values()
+    found: object = member.consumer
     assert isinstance(found, PlayedReader)
     return found
 
@@ -61,7 +64,7 @@ def follow(consumer: HotConsumer) -> PlayedReader:
 @pytest.fixture
 def played(monkeypatch: pytest.MonkeyPatch) -> Iterator[HotConsumer]:
     """It reads orders on east."""
-    monkeypatch.setattr("twinshore.client.consumer.Consumer", PlayedReader)
+    monkeypatch.setattr("twinshore.client.member.Consumer", PlayedReader)
     monkeypatch.setattr("twinshore.client.reach.HomesCentre", ByHand)
     with HotConsumer({"group.id": "billing"}, clusters=CLUSTERS) as consumer:
         consumer.subscribe(["orders"])
@@ -70,16 +73,16 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Iterator[HotConsumer]:
 
 
 @pytest.mark.parametrize("told", [False, True])
-@pytest.mark.parametrize(("address", "begins"), [("127.0.0.1:1", [HANDED_OUT]), ("127.0.0.1:3", [])])
+@pytest.mark.parametrize(("address", "begins"), [("127.0.0.1:1", [HANDED_OUT]), ("127.0.0.1:3", [OFFSET_INVALID])])
 def test_behind_a_push_it_reads_on_where_it_was_on_the_same_cluster_alone(
     monkeypatch: pytest.MonkeyPatch, address: str, begins: list[int], told: bool
 ) -> None:
-    monkeypatch.setattr("twinshore.client.consumer.Consumer", PlayedReader)
+    monkeypatch.setattr("twinshore.client.member.Consumer", PlayedReader)
     monkeypatch.setattr("twinshore.client.reach.HomesCentre", ByHand)
     consumer = HotConsumer({"group.id": "billing"}, clusters=CLUSTERS)
     consumer.subscribe(["orders"])
     follow(consumer)
-    consumer._next["orders", 0] = HANDED_OUT
+    consumer._handed.next["orders", 0] = HANDED_OUT
     clusters = {"east": {"bootstrap.servers": address, "fetch.min.bytes": 2}}
     consumer._reach._push(Pushed(sites_of(clusters, {"group.id": "billing"}), "east", "another one"))
     if told:  # by a line of the cluster that was pushed: it counts terms of its own
@@ -93,7 +96,7 @@ def hears(
     consumer: HotConsumer, home: str, term: int, *points: int, step: int = 0, held: bool = False, address: str = ""
 ) -> None:
     state = HomeState.HELD if held else HomeState.SETTLED
-    centre = consumer._centre
+    centre = consumer._moves.centre
     assert isinstance(centre, ByHand)
     cluster_id = address or CLUSTERS[home]["bootstrap.servers"]
     centre.hears(HomeLine("orders", home, cluster_id, term, step, state, "a" * 32 if held else "", points=points))
@@ -102,9 +105,9 @@ def hears(
 
 def test_a_topic_that_is_held_while_orders_are_taken_is_not_parked_and_joined(played: HotConsumer) -> None:
     hears(played, "east", 1, step=1, held=True)
-    played._looked_s = 0.0
-    played._follow()
-    centre = played._centre
+    played._moves._looked_s = 0.0
+    played._moves.follow()
+    centre = played._moves.centre
     assert isinstance(centre, ByHand)
     assert centre._following.says().parked == {"orders"}
     hears(played, "east", 1, step=2)
@@ -117,11 +120,11 @@ def test_a_topic_that_is_held_while_orders_are_taken_is_not_parked_and_joined(pl
         return found
 
     centre.heard = heard  # type: ignore[method-assign]
-    played._looked_s = 0.0
-    played._follow()
+    played._moves._looked_s = 0.0
+    played._moves.follow()
     assert not (centre._following.says().parked and played.where("orders") == "east")
-    played._looked_s = 0.0
-    played._follow()
+    played._moves._looked_s = 0.0
+    played._moves.follow()
     assert centre._following.says().parked == {"orders"}
     assert "held" in played.where("orders")
 
@@ -132,7 +135,7 @@ def test_of_two_moves_with_nothing_read_between_them_its_place_is_carried(
     monkeypatch: pytest.MonkeyPatch, played: HotConsumer, dealt: bool, point: int, begins: int
 ) -> None:
     """Behind the second one's point other records lie there."""
-    played._next["orders", 0] = HANDED_OUT
+    played._handed.next["orders", 0] = HANDED_OUT
     monkeypatch.setattr(PlayedReader, "deals_next", dealt)
     hears(played, "west", 2, HANDED_OUT)
     follow(played)
@@ -144,11 +147,12 @@ def test_of_two_moves_with_nothing_read_between_them_its_place_is_carried(
 def test_another_cluster_that_takes_a_topic_back_late_says_nothing_of_its_place_here(played: HotConsumer) -> None:
     hears(played, "west", 2, HANDED_OUT)
     follow(played)
-    played._next["orders", 0] = HANDED_OUT
+    played._handed.next["orders", 0] = HANDED_OUT
     late = Consumer({"group.id": "billing", "bootstrap.servers": "127.0.0.1:1"})
-    played._revoked("east", None, late, [TopicPartition("orders", 0)])
-    assert [one.offset for one in played.position([TopicPartition("orders", 0)])] == [HANDED_OUT]
-    played._revoked("west", None, late, [TopicPartition("orders", 0)])
+    for cluster in ("east", "west"):
+        played._moves._revoked(cluster, None, late, [TopicPartition("orders", 0)])
+        assert [one.offset for one in played.position([TopicPartition("orders", 0)])] == [HANDED_OUT]
+    played._moves._revoked("west", None, played._moves.members["west"].consumer, [TopicPartition("orders", 0)])
     assert played.position([TopicPartition("orders", 0)])[0].offset < 0
     late.close()
 
@@ -183,7 +187,7 @@ def test_what_it_leaves_is_committed_no_further_than_it_was_handed_out_where_a_n
         read = taken(consumer, 30.0, lambda found: len(found) >= 100)
         hears(consumer, "east", 1, step=1, held=True, address=address)
         assert taken(consumer, 1.0) == []
-        (place,) = consumer._consumers["east"].committed([TopicPartition("orders", 0)], 10.0)
+        (place,) = consumer._moves.members["east"].consumer.committed([TopicPartition("orders", 0)], 10.0)
         assert place.offset == len(read)
         hears(consumer, "east", 1, step=2, address=address)
         read += taken(consumer, 30.0, lambda found: len(found) + len(read) >= 2_000)

@@ -6,12 +6,17 @@ import time
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
+
+from twinshore.client import HotProducer
+from twinshore.client.centres import homes
 from twinshore.client.centres.homes import HomesCentre
 from twinshore.client.sites import sites_of
 from twinshore.client.warned import Warned
 from twinshore.homes.following import Park, Write
 from twinshore.homes.home_notes import FollowerNotes, HomeNotes
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.lab.ports import free_port
 
 
 class Answers:
@@ -74,3 +79,23 @@ def test_whoever_asks_goes_on_where_a_file_is_away_for_a_moment_or_somebody_rais
     assert ["ca.pem" in one or "No such file" in one for one in said] == [True], said
     centre.stop()
     assert [one.is_alive() for one in centre._threads] == [False]
+
+
+def test_clusters_that_answer_nobody_are_told_of_and_named_where_a_call_finds_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both at dead ports. Whoever waits for room hears why, and what is on the disk keeps nobody from ending."""
+    monkeypatch.setattr(homes, "SILENT_S", 0.5)
+    said: list[str] = []
+    dead = {name: {"bootstrap.servers": f"127.0.0.1:{free_port()}", "log_level": 0} for name in ("east", "west")}
+    producer = HotProducer(
+        {}, clusters=dead, spool=tmp_path / "spool", spool_bytes_max=64 << 10, max_block_s=3.0, warn=said.append
+    )
+    why = r"no room for as long as 3 s: .*\(east: no answer .* refused; west: no answer .* refused\)"
+    with pytest.raises(BufferError, match=why):
+        while True:
+            producer.produce("orders", b"x" * 2_000)
+    assert {one.partition(":")[0] for one in said} == {"east", "west"}
+    begun_s = time.monotonic()
+    left = producer.close()
+    assert left > 10 and time.monotonic() < begun_s + 10, "30 s are for clusters that answer"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Message
 
 from tests.client.turning import CLUSTERS, Stage, fault, stage
 from twinshore.client.spool import Spool
@@ -81,20 +81,27 @@ def test_kept_calls_stay_where_a_client_does_not_take_them_and_only_one_that_is_
     producer = stage.opens("orders", "payments")
     stage.hears("east", 1, "orders", "payments", step=1, held=True)
     stage.turn()
-    heard: list[int] = []
+    heard: list[tuple[int, str | None, bytes | str | None]] = []
+
+    def hears(error: KafkaError | None, message: Message | None) -> None:
+        assert error is not None
+        assert message is not None, "as whoever is told by librdkafka itself may count on"
+        assert (message.error(), message.partition(), message.offset()) == (error, None, None)
+        heard.append((error.code(), message.topic(), message.value()))
+
     producer.produce("orders", b"1")
     producer.produce("orders", b"2")
-    producer.produce("payments", b"too large", on_delivery=lambda error, _: heard.append(error.code() if error else 0))
+    producer.produce("payments", b"too large", on_delivery=hears)
     producer.produce("payments", b"too large, and nobody is to be told")
     east = stage.at("east")
     east.refuses = {"orders": fault(KafkaError._STATE), "payments": fault(KafkaError.MSG_SIZE_TOO_LARGE)}
     stage.hears("east", 1, "orders", "payments", step=2)
     stage.turn(3)
     assert producer.poll() == 1
-    assert heard == [KafkaError.MSG_SIZE_TOO_LARGE]
+    assert heard == [(KafkaError.MSG_SIZE_TOO_LARGE, "payments", b"too large")]
     assert len(producer) == 2
     assert sorted(stage.said) == [
-        "producer: a record of topic payments that was kept back is refused: Broker: Message size too large",
+        "producer: a record of topic payments is refused after it was kept back: Broker: Message size too large",
         "producer: what was kept of topic orders cannot be sent and waits: Local: Erroneous state",
     ]
     east.refuses = {}
@@ -242,6 +249,23 @@ def test_a_refusal_by_a_switchs_rules_is_no_answer_though_it_is_heard_once_the_t
     stage.turn()
     producer.poll()
     assert [isinstance(one, KafkaError) for one in heard] == [True, True]
+
+
+def test_a_refusal_is_told_to_whoever_called_and_else_to_an_operator(stage: Stage) -> None:
+    producer = stage.opens("orders")
+    east, heard = stage.at("east"), list[object]()
+    for headers in (None, [("trace", b"1")]):  # straight, and the longer way
+        producer.produce("orders", b"nobody is to be told", headers=headers)
+    producer.produce("orders", b"told", on_delivery=lambda error, _: heard.append(error))
+    east.answers(KafkaError.MSG_SIZE_TOO_LARGE)
+    stage.turn()
+    producer.poll()
+    assert (len(heard), len(producer)) == (1, 0)
+    assert stage.said == ["producer: a record of topic orders is refused by east: Broker: Message size too large"]
+    producer.produce("orders", b"on its way as the producer is closed")
+    east.lives = False
+    assert producer.close(0) == 1, "which tells of it"
+    assert len(stage.said) == 1
 
 
 def test_a_push_makes_a_producer_forget_no_switch(stage: Stage) -> None:

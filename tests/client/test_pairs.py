@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twinshore.client.pairs import NOWHERE, Held, Pair, name_at
+from twinshore.client.pairs import NOWHERE, Held, Pair, name_at, unequal
 
 HOMES = ("east", "west")
 AT = "east"  # where it is read
@@ -260,3 +260,17 @@ def test_no_key_s_order_is_ever_broken_though_each_writer_has_a_clock_of_its_own
 @settings(max_examples=300)
 def test_with_one_clock_it_is_so_though_a_log_may_hold_next_to_nothing(seed: int, records_max: int) -> None:
     play(World(Pair(HOMES, records_max=records_max), (0,) * KEYS), Random(seed), 150)
+
+
+@pytest.mark.parametrize(
+    ("dealt", "says"),
+    [
+        ([("orders", 1), ("orders", 0), ("west.orders", 0), ("west.orders", 1)], ""),
+        ([], ""),
+        ([("orders", 0)], "partitions 0 of orders, and no partition of west.orders on east: a pair is read in order"),
+        ([("orders", 0), ("west.orders", 1)], "partitions 0 of orders, and partitions 1 of west.orders on east"),
+    ],
+)
+def test_what_is_dealt_out_is_alike_under_both_names(dealt: list[tuple[str, int]], says: str) -> None:
+    found = unequal(["bills", "orders"], ["east", "west"], "east", dealt)
+    assert found.startswith(says) and bool(found) == bool(says)

@@ -18,9 +18,11 @@ def test_a_push_is_to_be_taken_up_until_its_clusters_were_asked(monkeypatch: pyt
     """A machine may have no thread left for a moment."""
     reach = Reach(CLUSTERS, {}, ("*",), warn=print, check=lambda _: None, news=threading.Event().set)
     before = reach.ask("ours", ["orders"], 5.0)
-    assert not reach.has_changed()
+    reach.hear()
+    assert not reach.is_due
     reach._push(Pushed(sites_of(CLUSTERS, {"linger.ms": 7}), "west", "d"))
-    assert reach.has_changed()
+    reach.hear()
+    assert reach.is_due
     assert (reach.begin, reach.sites["west"].settings()["linger.ms"]) == ("west", 7)
 
     def no_thread(_: HomesCentre) -> None:
@@ -29,8 +31,10 @@ def test_a_push_is_to_be_taken_up_until_its_clusters_were_asked(monkeypatch: pyt
     with monkeypatch.context() as patched, pytest.raises(RuntimeError):
         patched.setattr(HomesCentre, "start", no_thread)
         reach.ask("ours", ["orders"], 5.0)
-    assert reach.has_changed()
+    reach.hear()
+    assert reach.is_due
     after = reach.ask("ours", ["orders"], 5.0)
-    assert not reach.has_changed()
+    reach.hear()
+    assert not reach.is_due
     for one in (before, after):
         one.stop(goodbye=False)

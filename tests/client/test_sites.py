@@ -60,8 +60,24 @@ def test_transactions_are_refused_wherever_they_are_set(given: dict[str, Any], s
         ({"east": {**EAST, "security.protocol": "TLS"}}, "security.protocol TLS is none of"),
         ({"east": {**EAST, "security.protocol": "SASL_SSL"}}, r"sasl.mechanism \(none\) is none of"),
         ({"east": {**EAST, "sasl.oauthbearer.config": "x"}}, "sasl.oauthbearer.config is not known here"),
+        ({"east": {**EAST, "acks": 0}}, "cluster east: acks is 0, and a producer that follows"),
+        ({"east": {**EAST, "request.required.acks": "0"}}, "request.required.acks is 0"),
+        ({"east": {**EAST, "acks": "08"}}, "acks is 08"),  # as librdkafka reads it: none
+        ({"east": {**EAST, "default.topic.config": {"acks": 0}}}, "acks is 0"),
     ],
 )
 def test_what_cannot_be_followed_is_refused(given: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         sites_of(given, {})
+
+
+@pytest.mark.parametrize("acks", ["all", "ALL", -1, 1, "2"])
+def test_a_producer_whose_calls_are_answered_may_wait_for_fewer_copies(acks: object) -> None:
+    assert sites_of({"east": EAST}, {"acks": acks})["east"].settings()["acks"] == acks
+
+
+def test_a_producer_that_nobody_answers_is_refused_wherever_it_is_set() -> None:
+    """It would say that nothing is on its way to a topic, while it is."""
+    for given in (EAST, Cluster("east", ("127.0.0.1:1",))):
+        with pytest.raises(ConfigError, match="acks is 0"):
+            sites_of({"east": given}, {"acks": 0, "enable.idempotence": False})

@@ -25,6 +25,15 @@ def test_a_trouble_that_goes_on_is_told_once_and_one_that_comes_back_again() -> 
     assert len(warned._heard_s) == SENTENCES_MAX
 
 
+def test_who_holds_no_lock_tells_at_once_and_once() -> None:
+    said: list[str] = []
+    warned = Warned(said.append, lambda: 100.0)
+    warned("orders waits")
+    for _ in range(3):
+        warned.now("payments waits")
+    assert said == ["orders waits", "payments waits"]
+
+
 def test_what_the_function_raises_keeps_nobody_from_the_rest() -> None:
     said: list[str] = []
 

@@ -16,17 +16,19 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from twinshore.client.consumer import HotConsumer
+from twinshore.client.places import ASK_S
 from twinshore.client.producer import HotProducer
+from twinshore.client.threads import client_thread, thread_name
 
 Found = TypeVar("Found")
 POLL_S = 0.1
 
 
 class _Calls:
-    """Made in one thread, in order."""
+    """Made in one thread, in order. It ends with the call that closes the client."""
 
-    def __init__(self, name: str) -> None:
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
+    def __init__(self, does: str) -> None:
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix=thread_name(does))
 
     async def _call(self, what: Callable[..., Found], *words: Any, **named: Any) -> Found:
         return await asyncio.get_running_loop().run_in_executor(self._executor, partial(what, *words, **named))
@@ -39,13 +41,14 @@ class _Calls:
 
 
 class AsyncHotProducer(_Calls):
-    """A HotProducer, with its arguments. `async with AsyncHotProducer(...)`."""
+    """A HotProducer, with its arguments. `async with AsyncHotProducer(...)`. A thread hears answers: it ends within
+    `POLL_S` once `close` is called."""
 
     def __init__(self, config: Any, **named: Any) -> None:
         self._producer = HotProducer(config, **named)
-        super().__init__("hot producer")
+        super().__init__("produces")
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._poll, name="hot producer answers", daemon=True)
+        self._thread = client_thread("answers", "", self._poll)
         self._thread.start()
 
     async def __aenter__(self) -> AsyncHotProducer:
@@ -95,8 +98,11 @@ class AsyncHotConsumer(_Calls):
 
     def __init__(self, config: Any, **named: Any) -> None:
         self._consumer = HotConsumer(config, **named)
-        super().__init__("hot consumer")
+        super().__init__("consumes")
         self._closed = False
+        self._turn = asyncio.Lock()
+        self._asked: asyncio.Task[list[Message]] | None = None
+        self._found: list[Message] = []
 
     async def __aenter__(self) -> AsyncHotConsumer:
         return self
@@ -118,14 +124,39 @@ class AsyncHotConsumer(_Calls):
 
     async def poll(self, timeout: float = 1.0) -> Message | None:
         """The next record, or None where there is none within the time."""
-        return await self._call(self._consumer.poll, timeout)
+        found = await self.consume(1, timeout)
+        return found[0] if found else None
 
     async def consume(self, num_messages: int = 1, timeout: float = 1.0) -> list[Message]:
-        return await self._call(self._consumer.consume, num_messages, timeout)
+        """Up to so many. What a call has read that was cancelled meanwhile, as by a timeout, the next one returns."""
+        async with self._turn:
+            if not self._found:
+                if self._asked is None:
+                    self._asked = asyncio.create_task(self._call(self._consumer.consume, num_messages, timeout))
+                await asyncio.wait([self._asked])  # who is cancelled here leaves it to the next one
+                asked, self._asked = self._asked, None
+                self._found = asked.result()
+            found, self._found = self._found[:num_messages], self._found[num_messages:]
+            return found
 
     async def commit(self, message: Message | None = None, offsets: Sequence[TopicPartition] | None = None) -> None:
         """Returns once the group's place is there."""
         await self._call(self._consumer.commit, message, offsets, asynchronous=False)
+
+    async def seek(self, partition: TopicPartition) -> None:
+        await self._call(self._consumer.seek, partition)
+
+    async def pause(self, partitions: Sequence[TopicPartition]) -> None:
+        await self._call(self._consumer.pause, partitions)
+
+    async def resume(self, partitions: Sequence[TopicPartition]) -> None:
+        await self._call(self._consumer.resume, partitions)
+
+    async def position(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+        return await self._call(self._consumer.position, partitions)
+
+    async def committed(self, partitions: Sequence[TopicPartition], timeout: float = ASK_S) -> list[TopicPartition]:
+        return await self._call(self._consumer.committed, partitions, timeout)
 
     def where(self, topic: str) -> str:
         """The cluster that the topic is read on now, or why it waits."""

@@ -8,26 +8,28 @@ What is found is there. What is not found in time is sent again, and may be ther
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from secrets import token_hex
+from typing import cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from twinshore.client.kept import Kept
 from twinshore.client.sites import Site
-from twinshore.client.spool.frames import Headers, given_headers
+from twinshore.client.spool.left import HEADER, Left, mark_of, own_mark
+from twinshore.client.threads import client_thread
 from twinshore.fleet.once import in_words
 from twinshore.kafka.client_settings import client_settings
 from twinshore.kafka.clock import steady_s, wall_ms
 
-HEADER = "twinshore-call"
 BACK_MS = 60_000  # a topic may bear its brokers' time, and clocks differ
-LOOK_S = 20.0
+SEARCH_S = 20.0
 ASK_S = 5.0
 FOUND_MAX = 1_000_000
 AT_ONCE, SLICE_S = 500, 0.2
 
 Warn = Callable[[str], None]
+Pairs = Sequence[tuple[str, bytes | None]]
 
 
 def marked(kept: Kept, who: str, now_ms: int) -> Kept:
@@ -36,21 +38,43 @@ def marked(kept: Kept, who: str, now_ms: int) -> Kept:
     return kept._replace(headers=(*kept.headers, header), timestamp=kept.timestamp or now_ms)
 
 
-def mark_of(headers: Headers) -> bytes | None:
-    """By which the call is known; None where it has none. Pure."""
-    return next((value for name, value in reversed(headers) if name == HEADER and value is not None), None)
+class Doubt:
+    """Of one topic: calls that may have arrived, and from when on to look for them."""
+
+    def __init__(self) -> None:
+        self.since_ms: int | None = None
+        self._left: Left | None = None
+        self._is_awaited: dict[bytes, bool] = {}
+
+    def add(self, mark: bytes, kept: Kept) -> None:
+        self._since(kept.timestamp)
+        self._is_awaited[mark] = kept.told is not None
+
+    def add_left(self, left: Left) -> None:
+        if left.since_ms is not None:
+            self._since(left.since_ms)
+            self._left = left
+
+    def _since(self, time_ms: int) -> None:
+        self.since_ms = time_ms if self.since_ms is None else min(self.since_ms, time_ms)
+
+    def __contains__(self, mark: bytes) -> bool:
+        return mark in self._is_awaited or (self._left is not None and mark in self._left)
+
+    def is_awaited(self, mark: bytes) -> bool:
+        """Whether somebody is to be told of it, who is given the record."""
+        return self._is_awaited.get(mark, False)
 
 
 class Doubts:
-    """Of one producer, in the thread that moves. `first_number`: of its own calls; what lies on the disk with a lower
-    one an earlier process may have sent."""
+    """Of one producer, in the thread that moves. `left`: what an earlier process has left on the disk of each topic,
+    and may have sent."""
 
-    def __init__(self, name: str, first_number: int, warn: Warn) -> None:
-        self._name, self._first_number, self._warn = name, first_number, warn
+    def __init__(self, name: str, left: Mapping[str, Left], warn: Warn) -> None:
+        self._name, self._left, self._warn = name, dict(left), warn
         self._who = token_hex(8)
-        self._since_ms: dict[str, int] = {}  # of each topic with doubts, from when on to look
-        self._looked_at_left: set[str] = set()
-        self._looks: dict[str, Look] = {}
+        self._doubts: dict[str, Doubt] = {}
+        self._searches: dict[str, Search] = {}
 
     def mark(self, kept: Kept) -> Kept:
         """In any thread."""
@@ -58,64 +82,65 @@ class Doubts:
 
     def add(self, kept: Kept) -> None:
         """It was sent, and nobody has answered."""
-        if mark_of(kept.headers) is not None:
-            before_ms = self._since_ms.get(kept.topic, kept.timestamp)
-            self._since_ms[kept.topic] = min(before_ms, kept.timestamp)
+        if (mark := own_mark(kept.headers, kept.number)) is not None:
+            self._doubts.setdefault(kept.topic, Doubt()).add(mark, kept)
             self._end(kept.topic)
 
-    def is_open(self, topic: str, site: Site, head: Kept | None) -> bool:
-        """Whether it is not known yet what has arrived there; it is looked for from then on. `head`: the next call."""
-        if head is not None and topic not in self._looked_at_left:
-            self._looked_at_left.add(topic)
-            if head.is_spooled and head.number < self._first_number:
-                self.add(head)
-        if topic not in self._since_ms:
-            return False
-        look = self._looks.get(topic)
-        if look is None or look.site.name != site.name:
+    def search(self, topic: str, site: Site) -> None:
+        """Has it looked for what has arrived there, if any of its calls are in doubt."""
+        if (left := self._left.pop(topic, None)) is not None:
+            self._doubts.setdefault(topic, Doubt()).add_left(left)
+        doubt = self._doubts.get(topic)
+        if doubt is None or doubt.since_ms is None:
+            return
+        search = self._searches.get(topic)
+        if search is None or search.site.name != site.name:
             self._end(topic)
-            look = self._looks[topic] = Look(site, topic, self._since_ms[topic] - BACK_MS, self._who)
-        if look.is_over and look.why:
+            search = self._searches[topic] = Search(site, topic, doubt.since_ms - BACK_MS, doubt)
+        if search.is_over and search.why:
             self._warn(
-                f"{self._name}: which calls for topic {topic} had arrived on {site.name} is not known ({look.why}): "
+                f"{self._name}: which calls for topic {topic} had arrived on {site.name} is not known ({search.why}): "
                 "they are sent again, and may be there twice"
             )
-            look.why = ""
-        return not look.is_over
+
+    def is_open(self, topic: str) -> bool:
+        """Whether it is being looked for still: it is not known yet what has arrived."""
+        return topic in self._searches and not self._searches[topic].is_over
 
     def has_arrived(self, kept: Kept) -> bool:
         """Whether it lies at the new home."""
-        look, mark = self._looks.get(kept.topic), mark_of(kept.headers)
-        return look is not None and mark in look.found
+        search, mark = self._searches.get(kept.topic), own_mark(kept.headers, kept.number)
+        return search is not None and mark in search.found
 
     def record(self, kept: Kept) -> Message | None:
-        """As it lies there; None of a call of an earlier process, whom nobody waits for."""
-        return self._looks[kept.topic].found.get(mark_of(kept.headers) or b"")
+        """As it lies there; None of a call whose answer nobody waits for."""
+        return self._searches[kept.topic].found.get(own_mark(kept.headers, kept.number) or b"")
 
     def forget(self, topic: str) -> None:
         """All that was in doubt is there, or was sent."""
-        self._since_ms.pop(topic, None)
+        self._doubts.pop(topic, None)
         self._end(topic)
 
     def stop(self) -> None:
         """Nobody is to wait for what is looked for."""
-        for topic in list(self._looks):
+        for topic in list(self._searches):
             self._end(topic)
 
     def _end(self, topic: str) -> None:
-        if (look := self._looks.pop(topic, None)) is not None:
-            look.stopping.set()
+        if (search := self._searches.pop(topic, None)) is not None:
+            search.stopping.set()
 
 
-class Look:
-    """At a topic's log on one cluster, from a time on up to its end now. `found`: by their marks those of `who`, and
-    that there are others; `why`: it could not be read to its end."""
+class Search:
+    """At a topic's log on one cluster, from a time on up to its end now. `found`: those in doubt by their marks, each
+    with its record where that is awaited; `why`: it could not be read to its end. Its thread ends there, behind
+    `SEARCH_S`, or once `stopping` is set."""
 
-    def __init__(self, site: Site, topic: str, since_ms: int, who: str) -> None:
-        self.site, self._topic, self._since_ms, self._who = site, topic, max(0, since_ms), who.encode()
+    def __init__(self, site: Site, topic: str, since_ms: int, doubt: Doubt) -> None:
+        self.site, self._topic, self._since_ms, self._doubt = site, topic, max(0, since_ms), doubt
         self.found: dict[bytes, Message | None] = {}
         self.is_over, self.why, self.stopping = False, "", threading.Event()
-        threading.Thread(target=self._run, name=f"looks at {topic}", daemon=True).start()
+        client_thread("searches", topic, self._run).start()
 
     def _run(self) -> None:
         try:
@@ -135,11 +160,11 @@ class Look:
             }
         )
         try:
-            until_s = steady_s() + LOOK_S
+            until_s = steady_s() + SEARCH_S
             left = self._begin(consumer)
             while left and not self.stopping.is_set():
                 if steady_s() >= until_s:
-                    raise TimeoutError(f"its log is not read in {LOOK_S:g} s")
+                    raise TimeoutError(f"its log is not read in {SEARCH_S:g} s")
                 for message in consumer.consume(AT_ONCE, SLICE_S):
                     self._take(message, left)
         finally:
@@ -166,9 +191,9 @@ class Look:
             left.pop(number or 0, None)
         elif error is not None:
             raise KafkaException(error)
-        elif (mark := mark_of(given_headers(message.headers()))) is not None:
+        elif (mark := mark_of(cast(Pairs, message.headers() or ()))) is not None and mark in self._doubt:
             if len(self.found) >= FOUND_MAX:
                 raise TimeoutError(f"its log holds more than {FOUND_MAX:,} such calls")
-            self.found[mark] = message if mark.startswith(self._who) else None
+            self.found[mark] = message if self._doubt.is_awaited(mark) else None
         if error is None and (offset or 0) + 1 >= left.get(number or 0, 0):
             left.pop(number or 0, None)

@@ -31,5 +31,10 @@ def since(places: Mapping[int, int], was: int, now: int, line: HomeLine | None) 
     that is known of the topic. Those of which nobody knows are left out."""
     if was == now:
         return dict(places)
-    points = line.points if line is not None and (line.term, was + 1) == (now, now) else ()
+    points = parting(was, now, line)
     return {number: min(place, points[number]) for number, place in places.items() if number < len(points)}
+
+
+def parting(was: int, now: int, line: HomeLine | None) -> tuple[int, ...]:
+    """Up to where the homes of two terms hold the same records, by partition, as the newest line tells it."""
+    return tuple(line.points) if line is not None and (line.term, was + 1) == (now, now) else ()

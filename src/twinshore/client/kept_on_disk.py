@@ -38,7 +38,6 @@ class KeptOnDisk:
         self._told: dict[int, Delivered] = {}
         self._came_back: dict[str, list[Kept]] = {}  # not looked at yet
         self._in_memory: dict[str, deque[Kept]] = {}  # in order: what the disk did not take
-        self._refused: set[str] = set()
         self._head: dict[str, Kept] = {}
 
     def topics(self) -> set[str]:
@@ -154,12 +153,10 @@ class KeptOnDisk:
             self._spool.done(kept.topic, kept.number)
             return
         self._spool.refused(kept.topic, kept.number)
-        if kept.topic not in self._refused:
-            self._refused.add(kept.topic)
-            self._warn(
-                f"a record of topic {kept.topic} that was kept in {self._spool.folder} is refused, and stays there:"
-                f" {error.str()}"
-            )
+        self._warn(
+            f"a record of topic {kept.topic} that was kept in {self._spool.folder} is refused, and stays there:"
+            f" {error.str()}"
+        )
 
     def is_empty(self, topic: str) -> bool:
         return not (topic in self._came_back or topic in self._in_memory or self._spool.unsent(topic))

@@ -8,6 +8,7 @@ from contextlib import closing
 from typing import NamedTuple
 
 from twinshore.client.sites import Site
+from twinshore.client.threads import client_thread
 from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.kafka.clock import steady_s
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
@@ -27,30 +28,69 @@ class End(NamedTuple):
 
 
 class LogEnds:
-    """One thread at a time may call it. `news` is called from another thread when there are answers."""
+    """One thread at a time may call it. `news` is called from another thread when there are answers. There is one for
+    each cluster, from `start` on: `end` ends them, and `stop` waits for them, for a few seconds at most."""
 
     def __init__(self, sites: Mapping[str, Site], name: str, news: Callable[[], None]) -> None:
         self._asked = {cluster: _Asked(site, name, news) for cluster, site in sites.items()}
+
+    def start(self) -> None:
+        for asked in self._asked.values():
+            asked.start()
 
     def want(self, cluster: str, parts: Iterable[NamedPartition]) -> None:
         """These are asked soon, at a moment behind this one."""
         self._asked[cluster].want(parts)
 
-    def answers(self) -> Iterator[End]:
+    def take_answers(self) -> Iterator[End]:
         for asked in self._asked.values():
-            yield from asked.answers()
+            yield from asked.take_answers()
 
     def silent_s(self, cluster: str, named: NamedPartition) -> float:
-        """For how long the log's end has been asked for without an answer; 0 where nothing is due."""
+        """For how long the log's end has been asked for in vain; 0 where nothing is due."""
         return self._asked[cluster].silent_s(named)
 
     def refusal(self) -> KafkaError | None:
         """An answer that will not be another one by itself, as where a right is lacking."""
         return next((asked.refused for asked in self._asked.values() if asked.refused), None)
 
+    def end(self) -> None:
+        """Asks nothing more."""
+        for asked in self._asked.values():
+            asked.end()
+
     def stop(self) -> None:
+        """The same, and waits for what is under way."""
+        self.end()
         for asked in self._asked.values():
             asked.stop()
+
+
+class Silences:
+    """For how long each log's end was asked for in vain. Each try counts for no longer than it may take: a process that
+    stood still has not asked meanwhile, and finds a cluster well that it would take for dead."""
+
+    def __init__(self) -> None:
+        self._vain_s: dict[NamedPartition, float] = {}
+
+    def want(self, parts: Iterable[NamedPartition]) -> None:
+        for named in parts:
+            self._vain_s.setdefault(named, 0.0)
+
+    def wanted(self) -> list[NamedPartition]:
+        return list(self._vain_s)
+
+    def in_vain(self, parts: Iterable[NamedPartition], took_s: float, at_most_s: float = PATIENCE_S) -> None:
+        for named in parts:
+            if named in self._vain_s:
+                self._vain_s[named] += min(took_s, at_most_s)
+
+    def answered(self, parts: Iterable[NamedPartition]) -> None:
+        for named in parts:
+            del self._vain_s[named]
+
+    def of(self, named: NamedPartition) -> float:
+        return self._vain_s.get(named, 0.0)
 
 
 class _Asked:
@@ -59,38 +99,43 @@ class _Asked:
     def __init__(self, site: Site, name: str, news: Callable[[], None]) -> None:
         self._site, self._name, self._news = site, name, news
         self.refused: KafkaError | None = None
-        self._since: dict[NamedPartition, float] = {}  # from when on it has no answer
+        self._silences = Silences()
+        self._tried, self._tried_s = list[NamedPartition](), steady_s()
         self._found: list[End] = []
         self._guard = threading.Lock()
         self._due, self._stopping = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"{name} ends of {site.name}", daemon=True)
+        self._thread = client_thread("ends", f"{name} {site.name}", self._run)
+
+    def start(self) -> None:
         self._thread.start()
 
     def want(self, parts: Iterable[NamedPartition]) -> None:
-        now_s = steady_s()
         with self._guard:
-            for named in parts:
-                self._since.setdefault(named, now_s)
-            if self._since:
+            self._silences.want(parts)
+            if self._silences.wanted():
                 self._due.set()
 
-    def answers(self) -> list[End]:
+    def take_answers(self) -> list[End]:
         with self._guard:
             found, self._found = self._found, []
         return found
 
     def silent_s(self, named: NamedPartition) -> float:
         with self._guard:
-            since_s = self._since.get(named)
-        return 0.0 if since_s is None else steady_s() - since_s
+            return self._silences.of(named)
 
-    def stop(self) -> None:
+    def end(self) -> None:
         self._stopping.set()
         self._due.set()
-        self._thread.join(2 * PATIENCE_S)
+
+    def stop(self) -> None:
+        if self._thread.ident is not None:
+            self._thread.join(2 * PATIENCE_S)
 
     def _run(self) -> None:
         while not self._stopping.is_set():
+            with self._guard:
+                self._tried, self._tried_s = self._silences.wanted(), steady_s()
             try:
                 kafka = KafkaCluster(
                     self._site.cluster,
@@ -104,27 +149,44 @@ class _Asked:
             except Exception as error:  # over new connections: what was remembered may be what is wrong
                 if isinstance(error, KafkaError) and not error.retriable:
                     self.refused = error
+                with self._guard:
+                    self._silences.in_vain(self._tried, steady_s() - self._tried_s)
                 self._news()
-                self._stopping.wait(AGAIN_S)
+                self._wait_again()
                 self._due.set()
 
     def _ask(self, kafka: KafkaCluster) -> None:
         """Until the end. Raises where the cluster does not answer."""
         while not self._stopping.is_set():
             self._due.wait()
-            with self._guard:
-                self._due.clear()
-                parts, asked_s = list(self._since), steady_s()
+            parts, asked_s = self._begin()
             if not parts or self._stopping.is_set():
                 continue
             found, failed = kafka.offsets_of_each(parts, OffsetKind.HIGH_WATERMARK)
             with self._guard:
                 for named, offset in found.items():
                     self._found.append(End(self._site.name, named, offset, asked_s))
-                    del self._since[named]
+                self._silences.answered(found)
+                self._silences.in_vain(failed, steady_s() - asked_s)
                 if failed:
                     self._due.set()
             refused = [error for error in failed.values() if not error.retriable]
             self.refused = refused[0] if refused else None
             self._news()
-            self._stopping.wait(AGAIN_S if failed and not found else EVERY_S)
+            if failed and not found:
+                self._wait_again()
+            else:
+                self._stopping.wait(EVERY_S)
+
+    def _begin(self) -> tuple[list[NamedPartition], float]:
+        """A try: for what it asks, and when it began."""
+        with self._guard:
+            self._due.clear()
+            self._tried, self._tried_s = self._silences.wanted(), steady_s()
+        return self._tried, self._tried_s
+
+    def _wait_again(self) -> None:
+        began_s = steady_s()
+        self._stopping.wait(AGAIN_S)
+        with self._guard:
+            self._silences.in_vain(self._tried, steady_s() - began_s, AGAIN_S)

@@ -8,7 +8,8 @@ sent again, before anything newer of its topic.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -18,7 +19,9 @@ from twinshore.client.clients import Client, Way
 from twinshore.client.doubts import Doubts
 from twinshore.client.kept import OF_ONE_RECORD, PURGED, SHUT_OUT, Kept, KeptCalls
 from twinshore.client.reach import Reach
+from twinshore.client.refused import refused
 from twinshore.client.sites import Site
+from twinshore.client.threads import client_thread
 from twinshore.client.warned import Warned
 from twinshore.fleet.once import each, in_words
 from twinshore.homes.following import Park, Write
@@ -35,7 +38,8 @@ HEAR_S = 0.001  # so often whoever calls hears of answers
 
 class Moves:
     """`gate` is held by whoever makes a call: a call goes by `routes`, or is kept in `waiting`. `warned` is told what
-    an operator should know. All else is the thread's own."""
+    an operator should know. All else is the thread's own, which begins with `start` and has ended when `stop`
+    returns."""
 
     def __init__(
         self,
@@ -62,11 +66,11 @@ class Moves:
         self._never_heard = 0
         self._at: dict[str, str] = {}
         self._clients: dict[str, Client] = {}
-        self._troubles: dict[str, str] = {}  # why kept calls of a topic are not taken
-        self.client(reach.begin)  # a setting that is wrong is told to whoever gave it
-        self._thread = threading.Thread(target=self._run, name=f"{name} moves", daemon=True)
+        self._thread = client_thread("moves", name, self._run)
 
     def start(self) -> None:
+        with suppress(KafkaException):  # it connects while it is asked where topics are at home
+            self.client(self._reach.begin)
         self.centre = self._reach.ask(self._name, self._topics, self._lease_s)
         self._thread.start()
 
@@ -128,6 +132,7 @@ class Moves:
                 self.waiting.answered(kept, error)
             if error is not None:
                 self.answers.add(kept.told, error, message)
+                self._warn_of_refusal(kept, f"by {cluster}", error)
 
     def _is_sent_again(self, cluster: str, topic: str, code: int) -> bool:
         """A refusal by rules counts where the topic is at home there: elsewhere it is the switch that keeps writers
@@ -153,7 +158,8 @@ class Moves:
             self.wake.clear()
 
     def turn(self) -> None:
-        if self._reach.has_changed():
+        self._reach.hear()
+        if self._reach.is_due:
             self._take_up()
         if self.stopping.is_set():
             return
@@ -225,9 +231,11 @@ class Moves:
                 return None  # a switch was heard of since this turn began
             self.routes.pop(topic, None)
             site = self._reach.sites[cluster]
-            if self.doubts is not None and self.doubts.is_open(topic, site, self.waiting.head(topic)):
-                self.waiting.begin(topic)
-                return None
+            if self.doubts is not None:
+                self.doubts.search(topic, site)
+                if self.doubts.is_open(topic):
+                    self.waiting.begin(topic)
+                    return None
             has_room = self._send_kept(way)
             if self.waiting.is_empty(topic):
                 self.waiting.end(topic)
@@ -248,7 +256,7 @@ class Moves:
             if kept is None:
                 return True
             if self.doubts is not None and self.doubts.has_arrived(kept):
-                self._is_there(kept, self.doubts.record(kept))
+                self._pass_over(kept, self.doubts.record(kept))
                 continue
             try:
                 way.send(kept)
@@ -256,34 +264,34 @@ class Moves:
                 return False
             except KafkaException as error:
                 if error.args[0].code() not in OF_ONE_RECORD:
-                    self._is_not_taken(topic, error.args[0])
+                    why = error.args[0].str()
+                    self._warned(f"{self._name}: what was kept of topic {topic} cannot be sent and waits: {why}")
                     return False
                 self._set_aside(kept, error.args[0])
             except Exception as error:  # as of a record that an earlier version has kept
                 self._set_aside(kept, KafkaError(KafkaError._INVALID_ARG, in_words(error)))
             else:
-                self._troubles.pop(topic, None)
                 self.waiting.sent(topic)
         return True
 
-    def _is_there(self, kept: Kept, record: Message | None) -> None:
+    def _pass_over(self, kept: Kept, record: Message | None) -> None:
         """The head, which its old home had taken and sent on before it died."""
         self.waiting.sent(kept.topic)
         self.waiting.answered(kept, None)
         self.answers.add(kept.told, None, record)
 
-    def _is_not_taken(self, topic: str, error: KafkaError) -> None:
-        if self._troubles.get(topic) != error.name():
-            self._troubles[topic] = error.name()
-            self._warned(f"{self._name}: what was kept of topic {topic} cannot be sent and waits: {error.str()}")
-
     def _set_aside(self, kept: Kept, error: KafkaError) -> None:
         """The head, which would be refused for ever: its call has returned long ago."""
         self.waiting.sent(kept.topic)
         self.waiting.answered(kept, error)
-        self.answers.add(kept.told, error, None)
-        if kept.told is None and not kept.is_spooled:
-            self._warned(f"{self._name}: a record of topic {kept.topic} that was kept back is refused: {error.str()}")
+        self.answers.add(kept.told, error, refused(kept, error))
+        self._warn_of_refusal(kept, "after it was kept back", error)
+
+    def _warn_of_refusal(self, kept: Kept, where: str, error: KafkaError) -> None:
+        """An operator is told where nobody else is. Of a spool it is told there; of calls that a producer which is
+        closed throws away `close` gives the number."""
+        if kept.told is None and not kept.is_spooled and error.code() not in PURGED:
+            self._warned(f"{self._name}: a record of topic {kept.topic} is refused {where}: {error.str()}")
 
     def _replace(self, cluster: str, client: Client) -> None:
         """A fatal error is the client's own: another one may go on where it stopped."""
@@ -337,7 +345,7 @@ class Moves:
         """What is on its way is waited for; calls are kept back until the clusters that count now were asked."""
         for cluster, client in list(self._clients.items()):
             self._close_routes(client)
-            if self._is_left_after(client, PUSHED_S) and not self.stopping.is_set():
+            if self._wait_for_answers(client, PUSHED_S) and not self.stopping.is_set():
                 self._give_up(cluster, client)
         if self.stopping.is_set():
             return
@@ -351,8 +359,8 @@ class Moves:
             return
         self.centre = self._reach.ask(self._name, self._topics, self._lease_s)
 
-    def _is_left_after(self, client: Client, for_s: float) -> bool:
-        """Whether some of it is still on its way; it may be told sooner where the producer is closed."""
+    def _wait_for_answers(self, client: Client, for_s: float) -> bool:
+        """Whether some of it is still on its way then; it may be told sooner where the producer is closed."""
         until_s = steady_s() + for_s
         while client.flush(max(0.0, min(SLICE_S, until_s - steady_s()))):
             if self.stopping.is_set() or steady_s() >= until_s:
@@ -365,6 +373,7 @@ class Moves:
             self.client(cluster).warm_up(list(self._at)[:10])
 
 
-def must_make(name: str, lease_s: float, site: Site) -> None:
-    """Raises where no client can be made of these settings."""
-    Client({"client.id": name, **site.settings()}, Answers(), lambda *_: None, lease_s)
+def must_make(name: str, lease_s: float, sites: Mapping[str, Site]) -> None:
+    """Raises where a client cannot be made of these settings."""
+    for site in sites.values():
+        Client({"client.id": name, **site.settings()}, Answers(), lambda *_: None, lease_s)

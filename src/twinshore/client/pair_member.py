@@ -9,20 +9,22 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from twinshore.client.commits import commit
+from twinshore.client.commits import asks_for_the_groups_place, commit
+from twinshore.client.dealing import Dealt
+from twinshore.client.farewell import LEAVE_S, Farewell
 from twinshore.client.habits import habits
 from twinshore.client.log_ends import LogEnds
-from twinshore.client.pairs import NOWHERE, Held, Pair, name_at
+from twinshore.client.pairs import NOWHERE, Held, Pair, name_at, unequal
 from twinshore.client.sites import Site
 from twinshore.client.warned import Warned
 from twinshore.fleet import ConfigError, NamedPartition
 from twinshore.kafka.clock import steady_s
 
-Told = Callable[[Consumer, list[TopicPartition]], Any]
 Log = tuple[str, str, int]  # topic, home, partition
 ASK_S = 10.0
 READ_AT_ONCE = 500
@@ -39,20 +41,21 @@ class Wish:
 
     name: str
     topics: tuple[str, ...]
-    on_assign: Told | None
-    on_revoke: Told | None
-    on_lost: Told | None
+    on_assign: Dealt | None
+    on_revoke: Dealt | None
+    on_lost: Dealt | None
     wait_s: float
     warned: Warned
 
 
 class PairMember:
-    """On the cluster `at`. `carry`: places of the cluster that was left. It joins when it is made."""
+    """On the cluster `at`. `carry`: places of the cluster that was left, until partitions are dealt out. It joins when
+    it is made."""
 
     def __init__(
         self, at: str, sites: Mapping[str, Site], wish: Wish, carry: Mapping[Log, int], news: Callable[[], None]
     ) -> None:
-        self._at, self._homes, self._wish, self._carry = at, sorted(sites), wish, dict(carry)
+        self._at, self._homes, self._wish, self.carry = at, sorted(sites), wish, dict(carry)
         settings = sites[at].settings()
         self._commits = habits(settings).commits
         self._every_s = int(settings.get("auto.commit.interval.ms", 5_000)) / 1_000
@@ -62,17 +65,31 @@ class PairMember:
         self._forget()
         # Of two time stamps that are equal the one of the home named first goes first, and homes are sorted here.
         self.names = {name_at(topic, home, at): (topic, home) for topic in wish.topics for home in self._homes}
-        inside = {"enable.auto.commit": False, "enable.auto.offset.store": False, "enable.partition.eof": True}
+        inside: dict[str, Any] = {
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
+        }
+        inside["on_commit"] = partial(self._answered, settings.get("on_commit"))
         self.consumer = Consumer({**FETCHES, **settings, STRATEGY: "range", **inside})
+        self._farewell = Farewell(self.consumer, wish.name, at, wish.warned)
         self._ends = LogEnds(sites, wish.name, news)
-        self.consumer.subscribe(list(self.names), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
+        try:
+            self.consumer.subscribe(
+                list(self.names), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
+            )
+            self._ends.start()
+        except BaseException:
+            self._ends.end()
+            self.consumer.close()
+            raise
 
     def close(self) -> None:
-        """Commits where that is its habit, and leaves the group."""
-        self._commit_last()
-        self._forget()
+        """Leaves the group, and commits where that is its habit."""
+        self._ends.end()
         try:
-            self.consumer.close()
+            if lost := self._farewell.close():
+                self._tell_lost(lost)
         finally:
             self._ends.stop()
 
@@ -82,16 +99,24 @@ class PairMember:
         self._pairs: dict[tuple[str, int], Pair[Message]] = {}
         self._turns = deque[tuple[str, int]]()  # the pairs; records are taken of the first one
         self._streak = 0
+        self._dealt: list[TopicPartition] = []
         self._logs: dict[tuple[str, int], Log] = {}  # by the name where it reads
         self._paused: set[Log] = set()
         self._early: dict[Log, int] = {}  # places that have not crossed to here yet
         self._kept: dict[tuple[str, int], int] = {}  # what was committed last by the timer
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        if self._wish.on_assign is not None:
-            self._wish.on_assign(consumer, partitions)
+        try:
+            if self._wish.on_assign is not None:
+                self._wish.on_assign(partitions)
+        finally:
+            self._deal(consumer, partitions)
+
+    def _deal(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._forget()
-        self._refused = self._uneven(partitions)
+        dealt = [(one.topic, one.partition) for one in partitions]
+        uneven = unequal(self._wish.topics, self._homes, self._at, dealt)
+        self._refused = f"{self._wish.name} is given {uneven}" if uneven else ""
         if self._refused:
             consumer.assign([])
             return
@@ -101,16 +126,21 @@ class PairMember:
             self._pairs.setdefault((topic, one.partition), Pair(self._homes))
         self._turns.extend(self._pairs)
         self._place(consumer, partitions)
-        consumer.assign(partitions)
-        consumer.resume(partitions)  # librdkafka keeps them paused
+        self._dealt = partitions
+        self._take_on(consumer)
+
+    def _take_on(self, consumer: Consumer) -> None:
+        consumer.assign(self._dealt)
+        consumer.resume(self._dealt)  # librdkafka keeps them paused
         # It may be fetched once before; what lies below its place is then passed over.
-        consumer.pause([one for one in partitions if self._logs[one.topic, one.partition] in self._early])
+        still = {*self._early, *self._paused}
+        consumer.pause([one for one in self._dealt if self._logs[one.topic, one.partition] in still])
 
     def _place(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """At the group's place, or right behind a move at that of the cluster that was left, whichever is further. What
         stands before it in a twin may still have to cross: until it has, nothing is fetched there, since librdkafka
-        would take the place for a wrong one and read from the beginning."""
-        ours = [one for one in partitions if one.offset < 0]
+        would take the place for a wrong one and read from the beginning, or not at all."""
+        ours = [one for one in partitions if asks_for_the_groups_place(one)]
         try:
             there = {(one.topic, one.partition): one.offset for one in consumer.committed(ours, ASK_S)} if ours else {}
         except KafkaException as error:
@@ -118,42 +148,40 @@ class PairMember:
             self._warn_of(f"is not told the group's places on {self._at}", error)
         for one in ours:
             log = self._logs[one.topic, one.partition]
-            place = max(there.get((one.topic, one.partition), NOWHERE), self._carry.get(log, NOWHERE))
+            place = max(there.get((one.topic, one.partition), NOWHERE), self.carry.get(log, NOWHERE))
             if place >= 0:
-                one.offset = self._early[log] = place
-        self._carry.clear()
+                one.offset = place
+                if log[1] != self._at:
+                    self._early[log] = place
+        self.carry.clear()
         for one in partitions:
             if one.offset >= 0:
                 topic, home, number = self._logs[one.topic, one.partition]
                 self._pairs[topic, number].reached(home, one.offset)
 
-    def _uneven(self, partitions: list[TopicPartition]) -> str:
-        """Why what is dealt out cannot be read in order; empty where it can."""
-        for topic in self._wish.topics:
-            numbers = {
-                name: sorted(one.partition for one in partitions if one.topic == name)
-                for name in (name_at(topic, home, self._at) for home in self._homes)
-            }
-            if len({tuple(found) for found in numbers.values()}) > 1:
-                said = ", and ".join(f"{_in_words(found)} of {name}" for name, found in numbers.items())
-                return (
-                    f"{self._wish.name} is given {said} on {self._at}: a pair is read in order only where both topics"
-                    f" are there with equally many partitions, and all members of the group read both"
-                )
-        return ""
-
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        if self._wish.on_revoke is not None:
-            self._wish.on_revoke(consumer, partitions)
-        self._commit_last()
-        self._forget()
+        if not self._farewell.claim(consumer):
+            return
+        try:
+            if self._wish.on_revoke is not None:
+                self._farewell.tell(partial(self._wish.on_revoke, partitions))
+        finally:
+            if self._commits:
+                self._farewell.commit(self.places())
+            self._forget()
 
     def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if self._farewell.claim(consumer):
+            self._tell_lost(partitions)
+
+    def _tell_lost(self, partitions: list[TopicPartition]) -> None:
         """Another member may have read on already."""
         told = self._wish.on_lost or self._wish.on_revoke
-        if told is not None:
-            told(consumer, partitions)
-        self._forget()
+        try:
+            if told is not None:
+                self._farewell.tell(partial(told, partitions))
+        finally:
+            self._forget()
 
     # -- reading
 
@@ -217,6 +245,12 @@ class PairMember:
             if error is not None:
                 pair.reached(home, offset)
             else:
+                if offset < pair.read_to(home) and log not in self._early:
+                    pair.begins_anew(home, offset)
+                    self._wish.warned(
+                        f"{self._wish.name}: {message.topic()}-{number} begins anew at offset {offset}, and was read"
+                        f" further before: what lies there now is handed out"
+                    )
                 key, time_ms = message.key(), message.timestamp()[1]
                 size = len(message.value() or b"") + len(key or b"")
                 key = key.encode() if isinstance(key, str) else key
@@ -224,17 +258,31 @@ class PairMember:
 
     def _hear(self) -> None:
         """A twin's own end counts only while its home does not answer; and for a place that has not crossed yet."""
-        for end in self._ends.answers():
+        for end in self._ends.take_answers():
             topic, number = end.named.topic, end.named.partition
             here = self._logs.get((topic, number)) if end.cluster == self._at else None
             if here is not None and end.offset >= self._early.get(here, end.offset + 1):
                 del self._early[here]
-                self.consumer.resume([TopicPartition(topic, number)])
+                self._begin(TopicPartition(topic, number, self._pairs[here[0], number].read_to(here[1])))
             if here is not None and here[1] != self._at:
                 if self._is_away(here):
                     self._pairs[here[0], number].ended(here[1], end.offset, end.asked_s)
             elif (topic, number) in self._pairs:
                 self._pairs[topic, number].ended(end.cluster, end.offset, end.asked_s)
+
+    def _begin(self, place: TopicPartition) -> None:
+        """At a place that has crossed: librdkafka may have met it before, and gone elsewhere. Where auto.offset.reset
+        is an error it has stopped, and only what is assigned anew is begun again."""
+        try:
+            self.consumer.seek(place)
+        except KafkaException:
+            for one in self._dealt:
+                topic, home, number = self._logs[one.topic, one.partition]
+                if (reached := self._pairs[topic, number].read_to(home)) != NOWHERE:
+                    one.offset = reached
+            self._take_on(self.consumer)
+        else:
+            self.consumer.resume([place])
 
     def _ask(self) -> None:
         asked: dict[str, list[NamedPartition]] = {home: [] for home in self._homes}
@@ -281,18 +329,20 @@ class PairMember:
         """Also of what other members read, as far as they have committed."""
         found = dict[Log, int]()
         try:
-            there = self.consumer.list_topics(timeout=ASK_S).topics
+            there = self.consumer.list_topics(timeout=LEAVE_S).topics
             asked = [
                 TopicPartition(name, number)
                 for name in self.names
                 if name in there
                 for number in there[name].partitions
             ]
-            for one in self.consumer.committed(asked, ASK_S) if asked else []:
+            for one in self.consumer.committed(asked, LEAVE_S) if asked else []:
                 if one.offset >= 0:
                     found[(*self.names[one.topic], one.partition)] = one.offset
         except KafkaException as error:
             self._warn_of(f"leaves {self._at}, which does not tell the group's places", error)
+        for log, at in self.carry.items():  # of two moves with nothing dealt out between them
+            found[log] = max(at, found.get(log, NOWHERE))
         return found | {(*self.names[one.topic], one.partition): one.offset for one in self.places()}
 
     def _commit_by_time(self) -> None:
@@ -304,31 +354,31 @@ class PairMember:
         commit(self.consumer, moved, asynchronous=True)
         self._kept |= {(one.topic, one.partition): one.offset for one in moved}
 
-    def _commit_last(self) -> None:
-        """A cluster that takes no place is left all the same: what was handed out since is read again."""
-        if not self._commits:
-            return
-        try:
-            commit(self.consumer, self.places(), asynchronous=False)
-        except KafkaException as error:
-            self._warn_of(f"leaves {self._at}, which does not take its place", error)
+    def _answered(self, told: Any, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        """What was not taken is committed again by the timer."""
+        for one in partitions:
+            if error is not None or one.error is not None:
+                self._kept.pop((one.topic, one.partition), None)
+        if told is not None:
+            told(error, partitions)
+
+    def commit(self, offsets: Sequence[TopicPartition] | None, asynchronous: bool) -> None:
+        """No further than was handed out here: by the name that a record had where it was read before, another log is
+        called now. While it leaves a cluster, what that does not take is read again."""
+        places = self.places()
+        if offsets is not None:
+            reached = {(one.topic, one.partition): one.offset for one in places}
+            places = [one for one in offsets if one.offset <= reached.get((one.topic, one.partition), NOWHERE)]
+            for one in offsets:
+                if not any(one is other for other in places):
+                    self._wish.warned(
+                        f"{self._wish.name} does not commit {one.topic}-{one.partition} to {one.offset}: that much of"
+                        f" it has not been handed out on {self._at}"
+                    )
+        if self._farewell.is_closing:
+            self._farewell.commit(places)
+        else:
+            commit(self.consumer, places, asynchronous)
 
     def _warn_of(self, what: str, error: KafkaException) -> None:
         self._wish.warned(f"{self._wish.name} {what}: {error.args[0].str()}")
-
-
-def must_suit(site: Site) -> None:
-    """ConfigError where one member would not have the same partitions of both names."""
-    settings = site.settings()
-    if not settings.get("group.id"):
-        raise ConfigError(f"cluster {site.name}: group.id is not set")
-    for key, needed in (("group.protocol", "classic"), (STRATEGY, "range")):
-        if str(settings.get(key, needed)).lower() != needed:
-            raise ConfigError(
-                f"cluster {site.name}: {key} {settings[key]} deals out the two names of a topic apart",
-                hint=f"leave it out: with {needed} one member has the same partitions of both",
-            )
-
-
-def _in_words(numbers: Sequence[int]) -> str:
-    return f"partitions {', '.join(map(str, numbers))}" if numbers else "no partition"

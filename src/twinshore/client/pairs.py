@@ -32,6 +32,28 @@ def name_at(topic: str, home: str, cluster: str) -> str:
     return topic if home == cluster else f"{home}.{topic}"
 
 
+def unequal(topics: Iterable[str], homes: Iterable[str], at: str, dealt: Iterable[tuple[str, int]]) -> str:
+    """Why what is dealt out to a member cannot be read in order, by name and partition; empty where it can."""
+    parts = sorted(dealt)
+    for topic in topics:
+        numbers = {name: [number for one, number in parts if one == name] for name in _names(topic, homes, at)}
+        if len({tuple(found) for found in numbers.values()}) > 1:
+            said = ", and ".join(f"{_in_words(found)} of {name}" for name, found in numbers.items())
+            return (
+                f"{said} on {at}: a pair is read in order only where both topics are there with equally many"
+                f" partitions, and all members of the group read both"
+            )
+    return ""
+
+
+def _names(topic: str, homes: Iterable[str], at: str) -> list[str]:
+    return [name_at(topic, home, at) for home in homes]
+
+
+def _in_words(numbers: list[int]) -> str:
+    return f"partitions {', '.join(map(str, numbers))}" if numbers else "no partition"
+
+
 class Held(NamedTuple, Generic[Item]):
     """A record that was fetched. `fetched_s` is a moment that is not before it was written."""
 
@@ -87,6 +109,12 @@ class _Log(Generic[Item]):
         while self.ends and self.ends[0][1] <= self.read_to:
             self.known_s = self.ends.popleft()[0]
 
+    def begin_anew(self, offset: int) -> None:
+        """What was said of ends was said of another log."""
+        self.read_to = offset
+        self.ends.clear()
+        self.asked_s = self.known_s = _NEVER_S
+
     def ended(self, end: int, asked_s: float, *, is_wanted: bool) -> None:
         """An end that was asked for later and is no further says all that the ones before it say. One that is further
         says nothing which anybody waits for, unless it is wanted: so there are no more ends than records."""
@@ -125,6 +153,14 @@ class Pair(Generic[Item]):
         """The next record of a log. One that lies before what was read already is not taken a second time."""
         if held.offset >= self._logs[home].read_to:
             self._logs[home].append(held)
+
+    def read_to(self, home: str) -> int:
+        """All offsets below were fetched, or hold nothing to read; NOWHERE where nothing is known yet."""
+        return self._logs[home].read_to
+
+    def begins_anew(self, home: str, offset: int) -> None:
+        """The log is read again from an offset that it was read beyond: it is another one now, or was cut off."""
+        self._logs[home].begin_anew(offset)
 
     def reached(self, home: str, offset: int) -> None:
         """The log holds nothing to read below this offset but what was fetched."""

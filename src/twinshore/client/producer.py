@@ -19,13 +19,16 @@ from typing import Any, Literal
 
 from confluent_kafka import KafkaException
 
+from twinshore.client.centres.homes import must_be_lease
 from twinshore.client.clients import Straight
 from twinshore.client.doubts import Doubts
-from twinshore.client.kept import Delivered, Given, Kept, KeptInMemory, given
+from twinshore.client.kept import Delivered, Given, Kept, KeptCalls, KeptInMemory, given
 from twinshore.client.kept_on_disk import KeptOnDisk
 from twinshore.client.moves import TURN_S, Moves, must_make
 from twinshore.client.reach import Clusters, Reach
+from twinshore.client.sites import names_of
 from twinshore.client.spool import SPOOL_BYTES_MAX, Spool
+from twinshore.client.spool.left import Left
 from twinshore.client.warned import Warned
 from twinshore.fleet import ConfigError
 from twinshore.homes.follower_lines import covers
@@ -34,6 +37,8 @@ from twinshore.kafka.clock import steady_s
 
 MAX_BLOCK_S = 60.0
 KEPT_MAX = 100_000
+CLOSE_S = 30.0
+VAIN_S = 0.5
 PLAIN = frozenset((bytes, str, type(None)))  # what librdkafka takes of values and keys, and a spool as well
 _ALL: weakref.WeakSet[HotProducer] = weakref.WeakSet()
 
@@ -65,10 +70,13 @@ class HotProducer:
         recognise: bool = False,
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
-        if when_full not in ("wait", "tell"):
-            raise ConfigError(f"when_full is wait or tell, not {when_full}")
+        # What can be refused is, before anything begins: a thread, a file, a connection.
+        _must_make_sense(when_full, kept_max, max_block_s, recognise, warn)
+        if spool is None and spool_bytes_max != SPOOL_BYTES_MAX:
+            raise ConfigError("spool_bytes_max is set, and no spool", hint="spool= names its folder")
+        must_be_lease(lease_s)
         self._tells_at_once = when_full == "tell"
-        self._topics = tuple(topics)
+        self._topics = names_of(topics)
         self._max_block_s, self._kept_max = max_block_s, kept_max
         self._name = name or str(config.get("client.id", "producer"))
         warned = Warned(warn)
@@ -76,7 +84,18 @@ class HotProducer:
         self._killed = False
         wake, check = threading.Event(), partial(must_make, self._name, lease_s)
         reach = Reach(clusters, config, self._topics, warn=warned.at_once, check=check, news=wake.set)
-        waiting = KeptInMemory(kept_max)
+        waiting: KeptCalls = KeptInMemory(kept_max)
+        first_number, left = 0, dict[str, Left]()
+        if spool is not None:
+            try:
+                opened = _opened(spool, spool_bytes_max, warned.at_once)
+            except BaseException:
+                reach.stop()
+                raise
+            waiting = KeptOnDisk(opened, kept_max, self._follows, warned)
+            warned.tell()
+            first_number, left = opened.next_number, opened.left
+        self._numbers = count(first_number)
         self._moves = Moves(
             *(self._name, self._topics, reach, waiting),
             lease_s=lease_s,
@@ -84,21 +103,15 @@ class HotProducer:
             warned=warned,
             wake=wake,
         )
-        first_number = 0
-        if spool is not None:
-            opened = (
-                spool
-                if isinstance(spool, Spool)
-                else Spool(Path(spool), bytes_max=spool_bytes_max, warn=warned.at_once)
-            )
-            self._moves.waiting = KeptOnDisk(opened, kept_max, self._follows, warned)
-            warned.tell()
-            first_number = opened.next_number
-        self._numbers = count(first_number)
         if recognise:
-            self._moves.doubts = Doubts(self._name, first_number, warned)
+            self._moves.doubts = Doubts(self._name, left, warned)
         _ALL.add(self)
-        self._moves.start()
+        try:
+            self._moves.start()
+        except BaseException:  # as where the machine has no thread left
+            reach.stop()
+            waiting.close(goodbye=False)
+            raise
 
     def __enter__(self) -> HotProducer:
         return self
@@ -207,17 +220,28 @@ class HotProducer:
         order = self._moves.centre.order(topic)
         return order.cluster if isinstance(order, Write) else order.why
 
-    def close(self, timeout: float = 30.0) -> int:
+    def close(self, timeout: float = CLOSE_S) -> int:
         """Sends what is left, for so long at most, and says goodbye; how many calls were never answered. With a spool:
-        how many are left there for the next producer."""
+        how many are left there for the next producer, and it waits for no answer while no cluster is heard."""
         if self._is_forked():
             return 0
         try:
-            unanswered = self.flush(0 if self._moves.stopping.is_set() else timeout)
+            unanswered = self._flushed(0 if self._moves.stopping.is_set() else timeout)
         finally:  # an `on_delivery` may raise
             self._end(goodbye=True)
         left = self._moves.waiting.left()
         return unanswered if left is None else left
+
+    def _flushed(self, timeout: float) -> int:
+        until_s = steady_s() + timeout
+        while True:
+            left = self.flush(max(0.0, min(VAIN_S, until_s - steady_s())))
+            if not left or steady_s() >= until_s:
+                return left
+            moves = self._moves
+            with moves.gate:
+                if moves.waiting.outlives and moves.centre.is_deaf() and not moves.on_their_way():
+                    return left
 
     def kill(self) -> None:
         """Ends it as a process dies: nobody hears of it, and what is on its way is on its own."""
@@ -257,6 +281,8 @@ class HotProducer:
     def _why(self, topic: str, *, at_once: bool) -> str:
         order = self._moves.centre.order(topic)
         why = order.why if isinstance(order, Park) else f"{order.cluster} takes less than is written"
+        if isinstance(order, Park) and (trouble := self._moves.centre.trouble()):
+            why = f"{why} ({trouble})"
         if len(self._moves.answers) > self._kept_max:
             why = "answers wait for somebody who calls poll or flush"
         elif self._moves.routes.get(topic) is None:
@@ -266,6 +292,21 @@ class HotProducer:
     def _end(self, *, goodbye: bool) -> None:
         if not self._moves.stopping.is_set():
             self._moves.stop(goodbye=goodbye, killed=self._killed)
+
+
+def _must_make_sense(when_full: object, kept_max: int, max_block_s: float, recognise: object, warn: object) -> None:
+    if when_full not in ("wait", "tell"):
+        raise ConfigError(f"when_full is wait or tell, not {when_full}")
+    if kept_max < 1:
+        raise ConfigError(f"kept_max is {kept_max}, and 1 is the least")
+    if not max_block_s >= 0:
+        raise ConfigError(f"max_block_s is {max_block_s}, and 0 is the least")
+    if not isinstance(recognise, bool) or not callable(warn):
+        raise ConfigError("recognise is True or False, and warn is called with a sentence")
+
+
+def _opened(spool: str | Path | Spool, bytes_max: int, warn: Callable[[str], None]) -> Spool:
+    return spool if isinstance(spool, Spool) else Spool(Path(spool), bytes_max=bytes_max, warn=warn)
 
 
 def _close_all() -> None:

@@ -13,11 +13,13 @@ from twinshore.client.sites import Site, sites_of
 from twinshore.fleet import Cluster
 
 Clusters = Mapping[str, Mapping[str, Any] | Cluster] | Pushes
+Check = Callable[[Mapping[str, Site]], None]
 
 
 class Reach:
     """`sites` by name; `begin` is the one where topics are at home of which no cluster says it. `check` raises where no
-    client can be made of a site; `news` is called from another thread when something was pushed."""
+    client can be made of the sites: whoever makes this hears it before anything has begun, and a push that comes later
+    is not taken. `news` is called from another thread when something was pushed. Pushes are asked for until `stop`."""
 
     def __init__(
         self,
@@ -26,29 +28,29 @@ class Reach:
         topics: Iterable[str],
         *,
         warn: Callable[[str], None],
-        check: Callable[[Site], None],
+        check: Check,
         news: Callable[[], None],
     ) -> None:
-        self._news, self._warn, self._check = news, warn, check
+        self._news, self._warn = news, warn
         self._pushed = deque[Pushed](maxlen=1)  # the last one counts
-        self._is_due = False  # until the clusters that count now were asked
+        self.is_due = False  # until the clusters that count now were asked
         self._asked: HomesCentre | None = None
         self._pushes = clusters if isinstance(clusters, Pushes) else None
         if isinstance(clusters, Pushes):
-            first = clusters.begin(config, topics, warn, self._push, self._must_make)
+            first = clusters.begin(config, topics, warn, self._push, lambda pushed: check(pushed.sites))
             self.sites, self.begin = first.sites, first.begin
         else:
             self.sites = sites_of(clusters, config)
+            check(self.sites)
             self.begin = next(iter(self.sites))
 
-    def has_changed(self) -> bool:
-        """Whether something else was pushed since, which counts from now on, and `ask` was not called for it: whoever
-        failed before that has it to take up still."""
+    def hear(self) -> None:
+        """What was pushed last counts from now on. Where that is something else `ask` `is_due`, until it was called:
+        whoever failed before that has it to take up still."""
         if self._pushed:
             found = self._pushed.popleft()
             if (found.sites, found.begin) != (self.sites, self.begin):
-                self.sites, self.begin, self._is_due = found.sites, found.begin, True
-        return self._is_due
+                self.sites, self.begin, self.is_due = found.sites, found.begin, True
 
     def ask(self, name: str, topics: Iterable[str], lease_s: float) -> HomesCentre:
         """From now on the clusters are asked where these topics are at home. What was heard before stays known: a
@@ -58,7 +60,7 @@ class Reach:
             *(name, topics, self.sites, self.begin), lease_s=lease_s, told=told, news=self._news, warn=self._warn
         )
         made.start()
-        self._asked, self._is_due = made, False
+        self._asked, self.is_due = made, False
         return made
 
     def stop(self) -> None:
@@ -69,7 +71,3 @@ class Reach:
     def _push(self, pushed: Pushed) -> None:
         self._pushed.append(pushed)
         self._news()
-
-    def _must_make(self, pushed: Pushed) -> None:
-        for site in pushed.sites.values():
-            self._check(site)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from twinshore.fleet import Cluster, ConfigError, NotYetError, SaslMechanism, Secret, Security
 from twinshore.kafka.client_settings import client_settings
+from twinshore.kafka.nodes import parse_address
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 CLUSTER_ID = "twinshore.cluster.id"
+# Whatever else librdkafka reads as none: it takes the digits that a word begins with.
+_ANSWERED = re.compile(r"all|-1|[1-9][0-9]*", re.IGNORECASE)
 _SAFE = ("ssl.", "sasl.", "security.", "oauth", "twinshore.")
 _KNOWN = (
     *("bootstrap.servers", "security.protocol", "sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password"),
@@ -20,7 +24,7 @@ _KNOWN = (
 
 
 @dataclass(frozen=True)
-class Given(Secret):
+class OwnSecret(Secret):
     """A secret that the application holds itself: it is read nowhere, and never shown."""
 
     value: str = field(default="", repr=False)
@@ -51,11 +55,30 @@ class Site:
 
 
 def sites_of(given: Mapping[str, Mapping[str, Any] | Cluster], shared: Mapping[str, Any]) -> dict[str, Site]:
-    """Each by its name; `shared` holds for all of them. ConfigError where one cannot be followed as it is set;
-    NotYetError for a producer of transactions."""
+    """Each by its name; `shared` holds for all of them. ConfigError where one cannot be followed as it is set, or no
+    broker would answer a producer; NotYetError for a producer of transactions."""
     if not given:
         raise ConfigError("no cluster is named", hint='clusters={"east": {"bootstrap.servers": "..."}, "west": {...}}')
     return {name: _site(name, one, shared) for name, one in given.items()}
+
+
+def names_of(topics: Iterable[str]) -> tuple[str, ...]:
+    """TypeError for one word, whose letters would be taken for names; ConfigError for what no topic can meet."""
+    if isinstance(topics, str):
+        raise TypeError(f"topics are given as a list of names, not as {topics!r}")
+    named = tuple(topics)
+    if not named:
+        raise ConfigError("no topic is named", hint="all of them are *")
+    for one in named:
+        if "*" in one[:-1]:
+            raise ConfigError(f"topic {one}: a * stands for what comes behind, so only at the end")
+    return named
+
+
+def must_have_group(site: Site) -> None:
+    """ConfigError where its consumers would be no members of a group."""
+    if not site.settings().get("group.id"):
+        raise ConfigError(f"cluster {site.name}: group.id is not set")
 
 
 def _site(name: str, given: Mapping[str, Any] | Cluster, shared: Mapping[str, Any]) -> Site:
@@ -64,6 +87,7 @@ def _site(name: str, given: Mapping[str, Any] | Cluster, shared: Mapping[str, An
         raise NotYetError(
             f"cluster {name}: a producer of transactions cannot follow its topics yet", hint="stop it for the switch"
         )
+    _must_be_answered(name, every)
     if isinstance(given, Cluster):
         return Site(given, every)
     clients = {key: value for key, value in every.items() if key not in _KNOWN}
@@ -72,11 +96,29 @@ def _site(name: str, given: Mapping[str, Any] | Cluster, shared: Mapping[str, An
             f"cluster {name}: {strange[0]} is not known here: the client asks this cluster by connections of its own",
             hint=f"known are {', '.join(sorted(_KNOWN))}",
         )
-    bootstrap = tuple(one.strip() for one in str(every.get("bootstrap.servers", "")).split(",") if one.strip())
+    told = every.get("bootstrap.servers", "")
+    if not isinstance(told, str):
+        raise ConfigError(f"cluster {name}: bootstrap.servers is {told!r}, and not a text", hint="host:port,host:port")
+    bootstrap = tuple(one.strip() for one in told.split(",") if one.strip())
     if not bootstrap:
         raise ConfigError(f"cluster {name}: bootstrap.servers is not set")
+    for one in bootstrap:
+        parse_address(one, name)
     cluster = Cluster(name, bootstrap, _security(name, every))
     return Site(cluster, clients, str(every.get(CLUSTER_ID, "")))
+
+
+def _must_be_answered(name: str, every: Mapping[str, Any]) -> None:
+    """Of what no broker answers nobody knows when it has arrived: a switch would be told that nothing is on its way
+    while it is."""
+    of_topics = every.get("default.topic.config")
+    for some in (every, of_topics if isinstance(of_topics, Mapping) else {}):
+        for key in ("acks", "request.required.acks"):
+            if key in some and not _ANSWERED.fullmatch(str(some[key])):
+                raise ConfigError(
+                    f"cluster {name}: {key} is {some[key]}, and a producer that follows its topics needs answers",
+                    hint="acks is all, or 1 or more with enable.idempotence set to false",
+                )
 
 
 def _security(name: str, given: Mapping[str, Any]) -> Security:
@@ -89,11 +131,11 @@ def _security(name: str, given: Mapping[str, Any]) -> Security:
         ca_file=str(given.get("ssl.ca.location", "")),
         cert_file=str(given.get("ssl.certificate.location", "")),
         key_file=str(given.get("ssl.key.location", "")),
-        key_password=Given(value=str(given.get("ssl.key.password", ""))),
+        key_password=OwnSecret(value=str(given.get("ssl.key.password", ""))),
         check_hostname=str(given.get("ssl.endpoint.identification.algorithm", "https")) != "none",
         sasl=sasl,
         username=str(given.get("sasl.username", "")),
-        password=Given(value=str(given.get("sasl.password", ""))),
+        password=OwnSecret(value=str(given.get("sasl.password", ""))),
     )
 
 

@@ -14,7 +14,8 @@ SENTENCES_MAX = 100
 
 class Warned:
     """Called with a sentence it keeps it for `tell`, which whoever holds no lock calls. A trouble that goes on is told
-    once; one that was not heard of for a minute is news again. Any thread may call it."""
+    once; one that was not heard of for a minute is news again. Any thread may call it. So nobody else in this room
+    keeps in mind what he has said; but who knows when his trouble is over has `fleet.once` for it."""
 
     def __init__(self, warn: Callable[[str], None], clock: Callable[[], float] = steady_s) -> None:
         self._warn, self._clock = warn, clock
@@ -39,6 +40,11 @@ class Warned:
             except IndexError:
                 return
             self.at_once(sentence)
+
+    def now(self, sentence: str) -> None:
+        """As a call, for whoever holds no lock."""
+        self(sentence)
+        self.tell()
 
     def at_once(self, sentence: str) -> None:
         """For whoever holds no lock, and knows that it is news."""

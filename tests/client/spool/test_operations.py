@@ -5,12 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from tests.client.spool.spooling import numbers, put, record, segments, taken
 from twinshore.client.operations.spool import DropTopic, SendSpool, drop, look, plan_drop, plan_send, send
 from twinshore.client.spool import Spool
-from twinshore.fleet import Cluster, ConfigError, RefusedError
+from twinshore.client.spool.left import HEADER
+from twinshore.fleet import Cluster, ConfigError, NamedPartition, RefusedError
+from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.lab import LabCluster
+from twinshore.lab.clients import client_settings
+from twinshore.service.clock import wall_ms
 
 NOWHERE = {"away": Cluster("away", ("127.0.0.1:1",))}
 
@@ -115,3 +120,32 @@ def test_what_is_there_is_sent_in_order_and_what_cannot_be_stays(
     assert spool.topics() == {"orders": 2, "bills": 2}
     assert numbers(taken(spool)) == [1, 2]
     spool.close()
+
+
+def test_what_its_producer_had_sent_before_it_was_killed_is_not_sent_again(
+    east: LabCluster, tmp_path: Path, unique_topic: str
+) -> None:
+    """By calls that bear a header for it; the first was kept before they did."""
+    east.create_topic(unique_topic)
+    made = [
+        record(number, unique_topic)._replace(
+            headers=((HEADER, b"before-%d" % number),) if number else (), timestamp=wall_ms() - number * 60_000
+        )
+        for number in range(20)
+    ]
+    spool = Spool(tmp_path)
+    put(spool, *made)
+    spool.close()
+    before = Producer(client_settings(east.cluster))
+    for one in made[:15]:
+        before.produce(unique_topic, one.value, headers=list(one.headers), timestamp=one.timestamp)
+    assert before.flush(60) == 0
+    asked, clusters, said = SendSpool(tmp_path, [unique_topic]), {"east": east.cluster}, list[str]()
+    planned = plan_send(asked, clusters)
+    assert len(list(send(planned, asked, clusters, within_s=60, warn=said.append))) == 1
+    here = KafkaCluster(east.cluster, patience_s=10)
+    assert here.list_offsets([NamedPartition(unique_topic, 0)], OffsetKind.LOG_END) == {
+        NamedPartition(unique_topic, 0): 15 + 1 + 5
+    }, "only what bears no header is there twice"
+    here.close()
+    assert (said, look(tmp_path).records) == ([], 0)

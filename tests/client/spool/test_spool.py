@@ -235,8 +235,8 @@ class Failing:
 @pytest.mark.parametrize("fails", [1, 2, 3])
 def test_a_sync_that_fails_is_told_and_nothing_of_it_is_believed(tmp_path: Path, fails: int) -> None:
     """With one failure the bytes are taken away at once, with more of them before anything else is written."""
-    disk = Failing()
-    spool = Spool(tmp_path, sync=disk)
+    disk, folder = Failing(), tmp_path / "spool"
+    spool = Spool(folder, sync=disk)
     put(spool, record(0))
     disk.fails = fails
     for number in range(1, 1 + fails):
@@ -247,7 +247,7 @@ def test_a_sync_that_fails_is_told_and_nothing_of_it_is_believed(tmp_path: Path,
     if fails == 1:
         killed = tmp_path / "as it was killed then"
         killed.mkdir()
-        for path in segments(tmp_path):
+        for path in segments(folder):
             shutil.copy(path, killed)
         after = Spool(killed)
         assert numbers(taken(after)) == [0], "nothing of a call that failed is there"
@@ -255,7 +255,7 @@ def test_a_sync_that_fails_is_told_and_nothing_of_it_is_believed(tmp_path: Path,
     put(spool, record(9))
     assert numbers(taken(spool)) == [0, 9]
     spool.close(mark=False)
-    again = Spool(tmp_path)
+    again = Spool(folder)
     assert numbers(taken(again)) == [0, 9]
     again.close()
 
@@ -347,6 +347,7 @@ def test_what_came_late_behind_a_mark_is_not_taken_for_done(tmp_path: Path) -> N
     again.close()
 
 
+@pytest.mark.long
 def test_with_more_open_numbers_than_a_mark_holds_more_is_sent_again_and_nothing_less(tmp_path: Path) -> None:
     spool = Spool(tmp_path)
     count = OPEN_MAX + 500

@@ -43,7 +43,7 @@ class Apollo:
         self._read = FIRST - 1  # of which notification the text was read
 
     def news(self, stop: threading.Event) -> str | None:
-        if self._read == self._number and not (self._notified() and not stop.is_set()):
+        if self._read == self._number and not (self._hear() and not stop.is_set()):
             return None
         number = self._number
         found = self._get(f"/configs/{quote(self._app)}/{quote(self._cluster)}/{quote(self._namespace)}", ASK_S_MAX)
@@ -55,7 +55,8 @@ class Apollo:
         self._read = number
         return text
 
-    def _notified(self) -> bool:
+    def _hear(self) -> bool:
+        """Waits for the next notification; whether it was one of this namespace."""
         asked = json.dumps([{"namespaceName": self._namespace, "notificationId": self._number}])
         words = urlencode({"appId": self._app, "cluster": self._cluster, "notifications": asked})
         found = self._get(f"/notifications/v2?{words}", POLL_S_MAX)

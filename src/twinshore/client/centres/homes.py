@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
+from functools import partial
 
 from twinshore.client.sites import Site
-from twinshore.fleet import KafkaError
+from twinshore.client.threads import client_thread
+from twinshore.client.warned import Warned
+from twinshore.fleet import ConfigError, KafkaError
 from twinshore.fleet.once import in_words
-from twinshore.homes.follower_lines import goodbye_line
+from twinshore.homes.follower_lines import LEASE_MS_MAX, goodbye_line
 from twinshore.homes.following import LEASE_S, POLL_S, Following, Order, Park, Write
 from twinshore.homes.home_lines import Clash, HomeLine
 from twinshore.homes.home_notes import FollowerNotes, HomeNotes
@@ -23,12 +26,22 @@ from twinshore.kafka.cluster import KafkaCluster
 
 PATIENCE_S = 1.0
 AGAIN_S = PATIENCE_S / 4
+# A cluster that is silent for so long is told of: the lease is over by then, and calls wait.
+SILENT_S = 5.0
+LEASE_S_MAX = LEASE_MS_MAX / 1_000
+
+
+def must_be_lease(lease_s: float) -> None:
+    """ConfigError for one that no switch believes: what is written under it would never cross."""
+    if isinstance(lease_s, bool) or not isinstance(lease_s, int | float) or not 0.001 <= lease_s <= LEASE_S_MAX:
+        raise ConfigError(f"lease_s is {lease_s!r}, and a switch believes in 0.001 to {LEASE_S_MAX:g}")
 
 
 class HomesCentre:
     """`topics`: names, or beginnings of names with a `*` behind; `begin`: where topics are written of which no line
     tells; `told`: what another one has heard before it. `news` is called from a thread of the centre when it has heard
-    or lost something; `warn` is told, once, why a cluster is not believed."""
+    or lost something; `warn` is told, once, why a cluster is not believed. There is a thread for each cluster, from
+    `start` on: `stop` ends them, and waits for them, but no longer than a cluster has patience."""
 
     def __init__(
         self,
@@ -45,13 +58,12 @@ class HomesCentre:
         self._id, self._name, self._sites = uuid.uuid4().hex, name, sites
         self._guard = threading.Lock()
         self._following = Following(self._id, name, topics, begin, lease_s, told)
-        self._news, self._warn = news, warn
-        self._warned: set[str] = set()
+        self._news, self._warned = news, Warned(warn)
         self._shown: set[str] = set()
+        self._troubles: dict[str, str] = {}
         self._stopping, self._deaf = threading.Event(), threading.Event()
         self._threads = [
-            threading.Thread(target=self._follow, args=(site,), name=f"{name} asks {site.name}", daemon=True)
-            for site in sites.values()
+            client_thread("homes", f"{name} {site.name}", partial(self._follow, site)) for site in sites.values()
         ]
 
     def start(self) -> None:
@@ -107,10 +119,23 @@ class HomesCentre:
         with self._guard:
             return self._following.held()
 
+    def is_deaf(self) -> bool:
+        """Whether no cluster at all is heard now."""
+        return self._troubles.keys() >= self._sites.keys()
+
+    def trouble(self) -> str:
+        """Why clusters are not heard now; empty where all are."""
+        return "; ".join(why for _, why in sorted(dict(self._troubles).items()))
+
     def parked(self, topic: str) -> None:
         """Nothing is written to the topic, and nothing is on its way, since it was ordered to park."""
         with self._guard:
             self._following.parked(topic)
+
+    def busy(self, groups: Sequence[str]) -> None:
+        """Of these groups there are members here who have not gathered, though groups are about to move."""
+        with self._guard:
+            self._following.busy(groups)
 
     def moving(self) -> bool:
         """Whether a switch is under way."""
@@ -127,23 +152,29 @@ class HomesCentre:
                 ) as kafka:
                     self._follow_by(site, kafka)
             except Exception as error:  # whoever ended here would leave the lease to run out for ever, and nobody told
-                self._once(f"{site.name}: {in_words(error)}")
+                self._troubles[site.name] = f"{site.name}: {in_words(error)}"
+                self._warned.now(self._troubles[site.name])
                 self._news()
                 self._stopping.wait(POLL_S)
 
     def _follow_by(self, site: Site, kafka: KafkaCluster) -> None:
         """Until the end. Raises what may not pass by itself."""
         homes, followers = HomeNotes(kafka), FollowerNotes(kafka)
-        pause_s = 0.0
+        pause_s, since_s = 0.0, steady_s()
         while not self._stopping.wait(pause_s):
             if self._deaf.is_set():
                 return
             try:
                 pause_s = self._ask(site, kafka, homes, followers)
+                since_s = steady_s()
+                self._troubles.pop(site.name, None)
             except KafkaError as error:
                 if not error.retriable:
                     raise
                 pause_s = AGAIN_S  # the lease runs on: that is what it is for
+                self._troubles[site.name] = error.message
+                if steady_s() >= since_s + SILENT_S:
+                    self._warned.now(self._troubles[site.name])
             self._news()
         if not self._deaf.is_set():
             with suppress(KafkaError):
@@ -154,7 +185,8 @@ class HomesCentre:
         if site.cluster_id and cluster_id != site.cluster_id:
             with self._guard:
                 self._shown.discard(site.name)
-            self._once(f"{site.name} is cluster {cluster_id}, and {site.cluster_id} was expected: it is not followed")
+            expected = f"{site.cluster_id} was expected: it is not followed"
+            self._warned.now(f"{site.name} is cluster {cluster_id}, and {expected}")
             return POLL_S
         if not homes.homes and not followers.exists():
             followers.make()
@@ -177,8 +209,3 @@ class HomesCentre:
         if isinstance(found, Write) and found.cluster not in self._shown and self._sites[found.cluster].cluster_id:
             return Park("", f"{found.cluster} has not shown yet that it is the cluster that is expected there")
         return found
-
-    def _once(self, sentence: str) -> None:
-        if sentence not in self._warned:
-            self._warned.add(sentence)
-            self._warn(sentence)

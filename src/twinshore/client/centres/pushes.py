@@ -12,7 +12,8 @@ from confluent_kafka import KafkaException
 from twinshore.client.centres.last_good import keep, kept
 from twinshore.client.centres.pushed import Pushed, read_pushed
 from twinshore.client.centres.sources import Source
-from twinshore.fleet import ConfigError, TwinshoreError
+from twinshore.client.threads import client_thread
+from twinshore.fleet import ConfigError
 from twinshore.fleet.once import Once, in_words
 from twinshore.kafka.clock import steady_s
 
@@ -23,7 +24,8 @@ UNTAKEN_S = 5.0
 
 class Pushes:
     """What `source` pushes. `last_good`: the file that keeps the last push that was understood, for a start while the
-    centre is away; `first_s`: how long a start waits for the centre. One of these for each client."""
+    centre is away; `first_s`: how long a start waits for the centre. One of these for each client. Its thread ends
+    behind `stop`, once a request that is under way is answered."""
 
     def __init__(self, source: Source, *, last_good: Path | str | None = None, first_s: float = FIRST_S) -> None:
         self._source, self._first_s = source, first_s
@@ -52,9 +54,11 @@ class Pushes:
         """What the client begins with; `told` hears each push that comes later, from another thread. `check` raises
         where no client can be made of it. ConfigError where nothing was understood, now or before."""
         if self._thread is not None:
-            raise ConfigError("these pushes belong to another client", hint="one for each client")
+            raise ConfigError(
+                "these pushes belong to another client", hint="one for each client, also for one that was refused"
+            )
         self._shared, self._topics, self._warn, self._check = shared, tuple(topics), warn, check
-        self._thread = threading.Thread(target=self._run, name=f"pushes of {self._source.name}", daemon=True)
+        self._thread = client_thread("pushes", self._source.name, self._run)
         self._thread.start()
         self._heard.wait(self._first_s)
         with self._guard:
@@ -118,8 +122,9 @@ class Pushes:
             return None
         try:
             pushed = read_pushed(text, self._shared, self._topics)
-        except TwinshoreError:
-            return None  # the application has other topics than when it was kept
+            self._check(pushed)
+        except Exception:
+            return None  # the application is another one than when it was kept
         why = self._trouble or f"{self._source.name} has not answered for {self._first_s:g} s"
         self._warn(f"{why}: it goes by the last push that was understood, in {self._last_good}")
         return pushed

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from twinshore.client.spool.loading import Loaded, Tally, load
 from twinshore.client.spool.scanning import GapKind
 from twinshore.fleet import Cluster, ConfigError, RefusedError
 from twinshore.fleet.operations import Plan
-from twinshore.fleet.sentences import counted
+from twinshore.fleet.sentences import counted, moment
 
 TRIES = 5
 
@@ -30,8 +29,8 @@ class SpoolTopic:
     oldest_ms: int
 
     def sentence(self) -> str:
-        since = datetime.fromtimestamp(self.oldest_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-        return f"{self.topic}: {counted(self.records, 'record')}, {counted(self.bytes, 'byte')}, kept since {since}"
+        held = f"{counted(self.records, 'record')}, {counted(self.bytes, 'byte')}"
+        return f"{self.topic}: {held}, kept since {moment(self.oldest_ms)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +148,17 @@ def send(
     within_s: float,
     warn: Callable[[str], None],
 ) -> Iterator[SpoolStep]:
-    """Gives out each topic once all of it is acknowledged. RefusedError in the end where some of it is not."""
+    """Gives out each topic once all of it is acknowledged. What a producer with `recognise` had sent before it ended is
+    not sent again. RefusedError in the end where some of it is not acknowledged."""
     topics = [step.topic.topic for step in planned.steps]
     if not topics:
         return
     ordered = {asked.first: clusters[asked.first], **clusters} if asked.first else clusters
     spool = Spool(asked.folder, past_damage=asked.past_damage, warn=lambda _: None)  # the plan has told of it
     quiet = {"log_level": 2}  # what keeps it from a cluster is said in the end
-    with HotProducer(quiet, clusters=ordered, topics=topics, name="spool send", spool=spool, warn=warn) as producer:
+    with HotProducer(
+        quiet, clusters=ordered, topics=topics, name="spool send", spool=spool, recognise=True, warn=warn
+    ) as producer:
         producer.flush(within_s)
         why = {topic: producer.where(topic) for topic in topics}
         producer.close(0)

@@ -48,7 +48,7 @@ class TopicBook:
         """On disk, and not done."""
         return self.ahead + len(self.back) + len(self._flying) + len(self.refused)
 
-    def found(self, number: int, place: Place, *, covered: bool) -> bool:
+    def add_found(self, number: int, place: Place, *, covered: bool) -> bool:
         """A record that an earlier process wrote; whether it is still to be sent. `covered`: it was there when the
         mark was made."""
         done = covered and number < self.below and number not in self._open
@@ -67,7 +67,7 @@ class TopicBook:
             self.begin = self.begin or place
         self._highest = max(self._highest, number)
 
-    def met(self, number: int) -> bool:
+    def meet(self, number: int) -> bool:
         """A record is met where reading goes on; whether it is ahead. It is not where it is done or named here: what
         came late has a lower number than one that was met before it."""
         if number < self.below or number <= self._reached:

@@ -22,6 +22,10 @@ _LOCK, _MARKS = "lock", "done"
 LOCK_TRIES, LOCK_S = 10, 0.05
 
 
+def _is_ours(name: str) -> bool:
+    return name == _LOCK or name.startswith(_MARKS) or _SEGMENT.fullmatch(name) is not None
+
+
 class SpoolFiles:
     """`salts`: the segments that there are, by their sequence, with the salt that their name says too."""
 
@@ -45,8 +49,12 @@ class SpoolFiles:
     # -- one process at a time
 
     def lock(self) -> None:
-        """RefusedError where another producer has the folder."""
+        """RefusedError where another producer has the folder, or where it is somebody else's."""
         self._make_folder()
+        if strange := sorted(path.name for path in self.folder.iterdir() if not _is_ours(path.name)):
+            raise RefusedError(
+                f"{self.folder} is no spool: it holds {strange[0]}", hint="give the spool a folder of its own"
+            )
         tries = LOCK_TRIES
         while (holder := self._try_lock()) is not None and (tries := tries - 1):
             time.sleep(LOCK_S)  # whoever shows a spool has its lock for a moment

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from twinshore.client.spool.books import Place, TopicBook
 from twinshore.client.spool.files import SpoolFiles
 from twinshore.client.spool.frames import HEADER_BYTES, Framed, SegmentHeader, read_header
-from twinshore.client.spool.marks import Marks, read_marks
+from twinshore.client.spool.left import Left
+from twinshore.client.spool.marks import Mark, Marks, read_marks
 from twinshore.client.spool.scanning import Gap, GapKind, scan
 from twinshore.fleet.sentences import counted
 
@@ -66,6 +67,7 @@ class Loaded:
     segments: dict[int, Segment] = field(default_factory=dict)
     books: dict[str, TopicBook] = field(default_factory=dict)
     tallies: dict[str, Tally] = field(default_factory=dict)
+    left: dict[str, Left] = field(default_factory=dict)
     troubles: list[Trouble] = field(default_factory=list)
 
     @property
@@ -76,13 +78,16 @@ class Loaded:
         record = found.record
         book = self.books.get(record.topic)
         if book is None:
-            book = self.books[record.topic] = TopicBook(self.marks.topics.get(record.topic))
+            mark = self.marks.topics.get(record.topic, Mark())
+            book = self.books[record.topic] = TopicBook(mark)
+            self.left[record.topic] = Left(mark.below)
         place = Place(segment.sequence, found.at, found.size)
         segment.topics.add(record.topic)
         self.next_number = max(self.next_number, record.number + 1)
-        if book.found(record.number, place, covered=(segment.sequence, found.at) < self.marks.end):
+        if book.add_found(record.number, place, covered=(segment.sequence, found.at) < self.marks.end):
             segment.left += 1
             self.tallies.setdefault(record.topic, Tally()).add(found.size, record.made_ms)
+            self.left[record.topic].add(record)
 
 
 def load(files: SpoolFiles) -> Loaded:

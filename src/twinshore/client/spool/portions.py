@@ -57,7 +57,7 @@ class Portions:
                     at = segment.gaps[at].until
                     continue
                 found = self._readable(pages.frame_at(at, segment.salt), segment, at)
-                if found.record.topic == topic and book.met(found.record.number):
+                if found.record.topic == topic and book.meet(found.record.number):
                     ready.append((found.record, Place(segment.sequence, at, found.size)))
                     size += found.size
                 at += found.size

@@ -47,7 +47,8 @@ class Batch:
 
 class Spool:
     """`bytes_max`: how much lies on the disk at most. `past_damage`: what cannot be read is stepped over, else the
-    folder is refused. `warn` is told what an operator should know. Any thread may append; one thread reads back."""
+    folder is refused. `warn` is told what an operator should know. Any thread may append; one thread reads back.
+    `left`: of each topic, which of its calls an earlier process may have sent."""
 
     def __init__(
         self,
@@ -94,7 +95,7 @@ class Spool:
         if not loaded.marks_are_readable:
             self._warn(f"{self.folder}: what was done cannot be read: all that is there is sent again")
         self._segments, self._books = loaded.segments, loaded.books
-        self.next_number = loaded.next_number
+        self.next_number, self.left = loaded.next_number, loaded.left
         last = self._segments.get(max(self._segments, default=0))
         for gap in list(last.gaps.values()) if last else ():
             if last and gap.kind is GapKind.TORN and gap.at < HEADER_BYTES:

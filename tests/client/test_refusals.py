@@ -1,0 +1,195 @@
+"""What a client refuses it refuses before it begins: no thread of its own is left, and no file."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException
+
+from twinshore.client import AsyncHotProducer, HotConsumer, HotPairConsumer, HotProducer
+from twinshore.client.centres.pushes import Pushes
+from twinshore.client.centres.sources import PushFile
+from twinshore.fleet import ConfigError, RefusedError, TwinshoreError
+
+EAST: dict[str, Any] = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
+WEST: dict[str, Any] = {"bootstrap.servers": "127.0.0.1:2", "log_level": 0}
+BOTH = {"east": EAST, "west": WEST}
+WRONG = {"east": EAST, "west": {**WEST, "linger.ms": "soon", "fetch.min.bytes": "few"}}
+GROUP = {"group.id": "ours"}
+Made = Callable[[Any, Path], object]
+
+PRODUCERS: dict[str, tuple[Made, type[Exception], str]] = {
+    "when_full": (lambda to, _: HotProducer({}, clusters=to, when_full="later"), ConfigError, "wait or tell"),  # type: ignore[arg-type]
+    "kept_max": (lambda to, _: HotProducer({}, clusters=to, kept_max=0), ConfigError, "1 is the least"),
+    "no lease": (lambda to, _: HotProducer({}, clusters=to, lease_s=0), ConfigError, "lease_s is 0, and"),
+    "lease": (lambda to, _: HotProducer({}, clusters=to, lease_s=61), ConfigError, "lease_s is 61, and"),
+    "topics": (lambda to, _: HotProducer({}, clusters=to, topics="orders"), TypeError, "as a list of names"),
+    "topics, none": (lambda to, _: HotProducer({}, clusters=to, topics=[]), ConfigError, "no topic is named"),
+    "topics, a star before": (lambda to, _: HotProducer({}, clusters=to, topics=["*els"]), ConfigError, "only at the"),
+    "wait": (lambda to, _: HotProducer({}, clusters=to, max_block_s=-1), ConfigError, "max_block_s is -1"),
+    "lease in words": (lambda to, _: HotProducer({}, clusters=to, lease_s="5"), ConfigError, "lease_s is '5', and"),  # type: ignore[arg-type]
+    "recognise": (lambda to, _: HotProducer({}, clusters=to, recognise="yes"), ConfigError, "True or False"),  # type: ignore[arg-type]
+    "warn": (lambda to, _: HotProducer({}, clusters=to, warn="x"), ConfigError, "called with a sentence"),  # type: ignore[arg-type]
+    "bound without a spool": (
+        lambda to, _: HotProducer({}, clusters=to, spool_bytes_max=1 << 20),
+        ConfigError,
+        "spool_bytes_max is set, and no spool",
+    ),
+    "somebody's folder": (
+        lambda to, at: HotProducer({}, clusters=to, spool=at),
+        RefusedError,
+        "is no spool: it holds push.json",
+    ),
+    "bootstrap": (
+        lambda _, __: HotProducer({}, clusters={"east": {"bootstrap.servers": ["127.0.0.1:1"]}}),
+        ConfigError,
+        "and not a text",
+    ),
+    "port": (
+        lambda _, __: HotProducer({}, clusters={"east": {"bootstrap.servers": "127.0.0.1:99999999"}}),
+        ConfigError,
+        "is not host:port",
+    ),
+    "least": (
+        lambda to, at: HotProducer({}, clusters=to, spool=at / "spool", spool_bytes_max=1),
+        ConfigError,
+        "spool_bytes_max is 1",
+    ),
+    "no folder": (
+        lambda to, at: HotProducer({}, clusters=to, spool=at / "push.json" / "spool"),
+        ConfigError,
+        "cannot be opened",
+    ),
+    "async": (lambda to, _: AsyncHotProducer({}, clusters=to, kept_max=0), ConfigError, "1 is the least"),
+    "consumer's lease": (lambda to, _: HotConsumer(GROUP, clusters=to, lease_s=61), ConfigError, "lease_s is 61, and"),
+    "no group": (lambda to, _: HotConsumer({}, clusters=to), ConfigError, "group.id is not set"),
+    "pair without a group": (lambda to, _: HotPairConsumer({}, clusters=to), ConfigError, "group.id is not set"),
+    "cluster": (
+        lambda to, _: HotPairConsumer(GROUP, clusters=to, cluster="south"),
+        ConfigError,
+        "south is none of the clusters east and west",
+    ),
+}
+
+
+@pytest.fixture
+def nothing_begins(tmp_path: Path) -> Callable[[Callable[[], object]], None]:
+    """Checks that what a call had begun when it raised ends by itself, soon."""
+    (tmp_path / "push.json").write_text(push(BOTH))
+
+    def found() -> tuple[set[str], set[Path]]:
+        return {one.name for one in threading.enumerate()}, {*tmp_path.rglob("*")}
+
+    before = found()
+
+    def check(call: Callable[[], object]) -> None:
+        call()
+        until_s = time.monotonic() + 10
+        while found() != before and time.monotonic() < until_s:
+            time.sleep(0.05)
+        assert found() == before
+
+    return check
+
+
+def push(clusters: dict[str, dict[str, Any]], home: str = "east") -> str:
+    return json.dumps({"clusters": clusters, "home": home})
+
+
+def refused(made: Made, clusters: object, at: Path, error: type[Exception], says: str) -> Callable[[], object]:
+    def call() -> None:
+        with pytest.raises(error, match=says):
+            made(clusters, at)
+
+    return call
+
+
+@pytest.mark.parametrize("pushed", [False, True])
+@pytest.mark.parametrize("what", list(PRODUCERS))
+def test_what_is_set_wrongly_is_refused_before_anything_begins(
+    nothing_begins: Callable[[Callable[[], object]], None], tmp_path: Path, what: str, pushed: bool
+) -> None:
+    made, error, says = PRODUCERS[what]
+    clusters = Pushes(PushFile(tmp_path / "push.json")) if pushed else BOTH
+    nothing_begins(refused(made, clusters, tmp_path, error, says))
+
+
+def test_a_producer_that_no_thread_is_left_for_leaves_its_spool_to_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_thread(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr("twinshore.client.centres.homes.HomesCentre.start", no_thread)
+        with pytest.raises(RuntimeError, match="new thread"):
+            HotProducer({}, clusters=BOTH, spool=tmp_path)
+    HotProducer({}, clusters=BOTH, spool=tmp_path).kill()
+
+
+@pytest.mark.parametrize("made", [HotProducer, HotConsumer, HotPairConsumer])
+def test_settings_of_a_cluster_to_which_a_topic_may_move_are_refused_at_once(
+    nothing_begins: Callable[[Callable[[], object]], None], tmp_path: Path, made: Callable[..., object]
+) -> None:
+    """Not years later, in a switch."""
+    config = {} if made is HotProducer else GROUP
+    nothing_begins(refused(lambda to, _: made(config, clusters=to), WRONG, tmp_path, KafkaException, "Invalid value"))
+
+
+@pytest.mark.parametrize(
+    ("clusters", "named", "says"),
+    [
+        ({**BOTH, "south": EAST}, "", "a pair is of two clusters, and 3 are named"),
+        ({"east": EAST, "south": EAST}, "west", "west is none of the clusters east and south"),
+        (WRONG, "", "this push is not taken"),
+    ],
+)
+def test_pushed_clusters_of_which_no_pair_can_be_made_are_refused_in_a_sentence(
+    nothing_begins: Callable[[Callable[[], object]], None],
+    tmp_path: Path,
+    clusters: dict[str, dict[str, Any]],
+    named: str,
+    says: str,
+) -> None:
+    (tmp_path / "push.json").write_text(push(clusters))
+    pushes = Pushes(PushFile(tmp_path / "push.json"), last_good=tmp_path / "last")
+    made: Made = lambda to, _: HotPairConsumer(GROUP, clusters=to, cluster=named)  # noqa: E731
+    nothing_begins(refused(made, pushes, tmp_path, ConfigError, says))
+
+
+def test_a_push_of_other_clusters_than_the_pair_s_is_not_taken_nor_kept_for_the_next_start(tmp_path: Path) -> None:
+    path, said = tmp_path / "push.json", list[str]()
+    path.write_text(push(BOTH))
+    told = threading.Event()
+
+    def warn(sentence: str) -> None:
+        said.append(sentence)
+        told.set()
+
+    pushes = Pushes(PushFile(path), last_good=tmp_path / "last")
+    with HotPairConsumer(GROUP, clusters=pushes, warn=warn) as reader:
+        kept = (tmp_path / "last").read_bytes()
+        part = path.with_suffix(".part")
+        part.write_text(push({"east": EAST, "south": EAST}))
+        part.replace(path)
+        assert told.wait(20)
+        assert said[0].endswith("the one before stays: west is none of the clusters east and south")
+        assert (reader.where(), (tmp_path / "last").read_bytes()) == ("east", kept)
+    path.unlink()
+    with HotPairConsumer(GROUP, clusters=Pushes(PushFile(path), last_good=tmp_path / "last")) as reader:
+        assert reader.where() == "east"
+
+
+def test_a_push_that_was_kept_by_an_application_that_is_another_one_now_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "push.json"
+    path.write_text(push({**BOTH, "south": EAST}))
+    with HotConsumer(GROUP, clusters=Pushes(PushFile(path), last_good=tmp_path / "last")):
+        path.unlink()
+    with pytest.raises(TwinshoreError, match="no settings"):
+        HotPairConsumer(GROUP, clusters=Pushes(PushFile(path), last_good=tmp_path / "last"))
