@@ -13,6 +13,7 @@ from twinshore.advisor.rules import RULES
 from twinshore.advisor.seen import (
     OFFSETS_TOPIC,
     TRANSACTIONS_TOPIC,
+    Before,
     Broker,
     Group,
     GroupPlace,
@@ -67,11 +68,16 @@ def part(number: int, *replicas: int, isr: tuple[int, ...] | None = None, leader
 
 
 def topic(
-    name: str, *parts: Partition, internal: bool = False, also: Mapping[str, str] = NONE, **settings: str
+    name: str,
+    *parts: Partition,
+    internal: bool = False,
+    own: bool = True,
+    also: Mapping[str, str] = NONE,
+    **settings: str,
 ) -> Topic:
-    """Settings that are given are the topic's own."""
-    own = {**dotted(settings), **also}
-    known = {key: Known(value, key in own) for key, value in {**SOUND_TOPIC, **own}.items()}
+    """Settings that are given are the topic's own, or the brokers' defaults."""
+    told = {**dotted(settings), **also}
+    known = {key: Known(value, own and key in told) for key, value in {**SOUND_TOPIC, **told}.items()}
     return Topic(name, parts or (part(0, 1, 2, 3), part(1, 2, 3, 1)), known, internal)
 
 
@@ -95,7 +101,7 @@ SOUND = Seen(
         topic(TRANSACTIONS_TOPIC, internal=True),
         topic("orders"),
     ),
-    groups=(group(place(100, 100), place(50, 60, number=1)),),
+    groups=(group(place(100, 100), replace(place(50, 60, number=1), before=Before(40, 55, 10.0))),),
 )
 
 

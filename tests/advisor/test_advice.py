@@ -7,15 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from tests.advisor.seen_kit import NOW_MS, SOUND, found, group, having, part, place, topic, with_group
-from twinshore.advisor.advice import Advice, advise, as_values, difference, from_values, with_before
+from tests.advisor.seen_kit import NOW_MS, SOUND, broker, found, group, having, part, place, topic, with_group
+from twinshore.advisor.advice import Advice, Looked, advise, as_values, difference, from_values, with_before
 from twinshore.advisor.policy import Policy, parse_policy
-from twinshore.advisor.profiles import Kind, profile_of
-from twinshore.advisor.rule import Weight
+from twinshore.advisor.profiles import Kind, profile_of, profiles_of
+from twinshore.advisor.rule import Finding, Weight
 from twinshore.advisor.rules import RULES
 from twinshore.advisor.seen import Before, Seen, Topic, Unseen
 from twinshore.advisor.telling import difference_in_words, sentences_of
 from twinshore.fleet import ConfigError
+from twinshore.loss import STORIES
 
 WEAK = having(topic("orders", min_insync_replicas="1"), topic("clicks", unclean_leader_election_enable="true"))
 WAIVER = '[[waivers]]\nrule = "min-insync-low"\nsubject = "topic ord.*"\nreason = "a test"\nuntil = {}\n'
@@ -34,6 +35,19 @@ def test_each_rule_says_what_is_at_risk_and_has_a_name_of_its_own() -> None:
     for rule in RULES:
         assert rule.says and rule.risk and rule.event, rule.name
         assert all(limit.says for limit in rule.limits), rule.name
+
+
+def test_a_rule_leads_to_a_story_that_there_is() -> None:
+    named = {one.story for one in RULES} - {""}
+    assert named <= {story.name for story in STORIES}
+    # Whatever loses a record of a topic or of a group is shown.
+    shown = {one.name for one in RULES if one.story}
+    assert {"single-copy", "min-insync-low", "unclean-election", "group-lost", "group-retention"} <= shown
+    said = list(sentences_of(advice_of(WEAK)))
+    assert "  to see it happen: twinshore simulate story unclean" in said
+    values = as_values(advice_of(WEAK), Policy())
+    assert [one["story"] for one in values["findings"]] == ["unclean", "min-insync-1"]
+    assert from_values(json.loads(json.dumps(values)), "x").findings == advice_of(WEAK).findings
 
 
 def test_the_gravest_comes_first() -> None:
@@ -62,7 +76,7 @@ def test_a_rule_is_left_out_and_a_limit_is_another() -> None:
     assert [one.rule for one in off.findings] == ["min-insync-low"]
     assert off.remarks == ("the policy leaves out unclean-election",)
     two = having(topic("orders", part(0, 1, 2)))
-    assert found(two, "few-copies") and not found(two, "few-copies", policy_of("[rules.few-copies]\ncopies = 2\n"))
+    assert found(two, "few-copies") and not found(two, "few-copies", policy_of("[limits]\ncopies = 2\n"))
 
 
 def test_a_waiver_passes_over_until_its_last_day() -> None:
@@ -81,8 +95,16 @@ def test_a_waiver_passes_over_until_its_last_day() -> None:
         ("fail_at = 'bad'", "fail_at is 'bad'; it is one of grave, warning, note"),
         ("fail_att = 'note'", "'fail_att' is no key of a policy; did you mean fail_at?"),
         ("[rules.few-copy]\ncopies = 2", r"\[rules.few-copy\] is no rule; did you mean few-copies?"),
-        ("[rules.few-copies]\ncopy = 2", "has no 'copy'; did you mean copies?"),
-        ("[rules.few-copies]\ncopies = -1", "copies must be a number from 0 on, not -1"),
+        ("[limits]\ncopy = 2", r"\[limits\] has no 'copy'; did you mean copies?"),
+        ("[limits]\ncopies = 0", "copies must be a whole number from 1 on, not 0"),
+        ("[limits]\ncopies = 2.5", "copies must be a whole number from 1 on, not 2.5"),
+        ("limits = 3", r"limits is a section: \[limits\]"),
+        ("[rules.few-copies]\ncopies = 2", "has no 'copies' of its own: all rules go by that of"),
+        ("[rules.group-stuck]\nsecond = 2", "has no 'second'; did you mean seconds?"),
+        ("[rules.group-stuck]\nseconds = -1", "seconds must be a number from 0 on, not -1"),
+        ("[rules.group-stuck]\nseconds = nan", "seconds must be a number from 0 on, not nan"),
+        ("[rules.group-retention]\nhours = inf", "hours must be a number from 0 on, not inf"),
+        ("[limits]\ncopies = 1" + "0" * 400, "copies must be a whole number from 1 on"),
         ("[rules.few-copies]\nenabled = 1", "enabled must be true or false, not 1"),
         ('[[waivers]]\nrule = "few-copies"\nsubject = ".*"\nuntil = 2027-01-01', "waiver 1 needs 'reason', a text"),
         (WAIVER.format('"soon"'), "waiver 1 needs 'until', a day such as 2027-01-31"),
@@ -118,6 +140,17 @@ def test_what_a_topic_promises(one: Topic, kind: Kind, differs: str) -> None:
     assert bool(profile.differs) == (kind in (Kind.NEITHER, Kind.UNKNOWN))
 
 
+def test_a_minimum_above_the_replicas_is_judged_by_what_brokers_take() -> None:
+    two, one = topic("orders", part(0, 1, 2), min_insync_replicas="3"), topic("orders", part(0, 1))
+    assert profile_of(two, capped=True).kind is Kind.CP
+    (differs,) = profile_of(one, capped=True).differs
+    assert "min.insync.replicas asks for 2, Kafka takes 1" in differs
+    (profile,) = profiles_of(having(two))
+    assert profile.kind is Kind.CP
+    (profile,) = profiles_of(replace(having(two), brokers=(broker(1), broker(2, supports=14))))
+    assert profile.kind is Kind.NEITHER
+
+
 def test_an_advice_is_read_again_as_it_was_written() -> None:
     policy = policy_of(WAIVER.format("2027-01-15"))
     advice = advise(replace(WEAK, unseen=(Unseen("a", "b", "c"),)), policy, RULES)
@@ -141,11 +174,47 @@ def test_what_has_changed_since() -> None:
     assert difference(waived, before).new == () and difference(before, waived).gone == ()
 
 
+def test_what_was_not_looked_at_this_time_is_not_called_gone() -> None:
+    """With --topic, or a policy that leaves a rule out, 18 findings that still stood were told to be gone."""
+    before = advice_of(WEAK)
+    orders = Looked(admits=lambda topic: topic == "orders")
+    assert [one.subject for one in before.findings] == ["topic clicks", "topic orders"]
+    now = difference(before, advice_of(SOUND), orders)
+    assert ([one.subject for one in now.gone], now.beside) == (["topic orders"], 1)
+    assert next(iter(difference_in_words(now, NOW_MS))).endswith("1 are of rules or topics that were not looked at now")
+    now = difference(before, advice_of(SOUND), Looked(frozenset({"unclean-election"})))
+    assert ([one.rule for one in now.gone], now.beside) == (["min-insync-low"], 1)
+    of_kafka = Finding("offsets-topic", Weight.GRAVE, "topic __consumer_offsets", "", "", "", "")
+    of_group = Finding("group-unplaced", Weight.NOTE, "group billing", "", "", "", "")
+    on_topic = Finding("group-lost", Weight.NOTE, "group billing on orders", "", "", "", "")
+    assert [orders.at(one) for one in (of_kafka, of_group, on_topic)] == [True, False, True]
+    assert all(Looked().at(one) for one in (of_kafka, of_group, on_topic))
+
+
 def test_an_earlier_look_is_laid_beside_each_place() -> None:
     earlier = advice_of(with_group(group(place(5, 80)))).places
     seen = with_before(with_group(group(place(10, 100), place(1, 2, number=1))), earlier, NOW_MS - 4_000)
     assert [one.before for one in seen.groups[0].places] == [Before(5, 80, 4.0), None]
     assert with_before(SOUND, earlier, NOW_MS) == SOUND
+
+
+def test_a_group_whose_looks_say_nothing_is_not_passed_over() -> None:
+    """Whoever looks twice within five seconds was told nothing of a group that hangs, and that all is well."""
+    for apart_s, live, lag, unseen in (
+        (8.0, True, 9, 0),
+        (7.9, True, 9, 1),
+        (None, True, 9, 1),
+        (5.0, False, 9, 0),
+        (5.0, True, 0, 0),
+    ):
+        ours = place(10 + 9 - lag, 19)
+        if apart_s is not None:
+            ours = replace(ours, before=Before(10, 19, apart_s))
+        seen = with_group(group(ours, live=live))
+        told = advise(seen, Policy(off=frozenset({"group-abandoned"})), RULES)
+        assert len(told.unseen) == unseen, (apart_s, live, lag)
+        assert advise(seen, Policy(off=frozenset({"group-stuck"})), RULES).unseen == ()
+    assert told.unseen == ()
 
 
 def test_what_is_told() -> None:

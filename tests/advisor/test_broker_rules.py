@@ -8,7 +8,7 @@ import pytest
 
 from tests.advisor.seen_kit import SOUND, broker, found, having, part, topic
 from twinshore.advisor.rule import Change
-from twinshore.advisor.seen import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Broker, Seen
+from twinshore.advisor.seen import OFFSETS_TOPIC, SHARES_TOPIC, TRANSACTIONS_TOPIC, Broker, Seen
 
 
 def brokers(*those: Broker, finalized: int = 25) -> Seen:
@@ -57,8 +57,28 @@ def test_a_setting_of_one_broker_is_enough(rule: str, setting: str, weak: str, s
     assert not found(blind, rule)
 
 
+def test_a_default_of_brokers_is_raised_behind_the_topics_that_have_none_of_their_own() -> None:
+    """The same value holds for these at once, and those with few replicas would refuse writers."""
+    weak = replace(SOUND, brokers=(broker(1), broker(2, min_insync_replicas="1")))
+    raised = "--alter --entity-type brokers --entity-default --add-config min.insync.replicas=2"
+    (one,) = found(weak, "new-topics")
+    assert [line.endswith(raised) for line in one.commands] == [True] and one.by_hand == ""
+    few = topic("few", part(0, 1, 2), own=False, min_insync_replicas="1")
+    (one,) = found(having(few, topic("own", part(0, 1, 2), min_insync_replicas="1"), seen=weak), "new-topics")
+    assert one.commands == ()
+    first, _, then = one.by_hand.partition("; then: ")
+    assert "1 topic of no more than 2 replicas must keep theirs: first kafka-configs.sh" in first
+    assert first.endswith("--topic few --add-config min.insync.replicas=1") and then.endswith(raised)
+    away = topic("away", part(0, 1, 2, 3, isr=(1, 2)), own=False, min_insync_replicas="1")
+    (one,) = found(having(away, seen=weak), "new-topics")
+    assert one.commands == () and "once each partition of those topics has a leader and all replicas" in one.by_hand
+    (one,) = found(replace(weak, in_part=True), "new-topics")
+    assert one.commands == () and one.by_hand.endswith("look at all topics before it is raised")
+
+
 @pytest.mark.parametrize(
-    ("rule", "name"), [("offsets-topic", OFFSETS_TOPIC), ("transactions-topic", TRANSACTIONS_TOPIC)]
+    ("rule", "name"),
+    [("offsets-topic", OFFSETS_TOPIC), ("transactions-topic", TRANSACTIONS_TOPIC), ("shares-topic", SHARES_TOPIC)],
 )
 def test_kafkas_own_topics(rule: str, name: str) -> None:
     weak = topic(name, part(0, 1, 2), internal=True, min_insync_replicas="1")
@@ -71,12 +91,16 @@ def test_kafkas_own_topics(rule: str, name: str) -> None:
     assert "once the new replicas are in sync: kafka-configs.sh" in alone.by_hand
     (one,) = found(having(topic("orders"), topic(name, internal=True, min_insync_replicas="1")), rule)
     assert one.safe == Change(name, (("min.insync.replicas", "2"),))
+    behind = topic(name, part(0, 1, 2, 3, isr=(1, 2)), internal=True, min_insync_replicas="1")
+    (one,) = found(having(topic("orders"), behind), rule)
+    assert (one.commands, one.safe) == ((), None)
+    assert one.by_hand.startswith("once each of its partitions has a leader and all replicas in sync: kafka-configs.sh")
     assert not found(having(topic("orders"), topic(name, internal=True)), rule)
 
 
 def test_kafkas_own_topics_before_they_are_made() -> None:
     bare = replace(SOUND, topics=(topic("orders"),))
-    assert not found(bare, "offsets-topic")
+    assert not found(bare, "offsets-topic") and not found(bare, "shares-topic")
     weak = replace(bare, brokers=(broker(1), broker(2, offsets_topic_replication_factor="1")))
     (one,) = found(weak, "offsets-topic")
     assert one.evidence == "it is not made yet; offsets.topic.replication.factor=1 at broker 2"

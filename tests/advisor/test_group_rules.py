@@ -61,16 +61,38 @@ def test_retention_will_overtake_a_group() -> None:
     assert not found(_aged(97, {"retention.ms": "-1"}), "group-retention")
 
 
+def test_a_group_that_keeps_up_is_not_overtaken_however_short_retention_is() -> None:
+    short = having(topic("orders", also={"retention.ms": str(24 * HOUR_MS)}))
+
+    def told(before: Before | None, age_h: float) -> bool:
+        ours = replace(place(100, 200), before=before, next_age_ms=int(age_h * HOUR_MS))
+        return bool(found(with_group(group(ours), seen=short), "group-retention"))
+
+    assert not told(Before(100, 100, 10), 1 / 3600), "it had read everything ten seconds ago"
+    assert not told(Before(100, 100, 3600), 12), "so it had, and the record was written late"
+    for before in (Before(100, 200, 10), None):
+        assert not told(before, 5.9), "a quarter of the time is not over"
+        assert told(before, 6)
+
+
 def test_a_group_without_members() -> None:
     (one,) = found(with_group(group(place(10, 100), live=False)), "group-abandoned")
     assert one.evidence == "no members, and 90 records to read"
     assert one.commands[0].endswith("--describe --group billing")
     assert not found(with_group(group(place(100, 100), live=False)), "group-abandoned")
     assert not found(with_group(group(place(10, 100))), "group-abandoned")
+    places = (
+        replace(place(10, 100), waits=False),  # Its application may be between two commits.
+        replace(place(20, 100, number=1), before=Before(10, 90, 10)),  # It is at work, without being a member.
+        replace(place(90, 100, number=2), before=Before(90, 90, 10), waits=True),
+    )
+    assert not found(with_group(group(*places[:2], live=False)), "group-abandoned")
+    (one,) = found(with_group(group(*places, live=False)), "group-abandoned")
+    assert one.evidence == "no members, and 10 records to read"
 
 
 def test_a_group_that_commits_nothing() -> None:
-    stands = replace(place(10, 100), before=Before(10, 90, 8))
+    stands = replace(place(10, 100), before=Before(10, 90, 8), waits=True)
     (one,) = found(with_group(group(stands)), "group-stuck")
     assert one.evidence == "it has members, and committed nothing in 8 s: orders-0 at 10 with 90 to read"
     for other in (
@@ -78,10 +100,15 @@ def test_a_group_that_commits_nothing() -> None:
         replace(stands, before=Before(10, 90, 7.9)),  # Too soon to say.
         replace(stands, before=Before(10, 10, 8)),  # It had nothing to read before.
         replace(stands, before=None),
+        replace(stands, waits=False),  # It commits each minute, as Connect and Streams do.
+        replace(stands, waits=None),  # Nobody could say: that is told as not seen.
         replace(place(100, 100), before=Before(100, 100, 8)),
     ):
         assert not found(with_group(group(other)), "group-stuck")
     assert not found(with_group(group(stands, live=False)), "group-stuck")
+    assert one.by_hand.endswith("look again with --apart 70")
+    (long,) = found(with_group(group(replace(stands, before=Before(10, 90, 70)))), "group-stuck")
+    assert "Connect" not in long.by_hand
 
 
 def test_a_group_behind_its_logs_end() -> None:

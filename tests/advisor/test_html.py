@@ -45,6 +45,15 @@ def test_it_has_every_finding_and_needs_nothing_else() -> None:
     assert parser.open == []
 
 
+def test_a_finding_leads_to_its_story_on_the_same_page() -> None:
+    text = page(advise(WEAK, Policy(), RULES))
+    assert set(re.findall(r'href="#([^"]+)"', text)) == {"story-unclean", "story-min-insync-1"}
+    assert set(re.findall(r'<section id="([^"]+)"', text)) == {"story-unclean", "story-min-insync-1"}
+    assert "broker 2 | records - | high watermark 0 | leads, in sync" in text
+    assert "twinshore simulate story unclean --html unclean.html" in text
+    assert "How it happens" not in page(advise(SOUND, Policy(), RULES))
+
+
 def test_a_name_is_no_markup() -> None:
     seen = with_group(group(place(1, 9), name="<script>alert(1)</script>", live=False))
     text = page(advise(seen, Policy(), RULES))

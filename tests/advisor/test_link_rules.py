@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tests.advisor.seen_kit import SOUND, found
 from twinshore.advisor.seen import LinkSeen, Seen, TwinSeen
+from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
 
 TWIN = TwinSeen("orders", "orders", 0, 0)
 LINK = LinkSeen("east->west", ("west-1:9092",), False, True, "flowing", (TWIN,))
@@ -16,7 +17,7 @@ def linked(link: LinkSeen = LINK, **twin: object) -> Seen:
 
 
 def test_a_sound_link() -> None:
-    rules = ("link-not-running", "twin-behind", "twin-stopped", "twin-differs")
+    rules = ("link-not-running", "twin-behind", "twin-stopped", "twin-differs", "twin-rights")
     assert not [one for rule in rules for one in found(linked(), rule)]
 
 
@@ -54,3 +55,25 @@ def test_settings_that_differ() -> None:
         f"{where} --delete-config segment.ms",
     )
     assert not found(linked(), "twin-differs")
+
+
+READ = Acl(Resource.TOPIC, "orders", Pattern.LITERAL, "User:anna", "*", Operation.READ, Permission.ALLOW)
+SHUT = Acl(Resource.TOPIC, "or", Pattern.PREFIXED, "User:o'neil", "10.0.0.1", Operation.ALTER_CONFIGS, Permission.DENY)
+
+
+def test_acls_that_differ_and_the_lines_that_mend_them() -> None:
+    (one,) = found(linked(replace(LINK, lacks=(READ,), left=(SHUT,))), "twin-rights")
+    assert one.subject == "link east->west, ACLs"
+    assert one.evidence.startswith("lacking there: allow User:anna read on topic orders; there, and no more here: deny")
+    where = "kafka-acls.sh --bootstrap-server west-1:9092"
+    assert one.commands == (
+        f"{where} --add --topic orders --resource-pattern-type literal --allow-principal User:anna --allow-host '*'"
+        " --operation Read",
+        f"{where} --remove --force --topic or --resource-pattern-type prefixed --deny-principal 'User:o'\"'\"'neil'"
+        " --deny-host 10.0.0.1 --operation AlterConfigs",
+    )
+
+
+def test_another_side_that_lets_everybody_do_everything() -> None:
+    (one,) = found(linked(replace(LINK, open=True)), "twin-rights")
+    assert "whoever reaches the other one may do everything there" in one.evidence and one.by_hand

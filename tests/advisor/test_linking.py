@@ -6,12 +6,19 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Producer
 
+from tests.pages.shell import kafka_tools, play
+from tests.scenarios.loss_stage import until
 from tests.scenarios.mirror_rig import settings_text, url_in
+from tests.scenarios.rights_stage import acl, client, guarded, may_read
+from twinshore.advisor import Finding
 from twinshore.advisor.operations.advise import Advise, Answer, advised
 from twinshore.fleet import Cluster
 from twinshore.fleet.settings import parse_settings
+from twinshore.kafka.rights import Operation
+from twinshore.kafka.rights_requests import create_acls
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings, topic_id
 from twinshore.service.clock import wall_ms
@@ -49,7 +56,45 @@ def test_what_twins_lack_is_found(east: LabCluster, west: LabCluster, unique_top
     assert "twin-differs" not in {one.rule for one in away.findings}
 
 
-def test_without_a_store_there_is_no_link_to_miss(east: LabCluster, west: LabCluster, tmp_path: Path) -> None:
-    advice = asked(tmp_path, east.cluster, west.cluster, "none-such").advice
+def test_without_a_store_there_is_no_link_to_miss(
+    east: LabCluster, west: LabCluster, unique_topic: str, tmp_path: Path
+) -> None:
+    east.create_topic(unique_topic)
+    advice = asked(tmp_path, east.cluster, west.cluster, unique_topic).advice
     assert not [one for one in advice.findings if one.subject.startswith(("link", "twin"))]
     assert advice.unseen == ()
+
+
+@pytest.mark.long
+def test_acls_that_a_twin_lacks_are_found_and_the_printed_line_gives_them(unique_topic: str, tmp_path: Path) -> None:
+    with guarded("east", "anna") as east, guarded("west", "anna") as west:
+        for side in (east, west):
+            side.create_topic(unique_topic)
+        written = Producer(client_settings(west.cluster))
+        written.produce(unique_topic, b"1", partition=0)
+        assert written.flush(30) == 0
+        with client(east) as kafka:
+            create_acls(kafka, [acl(unique_topic, Operation.READ)])
+        source_id, target_id = (topic_id(side.cluster, unique_topic).hex() for side in (east, west))
+        with open_store(url_in(tmp_path)) as store:
+            store.twins.save([TwinRow(LINK, unique_topic, 0, source_id, target_id, 0, 0, 1)])
+
+        def rights() -> list[Finding]:
+            advice = asked(tmp_path, east.cluster, west.cluster, unique_topic).advice
+            assert not [one for one in advice.unseen if "ACLs of" in one.what]
+            return [one for one in advice.findings if one.rule == "twin-rights"]
+
+        (found,) = rights()
+        assert found.evidence == f"lacking there: allow User:anna read on topic {unique_topic}"
+        assert not may_read(west.cluster_as("anna"), unique_topic)
+        sasl = west.cluster.security
+        module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+        secret = sasl.password.read()
+        (tmp_path / "client.properties").write_text(
+            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\n"
+            f'sasl.jaas.config={module} required username="{sasl.username}" password="{secret}";\n'
+        )
+        for line in found.commands:
+            play(line, tmp_path, kafka_tools(tmp_path / "tools"))
+        assert rights() == []
+        until(lambda: may_read(west.cluster_as("anna"), unique_topic), "the user may read there", 30.0)

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.conftest import ClusterFactory
 from tests.scenarios.mirror_rig import settings_text
+from twinshore.advisor import watching
 from twinshore.advisor.advice import Advice
 from twinshore.advisor.looking import Wanted, look
 from twinshore.advisor.operations.advise import Advise, Answer, advised, sentences_of, values_of
@@ -29,9 +30,11 @@ def settings_for(folder: Path, *clusters: Cluster) -> Settings:
     return parse_settings(settings_text(folder, clusters, {}), name="settings", env={})
 
 
-def asked_of(folder: Path, cluster: Cluster, *topics: str, since: Path | None = None) -> Answer:
+def asked_of(
+    folder: Path, cluster: Cluster, *topics: str, since: Path | None = None, policy: Path | None = None
+) -> Answer:
     """Both looks at once: who wants to know whether groups move says it himself."""
-    asked = Advise(cluster.name, topics, since=since, apart_s=0)
+    asked = Advise(cluster.name, topics, since=since, policy=policy, apart_s=0)
     return advised(asked, settings_for(folder, cluster), clock=wall_ms, wait=time.sleep)
 
 
@@ -61,7 +64,8 @@ def test_what_was_made_weak_is_found(east: LabCluster, lagging: str, tmp_path: P
     of_topic, of_group = at(answer.advice, f"topic {lagging}"), at(answer.advice, f"group {lagging} on {lagging}")
     assert of_topic.keys() == {"single-copy", "message-size"}
     assert of_group.keys() == {"group-abandoned", "group-retention"}
-    assert of_group["group-abandoned"] == "no members, and 90 records to read"
+    told = "no members, and 90 records to read; the oldest is 30.0 h old, and retention.ms is 40.0 h"
+    assert of_group["group-abandoned"] == told
     left = of_group["group-retention"]
     assert f"will lose records from 10.0 h on: {lagging}-0 at 10 has 90 to read" in left
     assert [one.topic for one in answer.advice.profiles] == [lagging]
@@ -71,6 +75,61 @@ def test_what_was_made_weak_is_found(east: LabCluster, lagging: str, tmp_path: P
     whole = "\n".join(sentences_of(answer, everything=False))
     assert f"  topic {lagging}: one replica of partition 0" in whole
     assert f"    {lagging}: one replica: whatever the acks, its broker's loss is the records' loss" in whole
+
+
+def test_a_topic_that_is_none_is_told(east: LabCluster, lagging: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"--topic {lagging}x: no topic of east meets it"):
+        asked_of(tmp_path, east.cluster, lagging, f"{lagging}x")
+
+
+def test_a_marker_is_no_record_to_read(east: LabCluster, unique_topic: str, tmp_path: Path) -> None:
+    """Whoever commits behind the last record of a transaction stands before its marker, and has read everything."""
+    east.create_topic(unique_topic)
+    producer = Producer({**client_settings(east.cluster), "transactional.id": unique_topic})
+    producer.init_transactions(60)
+    for _ in range(2):
+        producer.begin_transaction()
+        for number in range(3):
+            producer.produce(unique_topic, b"%d" % number, partition=0)
+        producer.commit_transaction(60)
+    done, behind = f"{unique_topic}-done", f"{unique_topic}-behind"
+    commit(east.cluster, done, TopicPartition(unique_topic, 0, 7))
+    commit(east.cluster, behind, TopicPartition(unique_topic, 0, 6))
+    advice = asked_of(tmp_path, east.cluster, unique_topic).advice
+    assert at(advice, f"group {behind} on {unique_topic}") == {}, "its record is seconds old"
+    (tmp_path / "policy.toml").write_text("[limits]\nwaited = 0\n")
+    advice = asked_of(tmp_path, east.cluster, unique_topic, policy=tmp_path / "policy.toml").advice
+    assert at(advice, f"group {done} on {unique_topic}") == {}
+    assert at(advice, f"group {behind} on {unique_topic}")["group-abandoned"] == "no members, and 1 record to read"
+
+
+def test_where_more_would_have_to_be_read_than_is_that_is_told(
+    east: LabCluster, lagging: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "READ_MAX", 0)
+    unseen = {one.what: one.why for one in asked_of(tmp_path, east.cluster, lagging).advice.unseen}
+    why = unseen[f"whether records or markers are left to a group in {lagging}-0"]
+    assert why.endswith("more than 0 logs would have to be read")
+    assert unseen[f"the age of the next record of a group in {lagging}-0"].endswith("batches would have to be read")
+
+
+def test_a_group_that_hangs_before_its_first_commit(east: LabCluster, unique_topic: str, tmp_path: Path) -> None:
+    east.create_topic(unique_topic)
+    write(east.cluster, unique_topic, 1)
+    settings = {"group.id": unique_topic, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    consumer = Consumer({**client_settings(east.cluster), **settings})
+    consumer.subscribe([unique_topic])
+    deadline = time.monotonic() + 60
+    while not consumer.assignment():
+        consumer.poll(0.2)
+        assert time.monotonic() < deadline
+    try:
+        advice = asked_of(tmp_path, east.cluster, unique_topic).advice
+    finally:
+        consumer.close()
+    assert at(advice, f"group {unique_topic}") == {
+        "group-unplaced": f"no place in {unique_topic}-0, which hold records"
+    }
 
 
 def test_an_earlier_advice_says_what_has_changed_and_whether_a_group_moves(
@@ -107,7 +166,7 @@ def test_a_group_with_members_that_commits_nothing(east: LabCluster, lagging: st
     (place,) = group.places
     assert group.live and waited == [3]
     assert place.before is not None
-    assert (place.offset, place.before.offset, place.log_end) == (10, 10, 100)
+    assert (place.offset, place.before.offset, place.log_end, place.waits) == (10, 10, 100, True)
 
 
 def test_what_is_wrong_is_told_before_any_cluster_is_asked(tmp_path: Path) -> None:
@@ -137,12 +196,13 @@ def test_a_user_without_rights_is_told_what_was_not_seen(cluster_factory: Cluste
     kind = LabSecurity.SASL_SCRAM_256
     cluster = cluster_factory("guarded", security=kind, authorizer=True, users=("reader",), heap_mb=256)
     cluster.create_topic("orders", settings={"unclean.leader.election.enable": "true"})
-    write(cluster.cluster, "orders", 10)
+    write(cluster.cluster, "orders", 10, wall_ms() - HOUR_MS)
     commit(cluster.cluster, "billing", TopicPartition("orders", 0, 0))
     allow(cluster.cluster, "reader", "DESCRIBE", "topic", "orders")
     reader = asked_of(tmp_path, cluster.cluster_as("reader")).advice
     unseen = {one.what: one for one in reader.unseen}
     assert unseen["settings of topic orders"].hint == "grant DescribeConfigs on topic orders"
+    assert unseen["which partitions are on the move"].hint == "grant Describe on the cluster"
     assert unseen["settings of broker 1"].hint == "grant DescribeConfigs on the cluster"
     assert [one.kind for one in reader.profiles] == ["unknown"]
     rules = {one.rule for one in reader.findings}

@@ -9,13 +9,18 @@ from pathlib import Path
 import pytest
 
 from tests.advisor.seen_kit import having, part, topic
+from tests.pages.shell import kafka_tools, play
 from tests.scenarios.mirror_rig import settings_text
 from twinshore.advisor import RULES, Advice, Policy, advise
+from twinshore.advisor.commands import Place, set_on_topic
 from twinshore.advisor.operations.advise import Advise, advised
-from twinshore.advisor.operations.mend import act, left_of, plan
+from twinshore.advisor.operations.mend import MendStep, act, against, left_of, plan
+from twinshore.advisor.profiles import MIN_ISR
+from twinshore.advisor.seen import OFFSETS_TOPIC, Known
 from twinshore.fleet import KafkaError, RefusedError
 from twinshore.fleet.settings import parse_settings
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.metadata import PartitionMetadata, TopicMetadata
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import alter_topic
 from twinshore.service.clock import wall_ms
@@ -34,10 +39,10 @@ def unclean(east: LabCluster, unique_topic: str) -> str:
     return unique_topic
 
 
-def value_of(east: LabCluster, name: str) -> str | None:
+def value_of(east: LabCluster, name: str, setting: str = UNCLEAN) -> str | None:
     kafka = KafkaCluster(east.cluster)
     try:
-        return kafka.admin.readable_settings([name], [UNCLEAN])[0][name][UNCLEAN].value
+        return kafka.admin.readable_settings([name], [setting])[0][name][setting].value
     finally:
         kafka.close()
 
@@ -67,10 +72,68 @@ def test_what_somebody_else_has_changed_meanwhile_is_left_alone(east: LabCluster
         list(act(mine, advice, east.cluster))
 
 
+def test_a_value_with_a_comma_is_set_as_it_is(east: LabCluster, unclean: str, tmp_path: Path) -> None:
+    """Kafka's tool parts settings at commas."""
+    line = set_on_topic(
+        Place(east.cluster.bootstrap, False), unclean, {"cleanup.policy": "compact,delete", UNCLEAN: "false"}
+    )
+    play(line, tmp_path, kafka_tools(tmp_path / "tools"))
+    assert value_of(east, unclean, "cleanup.policy") == "compact,delete"
+    assert value_of(east, unclean) == "false"
+
+
 def test_no_other_cluster_is_mended(east: LabCluster, unclean: str, tmp_path: Path) -> None:
     advice = replace(advice_on(east, unclean, tmp_path), cluster_id="another")
     with pytest.raises(KafkaError, match="lead to another cluster"):
         plan(advice, east.cluster)
+
+
+def test_a_topic_that_was_deleted_meanwhile_hinders_no_other(east: LabCluster, unclean: str, tmp_path: Path) -> None:
+    gone = f"{unclean}-gone"
+    seen = having(*(topic(name, part(0, 1), also={UNCLEAN: "true"}) for name in (unclean, gone)))
+    advice = replace(
+        advise(seen, Policy(), RULES), cluster_id=advice_on(east, unclean, tmp_path).cluster_id, cluster="east"
+    )
+    planned = plan(advice, east.cluster)
+    assert [one.topic for one in planned.steps] == [unclean]
+    assert f"topic {gone} is left alone: it is there no more" in planned.remarks
+
+
+def test_a_change_waits_until_its_topic_stands_as_it_must() -> None:
+    """Where min.insync.replicas changes, the cluster forgets which replicas beside those in sync could lead."""
+
+    def stands(leader: int, *isr: int, error: int = 0) -> TopicMetadata:
+        return TopicMetadata("orders", b"", False, error, (PartitionMetadata(0, leader, 0, (1, 2, 3), isr, 0),))
+
+    assert against(None, {UNCLEAN: "false"}) == against(stands(1, error=3), {}) == "it is there no more"
+    assert against(stands(-1, 1), {UNCLEAN: "false"}) == "partition 0 has no leader now"
+    assert against(stands(1, 1, 2), {MIN_ISR: "2"}) == "not all replicas of partition 0 are in sync now"
+    assert against(stands(1, 1, 2), {UNCLEAN: "false"}) == ""
+    assert against(stands(1, 3, 2, 1), {MIN_ISR: "2"}) == ""
+
+
+@pytest.mark.parametrize("copies", [1, 2, 3, 5])
+@pytest.mark.parametrize("minimum", ["1", "2", "3"])
+@pytest.mark.parametrize("own", [True, False])
+def test_what_is_safe_mends_the_whole_finding(copies: int, minimum: str, own: bool) -> None:
+    """So what `--fix` has done needs no other hand, and the exit code says so."""
+    policy = Policy(limits={("", "copies"): copies})
+    weak = {MIN_ISR: minimum, UNCLEAN: "true"}
+    for name in ("orders", OFFSETS_TOPIC):
+        seen = having(topic(name, own=own, also=weak, internal=name != "orders"))
+        advice = advise(seen, policy, RULES)
+        asked_for = own and minimum == "1" and name == "orders"
+        assert any(one.safe for one in advice.findings) is not asked_for
+        for one in advice.findings:
+            if one.safe is None:
+                continue
+            (old,) = [row for row in seen.topics if row.name == one.safe.topic]
+            settings = {**(old.settings or {}), **{key: Known(value, True) for key, value in one.safe.settings}}
+            after = advise(having(replace(old, settings=settings), seen=seen), policy, RULES)
+            assert one.key not in {left.key for left in after.findings}, one
+            step = MendStep(one.safe.topic, b"", (), one.safe.settings)
+            assert one not in left_of(advice, [step])
+            assert one in left_of(advice, [replace(step, wanted=())])
 
 
 def test_where_nothing_is_safe_the_plan_says_so(east: LabCluster) -> None:

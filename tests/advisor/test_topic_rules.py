@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from dataclasses import replace
 
+import pytest
+
 from tests.advisor.seen_kit import SOUND, broker, found, having, part, topic
-from twinshore.advisor import RULES, Policy, advise
+from twinshore.advisor import RULES, Policy, advise, telling
 from twinshore.advisor.rule import Change
 from twinshore.advisor.seen import Seen
 
@@ -22,7 +26,7 @@ def test_one_replica() -> None:
     assert one.evidence.startswith("one replica of partition 0; nothing makes its broker flush")
     text = '{"version":1,"partitions":[{"topic":"orders","partition":0,"replicas":[1,2,3]}]}'
     assert one.commands == (
-        f"kafka-reassign-partitions.sh {WHERE} --reassignment-json-file <(echo '{text}') --execute",
+        f"kafka-reassign-partitions.sh {WHERE} --reassignment-json-file <(echo '{text}') --execute --additional",
     )
     assert one.safe is None, "records would be copied"
     assert not found(having(topic("orders", part(0, 1, 2))), "single-copy")
@@ -44,18 +48,46 @@ def test_fewer_replicas_than_wanted() -> None:
 
 
 def test_min_insync_below_a_majority() -> None:
-    (one,) = found(having(topic("orders", min_insync_replicas="1")), "min-insync-low")
+    (one,) = found(having(topic("orders", min_insync_replicas="1", own=False)), "min-insync-low")
     assert one.evidence == "min.insync.replicas=1 of 3 replicas; 2 would be more than half"
     assert one.commands == (f"kafka-configs.sh {WHERE} --alter --topic orders --add-config min.insync.replicas=2",)
     assert one.safe == Change("orders", (("min.insync.replicas", "2"),))
     assert not found(having(topic("orders", min_insync_replicas="2")), "min-insync-low")
-    five = having(topic("orders", part(0, 1, 2, 3, 4, 5), min_insync_replicas="2"))
+    five = having(topic("orders", part(0, 1, 2, 3, 4, 5), min_insync_replicas="2", own=False))
     assert found(five, "min-insync-low")[0].safe == Change("orders", (("min.insync.replicas", "3"),))
 
 
+def test_min_insync_that_somebody_set_on_the_topic_is_not_raised_by_itself() -> None:
+    """Writing goes on with the last replica then, and that may be what was asked for."""
+    (one,) = found(having(topic("orders", min_insync_replicas="1")), "min-insync-low")
+    assert one.commands and one.safe is None and one.by_hand.startswith("waive it in a policy if")
+
+
+def test_what_an_owner_asked_for_is_a_note() -> None:
+    """Both settings of a promise stand on the topic: it is one, and another topic under the same rule is none."""
+    unclean = "unclean.leader.election.enable"
+    kept = topic("orders", also={"min.insync.replicas": "1", unclean: "false"})
+    other = topic("other", min_insync_replicas="1")
+    told = found(having(kept, other), "min-insync-low")
+    assert [(one.subject, one.weight) for one in told] == [("topic other", "warning"), ("topic orders", "note")]
+    text = "\n".join(telling.sentences_of(advise(having(kept, other), Policy(), RULES)))
+    assert "WARNING min-insync-low" in text and "NOTE min-insync-low" in text
+    (one,) = found(having(topic("orders", also={"min.insync.replicas": "1", unclean: "true"})), "unclean-election")
+    assert (one.weight, one.safe) == ("note", None)
+    (one,) = found(having(topic("orders", also={"min.insync.replicas": "2", unclean: "true"})), "unclean-election")
+    assert one.weight == "grave" and one.safe, "the one promises what the other one breaks"
+    two = topic("orders", part(0, 1, 2), also={"min.insync.replicas": "2", unclean: "false"})
+    assert [one.weight for one in found(having(two), "min-insync-high")] == ["note"]
+    few = Policy(limits={("", "copies"): 1})
+    assert not found(having(topic("orders", part(0, 1), min_insync_replicas="1")), "single-copy", few)
+
+
 def test_min_insync_is_not_raised_by_itself_where_one_more_loss_would_stop_writers() -> None:
-    (one,) = found(having(topic("orders", part(0, 1, 2, 3, isr=(1, 2)), min_insync_replicas="1")), "min-insync-low")
-    assert one.commands and one.safe is None
+    (one,) = found(
+        having(topic("orders", part(0, 1, 2, 3, isr=(1, 2)), min_insync_replicas="1", own=False)), "min-insync-low"
+    )
+    assert (one.commands, one.safe) == ((), None)
+    assert one.by_hand.startswith("once each of its partitions has a leader and all replicas in sync: kafka-configs.sh")
     (two,) = found(having(topic("orders", part(0, 1, 2), min_insync_replicas="1")), "min-insync-low")
     assert two.safe is None
     assert [line.split()[0] for line in two.commands] == ["kafka-reassign-partitions.sh"]
@@ -65,11 +97,27 @@ def test_min_insync_is_not_raised_by_itself_where_one_more_loss_would_stop_write
 def test_min_insync_of_all_replicas_stops_writers_with_one_broker_down() -> None:
     (one,) = found(having(topic("orders", min_insync_replicas="3")), "min-insync-high")
     assert one.evidence == "min.insync.replicas=3 of 3 replicas"
-    assert one.safe == Change("orders", (("min.insync.replicas", "2"),))
+    assert one.commands[0].endswith("--topic orders --add-config min.insync.replicas=2")
+    assert one.safe is None, "it takes back a promise that the owner may have meant"
+    waits = topic("orders", part(0, 1, 2, 3, isr=(), leader=-1), min_insync_replicas="3")
+    assert found(having(waits), "min-insync-high")[0].commands == (), "the cluster would forget who can lead"
     assert not found(having(topic("orders", min_insync_replicas="2")), "min-insync-high")
     assert not found(having(topic("orders", part(0, 1), min_insync_replicas="1")), "min-insync-high")
     (two,) = found(having(topic("orders", part(0, 1, 2), min_insync_replicas="2")), "min-insync-high")
     assert two.safe is None and "kafka-reassign-partitions.sh" in two.commands[0]
+
+
+def test_no_more_replicas_are_asked_for_than_there_are_since_kafka_3_7() -> None:
+    alone = having(topic("orders", part(0, 1), min_insync_replicas="2"))
+    assert not found(alone, "min-insync-high"), "it takes acks=all, and one replica is another matter"
+    older = replace(alone, brokers=(broker(1), broker(2, supports=14), broker(3)))
+    assert found(older, "min-insync-high")[0].evidence == "min.insync.replicas=2 of 1 replica"
+    unknown = replace(alone, brokers=(broker(1), broker(2, supports=0), broker(3)))
+    assert found(unknown, "min-insync-high")
+    (two,) = found(having(topic("orders", part(0, 1, 2), min_insync_replicas="3")), "min-insync-high")
+    assert two.evidence == "min.insync.replicas=3 of 2 replicas, of which Kafka asks for 2"
+    away = topic("orders", part(0, 1, 2, isr=(1,)), min_insync_replicas="3")
+    assert found(having(away), "below-min-insync") and not found(replace(older, topics=(away,)), "below-min-insync")
 
 
 def test_unclean_election_of_a_topic_and_by_default() -> None:
@@ -105,14 +153,64 @@ def test_all_replicas_in_one_rack() -> None:
     assert '"partition":0,"replicas":[1,2,3]' in one.commands[0] and '"partition":1' not in one.commands[0]
     few = _in_two_zones(having(topic("orders", part(0, 1, 2))))
     assert found(few, "one-rack")[0].commands == found(few, "few-copies")[0].commands, "one must not undo the other"
+
+
+def test_topics_that_are_mended_together_are_spread() -> None:
+    """Each is placed behind those before it: against the same load all would go to the same brokers."""
+    six = tuple(broker(number, "") for number in range(1, 7))
+    alone = [topic(f"t-{number}", part(0, 1 + number % 6), min_insync_replicas="1") for number in range(600)]
+    told = found(having(*alone, seen=replace(SOUND, brokers=six)), "single-copy")
+    given = Counter(node for one in told for node in map(int, re.findall(r"\d+", one.commands[0].split("replicas")[1])))
+    assert len(told) == 600 and set(given) == {1, 2, 3, 4, 5, 6}
+    assert max(given.values()) - min(given.values()) <= 6, given
+
+
+def test_a_partition_whose_brokers_are_away_is_given_no_others() -> None:
+    there = replace(SOUND, brokers=tuple(broker(number) for number in (1, 2, 4)))
+    (one,) = found(having(topic("orders", part(0, 3, isr=(3,), leader=-1)), seen=there), "single-copy")
+    assert one.commands == () and one.by_hand.startswith("bring the brokers of its partitions back first")
+    (one,) = found(having(topic("orders", part(0, 1), part(1, 1, 2, 3, 5, isr=(1, 2))), seen=there), "single-copy")
+    assert '"replicas":[1,4,2]' in one.commands[0] and '"partition":1' not in one.commands[0]
+
+
+@pytest.mark.parametrize("copies", [2, 3, 4, 5])
+def test_all_that_is_advised_gives_a_partition_the_same_replicas(copies: int) -> None:
+    racks = ("a", "a", "b", "c", "d")
+    six = replace(SOUND, brokers=tuple(broker(number, rack) for number, rack in enumerate(racks, 1)))
+    for replicas, minimum in (((1,), "1"), ((1, 2), "1"), ((1, 2), "2"), ((1, 2, 3), "3")):
+        seen = having(topic("orders", part(0, *replicas), min_insync_replicas=minimum), seen=six)
+        told = advise(seen, Policy(limits={("", "copies"): copies}), RULES)
+        lines = [line for one in told.findings if one.subject == "topic orders" for line in one.commands]
+        placed = {line for line in lines if "kafka-reassign-partitions" in line}
+        assert len(placed) <= 1, (replicas, minimum, placed)
     assert not found(_in_two_zones(having(topic("orders", part(0, 1, 2, 3)))), "one-rack")
     assert not found(_in_two_zones(having(topic("orders", part(0, 1)))), "one-rack"), "single-copy says it"
+
+
+def test_a_topic_on_the_move_lacks_nothing_that_is_copied_to_it_now() -> None:
+    moves = replace(part(0, 1, 2, 3), adding=(4,), removing=(3,))
+    assert advise(having(topic("orders", moves, part(1, 2, 3, 1))), Policy(), RULES).findings == ()
+    weak = topic("orders", moves, own=False, min_insync_replicas="1", unclean_leader_election_enable="true")
+    for one in advise(having(weak), Policy(), RULES).findings:
+        assert one.evidence.endswith("; on the move now: partition 0 (gets 4 and gives up 3)")
+        assert one.safe is None, "it is judged when it has moved"
+    alone = having(topic("orders", replace(part(0, 1), adding=(2, 3))))
+    (one,) = found(alone, "single-copy")
+    assert one.commands == () and one.by_hand.startswith("its partitions are given other replicas right now")
+    replaced = having(topic("orders", replace(part(0, 1, 2, 3, isr=(1, 2)), adding=(4,), removing=(3,))))
+    (one,) = found(replaced, "under-replicated")
+    assert one.by_hand == "what takes its place is copied right now: look again once it is in sync"
+    elsewhere = replace(part(0, 3, 2, 1, isr=(1, 2, 3, 4)), adding=(4,), removing=(1,), leader=1)
+    assert not found(having(topic("orders", elsewhere)), "leader-elsewhere")
 
 
 def test_no_leader() -> None:
     (one,) = found(having(topic("orders", part(0, 1, 2, 3, isr=(3,), leader=-1))), "offline")
     assert one.evidence == "no leader of partition 0 (replicas 1,2,3, in sync 3)"
-    assert one.by_hand.startswith("start broker 3 again")
+    assert one.by_hand.startswith("start broker 3 again: it was in sync last")
+    (one,) = found(having(topic("orders", part(0, 1, 2, isr=(), leader=-1))), "offline")
+    assert one.by_hand.startswith("start broker 1, 2 again: none is in sync, and which one has all that was")
+    assert "in sync last" not in one.by_hand
     assert not found(having(topic("orders", part(0, 1, 2, 3, isr=(1,)))), "offline")
 
 

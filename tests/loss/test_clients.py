@@ -6,7 +6,7 @@ import pytest
 
 from tests.loss.playing import Played
 from twinshore.loss.move import Deed
-from twinshore.loss.settings import Commit, Harm, Setup
+from twinshore.loss.settings import Commit, Harm, Reset, Setup, Truncation
 
 
 @pytest.mark.parametrize("idempotent", [False, True])
@@ -95,3 +95,23 @@ def test_a_consumer_reads_only_below_the_high_watermark() -> None:
     assert not played.may(Deed.POLL, 1, 1)
     played.fetch(2, 2)
     assert played.may(Deed.POLL, 1, 1)
+
+
+def test_latest_waits_until_a_new_leader_knows_what_is_committed() -> None:
+    """The new leader has not heard yet that record 1 is committed: its old high watermark would lead before it."""
+    for truncation in Truncation:
+        played = Played(Setup(commit=Commit.BEFORE, reset=Reset.LATEST, truncation=truncation))
+        played.do(Deed.SEND, 1, 1)
+        played.fetch(2, 3, 2, 3)
+        played.do(Deed.POLL, 1, 1)
+        played.do(Deed.COMMIT)
+        played.do(Deed.HANDLE, 0, 1)
+        played.do(Deed.REST)
+        played.do(Deed.CRASH, 1)
+        played.do(Deed.NOTICE, 1, 2)
+        assert played.may(Deed.SEEK, 2) is (truncation is Truncation.HIGH_WATERMARK)
+        assert not played.may(Deed.POLL, 2, 1)
+        if truncation is Truncation.EPOCH:
+            played.fetch(3, 3)
+            assert played.do(Deed.SEEK, 2).reader is not None
+            assert not played.may(Deed.POLL, 2, 1), "it is behind record 1, and nothing repeats"

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from itertools import chain
 
 import pytest
 
 from twinshore.fleet import ConfigError
+from twinshore.loss.faults import faults
+from twinshore.loss.move import FAULTS
 from twinshore.loss.operations.explore import Asked, exit_code, explored, sentences_of, setup_of, values_of
+from twinshore.loss.partition import begin
+from twinshore.loss.search import quiet
 from twinshore.loss.settings import Acks, Fault
 
 SMALL = Asked(records=1, harms=("lost",))
@@ -28,6 +34,8 @@ def test_a_loss_is_told_in_numbered_sentences() -> None:
         "  6. Broker 1 starts again.",
         "  7. The controller makes broker 1 the leader.",
         "  So it ends: Record 1 was acknowledged, and the leader's log does not have it.",
+        "",
+        "Left out: reader, rest, retention.",
     ]
     assert exit_code(found) == 1
 
@@ -45,9 +53,38 @@ def test_that_there_is_none_is_said_with_its_bounds() -> None:
     found = explored(Asked(records=1, faults_max=1, kinds=("crash", "slow"), harms=("lost", "lost")))
     lines = list(sentences_of(found))
     none = f"LOST: by no schedule within 1 fault and 1 record; {found.states} states were looked at."
-    assert lines[2:] == [none, "", "Left out: power, cut, answer, reader."]
+    assert lines[2:] == [none, "", "Left out: power, cut, answer, reader, rest, retention."]
     assert exit_code(found) == 0
     assert values_of(found)["schedules"] == {"lost": None}
+
+
+@pytest.mark.parametrize(
+    ("asked", "never"),
+    [
+        (Asked(), {"reader", "rest", "retention"}),
+        (Asked(commit="after"), {"rest", "retention"}),
+        (Asked(commit="after", reset="latest"), set()),
+        (Asked(commit="together", reset="latest"), {"rest"}),
+        (Asked(replicas=1, commit="after", reset="latest"), {"cut", "slow"}),
+    ],
+)
+def test_a_fault_that_cannot_happen_is_not_said_to_be_looked_at(asked: Asked, never: set[str]) -> None:
+    found = explored(replace(asked, records=1, faults_max=1))
+    assert set(values_of(found)["settings"]["faults"]) == set(Fault) - never
+    last = list(sentences_of(found))[-1]
+    left = ", ".join(fault for fault in Fault if fault in never)
+    assert last == f"Left out: {left}." if never else not last.startswith("Left out")
+    # Nor does it happen: each other one does in some schedule.
+    state, seen, met = begin(found.setup), set(), set()
+    queue = [(state, 0)]
+    while queue:
+        state, spent = queue.pop()
+        for move, then in chain(quiet(found.setup, state), faults(found.setup, state) if spent < 1 else ()):
+            met |= {FAULTS[move.deed]} if move.is_fault else set()
+            if (then, spent + move.is_fault) not in seen:
+                seen.add((then, spent + move.is_fault))
+                queue.append((then, spent + move.is_fault))
+    assert met == set(Fault) - never
 
 
 def test_that_it_gave_up_is_no_answer() -> None:
@@ -72,6 +109,7 @@ def test_idempotence_is_on_where_clients_have_it_on() -> None:
         (Asked(replicas=6), "--replicas is 6; it is 1 to 5"),
         (Asked(faults_max=9), "--faults is 9"),
         (Asked(acks="1", idempotent=True), "an idempotent producer asks for acks=all and retries"),
+        (Asked(reset="earliest"), "--reset is a consumer's"),
         (Asked(elr=True, truncation="high-watermark"), "no Kafka has eligible leader replicas"),
     ],
 )

@@ -195,3 +195,16 @@ def test_a_broker_comes_back_only_once_it_was_missed_and_with_elr_none_that_died
             assert played.do(Deed.NOTICE, 2).in_sync == ()
             played.do(Deed.RESTART, 2)
             assert not played.state.of(2).eligible
+
+
+def test_where_some_are_away_a_record_was_acknowledged_that_those_in_sync_have() -> None:
+    played = Played(Setup(records=1, min_insync=2, away=1))
+    assert [played.log(one) for one in played.state.brokers] == [[1], [1], []]
+    assert (played.state.in_sync, played.state.acknowledged) == ((1, 2), (1,))
+    played.do(Deed.SEND, 1, 2)
+    played.fetch(2, 2)
+    assert played.state.acknowledged == (1, 2)
+    assert played.do(Deed.POWER, 1).of(1).log == ()
+    flushed = Played(Setup(records=1, min_insync=2, away=2, flush=Flush.EACH))
+    assert not flushed.may(Deed.POWER, 1), "all of its log is on disk"
+    assert Played(Setup(records=1)).log(1) == []

@@ -10,7 +10,7 @@ import pytest
 from twinshore.loss.move import Deed
 from twinshore.loss.partition import begin
 from twinshore.loss.search import Explored, Schedule, explore
-from twinshore.loss.settings import Acks, Commit, Fault, Flush, Harm, Setup, Truncation
+from twinshore.loss.settings import Acks, Commit, Fault, Flush, Harm, Reset, Setup, Truncation
 
 ONE = Setup(records=1)
 CP = Setup(records=1, min_insync=2)
@@ -95,6 +95,35 @@ def test_what_one_dead_consumer_does(commit: Commit, harms: set[Harm]) -> None:
     assert set(explore(setup, faults_max=1).found) == harms
 
 
+@pytest.mark.parametrize(
+    ("commit", "reset", "harms"),
+    [
+        (Commit.AFTER, Reset.LATEST, {Harm.LOST: Deed.DELETE, Harm.TWICE: Deed.READER}),
+        (Commit.AFTER, Reset.EARLIEST, {Harm.LOST: Deed.DELETE, Harm.TWICE: Deed.READER}),
+        (Commit.TOGETHER, Reset.LATEST, {Harm.LOST: Deed.DELETE}),
+        (Commit.TOGETHER, Reset.NONE, {}),
+    ],
+)
+def test_what_a_place_that_is_gone_does(commit: Commit, reset: Reset, harms: dict[Harm, Deed]) -> None:
+    kinds = frozenset({Fault.READER, Fault.REST, Fault.RETENTION})
+    found = explore(Setup(replicas=1, commit=commit, reset=reset, faults=kinds), faults_max=1)
+    assert {harm: deeds(schedule)[0] for harm, schedule in found.found.items()} == harms
+    assert explore(Setup(replicas=1, commit=commit, reset=reset), faults_max=0).found == {}
+
+
+@pytest.mark.parametrize("fault", [Fault.READER, Fault.REST])
+def test_latest_skips_and_earliest_does_not(fault: Fault) -> None:
+    setup = Setup(replicas=1, commit=Commit.AFTER, reset=Reset.LATEST, faults=frozenset({fault}))
+    assert Harm.LOST in explore(setup, faults_max=1).found
+    assert set(explore(replace(setup, reset=Reset.EARLIEST), faults_max=1).found) == {Harm.TWICE}
+
+
+def test_a_place_is_forgotten_only_where_brokers_keep_it() -> None:
+    rests = Setup(replicas=1, reset=Reset.EARLIEST, faults=frozenset({Fault.REST}))
+    assert set(explore(replace(rests, commit=Commit.AFTER), faults_max=1).found) == {Harm.TWICE}
+    assert explore(replace(rests, commit=Commit.TOGETHER), faults_max=1).found == {}
+
+
 def test_a_schedule_is_a_chain_of_steps_and_the_same_each_time() -> None:
     schedule = loss_of(ONE)
     assert schedule.steps[0].before == begin(ONE)
@@ -102,16 +131,17 @@ def test_a_schedule_is_a_chain_of_steps_and_the_same_each_time() -> None:
     assert loss_of(ONE) == schedule
 
 
-def test_states_that_differ_only_in_brokers_numbers_are_one() -> None:
-    state = begin(ONE)
-    slow = state.of(2)._replace(slow=True)
-    assert state.with_replica(2, slow).key() == state.with_replica(3, slow).key()
-    assert state.with_replica(2, slow).key() != state.with_replica(1, state.of(1)._replace(slow=True)).key()
-
-
 def test_a_search_that_was_not_whole_says_so() -> None:
     found = explore(CP, faults_max=2, states_max=50)
     assert (found.found, found.states, found.whole) == ({}, 50, False)
+
+
+def test_what_it_knows_of_and_has_not_looked_at_is_bounded_too() -> None:
+    """From one state of five replicas many others follow, and each is kept."""
+    wide = Setup(replicas=5, records=4, min_insync=3)
+    found = explore(wide, faults_max=4, sought=(Harm.LOST,), states_max=1_000)
+    assert (found.found, found.whole) == ({}, False)
+    assert found.states < 1_000, "it ended by what waits"
 
 
 @pytest.mark.parametrize("commit", Commit)

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from twinshore.advisor.policy import Policy, Waiver
 from twinshore.advisor.profiles import Kind, Profile, profiles_of
-from twinshore.advisor.rule import WEIGHTS, Change, Finding, Rule, Weight, finding_of
-from twinshore.advisor.seen import Before, GroupPlace, Seen, Unseen
+from twinshore.advisor.rule import WEIGHTS, Change, Finding, Found, Rule, Weight, finding_of
+from twinshore.advisor.seen import Before, GroupPlace, Partition, Seen, Topic, Unseen
 from twinshore.fleet import ConfigError
+from twinshore.fleet.sentences import counted, listed
 
 FORM = 1
+STUCK, NAMED = "group-stuck", 3
 # What no broker tells anybody, whoever asks.
 ACKS = Unseen(
     "acks of producers",
     "brokers do not tell them; CP holds for producers with acks=all alone",
-    "see to acks=all and enable.idempotence=true in each producer: some client libraries have acks=1 by default",
+    "see to acks=all and enable.idempotence=true in each producer: some client libraries have acks=1 by default;"
+    " the story acks-1 of `twinshore simulate story` shows what that loses",
 )
 RESETS = Unseen(
     "auto.offset.reset and enable.auto.commit of consumers",
     "brokers do not tell them",
-    "see to them in each consumer; `twinshore advise settings` says which",
+    "see to them in each consumer: `twinshore advise settings` says which; the story newest of"
+    " `twinshore simulate story` shows why",
 )
 
 
@@ -70,35 +74,37 @@ class Advice:
 @dataclass(frozen=True, slots=True)
 class Difference:
     """Between an earlier advice and a later one, by rule and subject. `unsure`: no longer found, but not everything
-    could be seen this time."""
+    could be seen this time. `beside`: so many earlier ones are of rules or topics that were not looked at now."""
 
     since_ms: int
     new: tuple[Finding, ...]
     gone: tuple[Finding, ...]
     stays: int
     unsure: bool
+    beside: int = 0
 
 
 def advise(seen: Seen, policy: Policy, rules: Sequence[Rule]) -> Advice:
     """Every rule that the policy leaves on, over what was seen."""
     day = datetime.datetime.fromtimestamp(seen.at_ms / 1000, datetime.UTC).date()
+    moving = {f"topic {one.name}": one for one in seen.topics if one.moves}
     found = [
-        finding_of(rule, one)
+        finding_of(rule, _while_moving(one, moving.get(one.subject)))
         for rule in rules
         if rule.name not in policy.off
         for one in rule.judge(seen, policy.limits_of(rule))
     ]
     found.sort(key=lambda one: WEIGHTS.index(one.weight))
-    waived = {one.key: Waived(one, waiver) for one in found if (waiver := _waiver_of(one, policy, day)) is not None}
+    waived = {one.key: Waived(one, waiver) for one in found if (waiver := policy.waiver_of(one, day)) is not None}
     return Advice(
         seen.cluster,
         seen.cluster_id,
         seen.at_ms,
         tuple(one for one in found if one.key not in waived),
         tuple(waived.values()),
-        seen.unseen,
+        (*seen.unseen, *_unjudged(seen, policy, rules)),
         profiles=profiles_of(seen),
-        remarks=tuple(_remarks(found, policy, day)),
+        remarks=tuple(policy.remarks(found, day)),
         places=tuple(
             Place(group.name, one.topic, one.partition, one.offset, one.log_end)
             for group in seen.groups
@@ -107,31 +113,68 @@ def advise(seen: Seen, policy: Policy, rules: Sequence[Rule]) -> Advice:
     )
 
 
-def _waiver_of(finding: Finding, policy: Policy, day: datetime.date) -> Waiver | None:
-    return next((one for one in policy.waivers if one.meets(finding) and one.holds(day)), None)
+def _while_moving(found: Found, topic: Topic | None) -> Found:
+    """Of a topic on the move it is told that it moves. What is safe is said of how it stands when it has moved."""
+    if topic is None:
+        return found
+    told = listed([_move(one) for one in topic.partitions if one.moves], NAMED)
+    return replace(found, evidence=f"{found.evidence}; on the move now: partition {told}", safe=None)
 
 
-def _remarks(found: Sequence[Finding], policy: Policy, day: datetime.date) -> Iterable[str]:
-    for waiver in policy.waivers:
-        what = f"the waiver of {waiver.rule} for {waiver.subject!r} ({waiver.reason})"
-        if not waiver.holds(day):
-            yield f"{what} ended on {waiver.until}: what it passed over counts again"
-        elif not any(waiver.meets(one) for one in found):
-            yield f"{what} meets nothing: take it out of the policy"
-    if policy.off:
-        yield f"the policy leaves out {', '.join(sorted(policy.off))}"
+def _move(part: Partition) -> str:
+    words = [
+        f"{verb} {', '.join(map(str, nodes))}"
+        for verb, nodes in (("gets", part.adding), ("gives up", part.removing))
+        if nodes
+    ]
+    return f"{part.number} ({' and '.join(words)})"
 
 
-def difference(before: Advice, now: Advice) -> Difference:
-    """What is new and what is gone; findings that are waived now are neither."""
+def _unjudged(seen: Seen, policy: Policy, rules: Sequence[Rule]) -> Iterator[Unseen]:
+    """Groups of which two looks that lie too close, or one look alone, do not say whether they move."""
+    rule = next((one for one in rules if one.name == STUCK and one.name not in policy.off), None)
+    if rule is None:
+        return
+    least_s = policy.limits_of(rule)["seconds"]
+    near = [group.name for group in seen.groups if group.live and any(_too_near(one, least_s) for one in group.places)]
+    if near:
+        why = f"it was looked at once, or twice less than {least_s:g} s apart"
+        what = f"whether {counted(len(near), 'group')} with members and records to read read on"
+        yield Unseen(f"{what}: {listed(near, NAMED)}", why, "leave --apart as it is, or make it longer")
+
+
+def _too_near(place: GroupPlace, least_s: float) -> bool:
+    return bool(place.lag) and place.waits is not False and (place.before is None or place.before.apart_s < least_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What a look is about: rules that are `off`, and which topics it `admits`."""
+
+    off: frozenset[str] = frozenset()
+    admits: Callable[[str], bool] = lambda _: True
+
+    def at(self, finding: Finding) -> bool:
+        """Whether the finding would be found again where it still is so. Of a group's finding that names no topic
+        nobody knows with some topics alone; Kafka's own are looked at each time."""
+        kind, _, name = finding.subject.partition(" ")
+        topic = name.rpartition(" on ")[2] if kind == "group" else name
+        named = kind in ("topic", "group") and not topic.startswith("__")
+        return finding.rule not in self.off and (not named or self.admits(topic))
+
+
+def difference(before: Advice, now: Advice, looked: Looked | None = None) -> Difference:
+    """What is new and what is gone; findings that are waived now are neither, nor what was not looked at this time."""
+    looked = looked or Looked()
     earlier = {one.key: one for one in (*before.findings, *(row.finding for row in before.waived))}
     later = {one.key for one in (*now.findings, *(row.finding for row in now.waived))}
     return Difference(
         before.at_ms,
         tuple(one for one in now.findings if one.key not in earlier),
-        tuple(one for key, one in earlier.items() if key not in later),
+        tuple(one for key, one in earlier.items() if key not in later and looked.at(one)),
         len(earlier.keys() & later),
         bool(now.unseen),
+        sum(key not in later and not looked.at(one) for key, one in earlier.items()),
     )
 
 
@@ -189,6 +232,7 @@ def difference_values(found: Difference) -> dict[str, Any]:
         "gone": [_finding_values(one) for one in found.gone],
         "stays": found.stays,
         "unsure": found.unsure,
+        "not_looked_at": found.beside,
     }
 
 
@@ -205,6 +249,7 @@ def _finding_values(one: Finding) -> dict[str, Any]:
         "commands": list(one.commands),
         "by_hand": one.by_hand,
         "safe": safe,
+        "story": one.story,
     }
 
 
@@ -253,6 +298,7 @@ def _finding_from(row: Mapping[str, Any]) -> Finding:
         commands=tuple(str(line) for line in row["commands"]),
         by_hand=str(row["by_hand"]),
         safe=change,
+        story=str(row.get("story", "")),
     )
 
 

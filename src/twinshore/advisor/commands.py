@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from twinshore.advisor.seen import Partition, Seen, Topic
+from twinshore.advisor.placing import placed
+from twinshore.advisor.profiles import MIN_ISR
+from twinshore.advisor.seen import Seen, Topic
+from twinshore.fleet.sentences import counted
+from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
 
 CLIENT_FILE = "client.properties"
+MOVES = (
+    "its partitions are given other replicas right now: look again once `kafka-reassign-partitions.sh --list` is empty"
+)
+ONCE_SETTLED = "once each of its partitions has a leader and all replicas in sync"
 
 
 class Reached(Protocol):
@@ -46,6 +53,12 @@ def set_on_topic(seen: Reached, topic: str, settings: Mapping[str, str]) -> str:
     return _configs(seen, f"--topic {shlex.quote(topic)}", f"--add-config {_pairs(settings)}")
 
 
+def min_isr_on_topic(seen: Reached, topic: Topic, minimum: int) -> tuple[tuple[str, ...], str]:
+    """The line that sets its min.insync.replicas. While a replica is away, it is told as what comes after that."""
+    line = set_on_topic(seen, topic.name, {MIN_ISR: str(minimum)})
+    return ((line,), "") if topic.settled else ((), f"{ONCE_SETTLED}: {line}")
+
+
 def unset_on_topic(seen: Reached, topic: str, settings: Iterable[str]) -> str:
     return _configs(seen, f"--topic {shlex.quote(topic)}", f"--delete-config {','.join(settings)}")
 
@@ -53,6 +66,22 @@ def unset_on_topic(seen: Reached, topic: str, settings: Iterable[str]) -> str:
 def set_on_brokers(seen: Reached, settings: Mapping[str, str]) -> str:
     """On all brokers at once; only for settings that brokers take while they run."""
     return _configs(seen, "--entity-type brokers --entity-default", f"--add-config {_pairs(settings)}")
+
+
+def rule(seen: Reached, acl: Acl, *, gives: bool) -> str:
+    """Gives an ACL, or takes it back."""
+    allows = "allow" if acl.permission == Permission.ALLOW else "deny"
+    kind = Resource(acl.resource).name.lower().replace("_", "-")
+    pattern = Pattern(acl.pattern).name.lower()
+    return (
+        f"kafka-acls.sh {to_cluster(seen)} {'--add' if gives else '--remove --force'} --{kind} {shlex.quote(acl.name)}"
+        f" --resource-pattern-type {pattern} --{allows}-principal {shlex.quote(acl.principal)}"
+        f" --{allows}-host {shlex.quote(acl.host)} --operation {_pascal(Operation(acl.operation).name)}"
+    )
+
+
+def _pascal(word: str) -> str:
+    return "".join(part.capitalize() for part in word.split("_"))
 
 
 def in_properties(settings: Mapping[str, str]) -> str:
@@ -70,41 +99,28 @@ def elect_preferred(seen: Reached, topic: str, partitions: Sequence[int]) -> str
 
 
 def reassign(seen: Reached, topic: str, replicas: Mapping[int, Sequence[int]]) -> str:
-    """Gives partitions these replicas. It copies their records to the new ones, so it is never done by itself."""
+    """Gives partitions these replicas, beside what is copied already. It copies their records to the new ones, so it is
+    never done by itself."""
     named = [{"topic": topic, "partition": number, "replicas": list(nodes)} for number, nodes in replicas.items()]
     text = _json({"version": 1, "partitions": named})
-    return f"kafka-reassign-partitions.sh {to_cluster(seen)} --reassignment-json-file <(echo {text}) --execute"
+    how = "--execute --additional"
+    return f"kafka-reassign-partitions.sh {to_cluster(seen)} --reassignment-json-file <(echo {text}) {how}"
 
 
 def describe_group(seen: Reached, group: str) -> str:
     return f"kafka-consumer-groups.sh {to_cluster(seen)} --describe --group {shlex.quote(group)}"
 
 
-def placed(seen: Seen, topic: Topic, copies: int) -> dict[int, list[int]] | None:
-    """Replicas for each partition that has fewer than `copies`, or all of them in one rack although there are others.
-    What holds records already stays first; None where brokers are too few."""
+def more_copies(seen: Seen, topic: Topic, copies: int) -> tuple[tuple[str, ...], str]:
+    """The line that gives it so many, or what must be done before."""
+    if topic.moves:
+        return (), MOVES
     if len(seen.brokers) < copies:
-        return None
-    load = Counter(node for one in seen.topics for part in one.partitions for node in part.replicas)
-    moved: dict[int, list[int]] = {}
-    for part in topic.partitions:
-        nodes = _nodes(seen, part, copies, load)
-        if nodes != list(part.replicas):
-            moved[part.number] = nodes
-            load.update(node for node in nodes if node not in part.replicas)
-    return moved
-
-
-def _nodes(seen: Seen, part: Partition, copies: int, load: Counter[int]) -> list[int]:
-    wanted = max(copies, len(part.replicas))
-    known = [node for node in part.replicas if node in seen.racks]
-    alone = len(set(seen.racks.values())) > 1 and len({seen.racks[node] for node in known}) == 1
-    nodes = known[: wanted - 1] if alone and len(known) >= wanted else known
-    while len(nodes) < wanted:
-        used = Counter(seen.racks[node] for node in nodes)
-        free = [node for node in seen.racks if node not in nodes]
-        nodes.append(min(free, key=lambda node: (used[seen.racks[node]], load[node], node)))
-    return nodes
+        return (), f"start {counted(copies - len(seen.brokers), 'more broker')}, then reassign the topic's partitions"
+    moved = placed(seen, copies)[topic.name]
+    if not moved:
+        return (), "bring the brokers of its partitions back first: there is nothing to copy from"
+    return (reassign(seen, topic.name, moved),), ""
 
 
 def _configs(seen: Reached, entity: str, change: str) -> str:
@@ -117,7 +133,9 @@ def _admin(seen: Reached) -> str:
 
 
 def _pairs(settings: Mapping[str, str]) -> str:
-    return shlex.quote(",".join(f"{name}={value}" for name, value in settings.items()))
+    """As kafka-configs.sh takes them: it parts them at commas, but for those in brackets."""
+    told = {name: f"[{value}]" if "," in value else value for name, value in settings.items()}
+    return shlex.quote(",".join(f"{name}={value}" for name, value in told.items()))
 
 
 def _json(value: object) -> str:

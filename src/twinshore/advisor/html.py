@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from html import escape
 
 from twinshore.advisor.advice import Advice, Difference
 from twinshore.advisor.profiles import Kind, Profile
 from twinshore.advisor.rule import WEIGHTS, Finding
 from twinshore.advisor.telling import verdict
+from twinshore.loss import STORIES, Story, play
+from twinshore.loss.page import ended
+from twinshore.loss.telling import described, picture, sentence
 
 STYLE = """\
 :root{color-scheme:light dark;--grave:#b3261e;--warning:#9a6700;--note:#57606a;--line:#8884}
-body{font:16px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem}
+body{font:16px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem;overflow-wrap:anywhere}
 h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}
 article{border-left:.3rem solid var(--note);padding:.1rem 1rem;margin:1.2rem 0}
 article.grave{border-color:var(--grave)}article.warning{border-color:var(--warning)}
@@ -42,7 +45,7 @@ def _body(advice: Advice, changed: Difference | None) -> Iterator[str]:
     for weight in WEIGHTS:
         rules = dict.fromkeys(one.rule for one in advice.findings if one.weight is weight)
         for rule in rules:
-            yield _rule([one for one in advice.findings if one.rule == rule])
+            yield _rule([one for one in advice.findings if one.rule == rule and one.weight is weight])
     if changed is not None:
         yield _listed(
             "New since the earlier look", (f"{one.rule}, {one.subject}: {one.evidence}" for one in changed.new)
@@ -55,6 +58,28 @@ def _body(advice: Advice, changed: Difference | None) -> Iterator[str]:
     yield _listed("Unknown to everybody", (f"{one.what}: {one.why}. {one.hint}" for one in advice.untold))
     yield _listed("Of the policy", advice.remarks)
     yield _profiles(advice.profiles)
+    yield _stories({one.story for one in advice.findings})
+
+
+def _stories(names: Collection[str]) -> str:
+    """Each story that a finding leads to, with the logs after each step: the page needs no other one."""
+    told = [_story(story) for story in STORIES if story.name in names]
+    return f"<h2>How it happens</h2>\n{''.join(told)}" if told else ""
+
+
+def _story(story: Story) -> str:
+    steps = play(story)
+    lines = "".join(
+        f"<li>{'<b>Fault:</b> ' if step.move.is_fault else ''}{escape(sentence(story.setup, step))}\n"
+        f"<pre>{escape(chr(10).join(picture(step.after)))}</pre></li>\n"
+        for step in steps
+    )
+    return (
+        f'<section id="story-{story.name}">\n<h3>{escape(story.title)}</h3>\n'
+        f"<p>With {escape(described(story.setup))}.</p>\n<ol>{lines}</ol>\n<p>So it ends: {escape(ended(steps))}."
+        f"<br>{escape(story.moral)}</p>\n<p>Drawn, and stepped through by keyboard:</p>\n"
+        f"<pre>twinshore simulate story {story.name} --html {story.name}.html</pre>\n</section>\n"
+    )
 
 
 def _rule(findings: list[Finding]) -> str:
@@ -62,11 +87,15 @@ def _rule(findings: list[Finding]) -> str:
     some, more = findings[:SHOWN], findings[SHOWN:]
     rest = f"<details><summary>{len(more):,} more</summary>{''.join(map(_finding, more))}</details>" if more else ""
     return (
-        f'<article class="{first.weight}" id="{escape(first.rule)}">\n'
+        f'<article class="{first.weight}" id="{escape(first.rule)}-{first.weight}">\n'
         f'<h2><span class="weight">{first.weight}</span> {escape(first.says)}</h2>\n'
-        f"<p><b>At risk:</b> {escape(first.risk)}.<br><b>When:</b> {escape(first.event)}.</p>\n"
+        f"<p><b>At risk:</b> {escape(first.risk)}.<br><b>When:</b> {escape(first.event)}.{_see(first)}</p>\n"
         f"{''.join(map(_finding, some))}{rest}</article>"
     )
+
+
+def _see(one: Finding) -> str:
+    return f'<br><a href="#story-{escape(one.story)}">See it happen, step by step</a>' if one.story else ""
 
 
 def _finding(one: Finding) -> str:

@@ -5,15 +5,19 @@ Where there is no store, or it has no link from the cluster, there is nothing to
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from twinshore.advisor.looking import Eyes
 from twinshore.advisor.seen import LinkSeen, TwinSeen, Unseen
 from twinshore.fleet import Link
 from twinshore.fleet.settings import Settings
+from twinshore.kafka.rights import Acl
+from twinshore.kafka.rights_requests import read_acls
 from twinshore.links.homes import elsewhere, pair_of
 from twinshore.links.in_force import in_force
 from twinshore.links.known import known
+from twinshore.mirror.follow.acls import WRITTEN
 from twinshore.mirror.follow.comparing import Comparing
 from twinshore.service.ends import Ends
 from twinshore.status import LinkView, look
@@ -34,25 +38,52 @@ def links_from(
         (view,) = look(store, settings, [link.name], clock=clock, topics=True)
         away = elsewhere(link, store.homes.of(pair_of(link)))
         topics = [one.topic for one in view.topics if one.topic not in away]
-        wanted = _differing(link, settings, store, topics, eyes) if topics else {}
-        found.append(_seen(link, settings, view, topics, wanted, eyes))
+        compared = _compared(link, settings, store, topics, eyes) if topics else Compared()
+        found.append(_seen(link, settings, view, topics, compared, eyes))
     return tuple(found)
 
 
-def _differing(
-    link: Link, settings: Settings, store: Store, topics: list[str], eyes: Eyes
-) -> dict[str, tuple[tuple[str, str | None, str | None], ...]]:
-    """By topic: the settings that its twin has, and those that it should have."""
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """`differs`: by topic, the settings that its twin has, and those that it should have. The rest as `LinkSeen`."""
+
+    differs: Mapping[str, tuple[tuple[str, str | None, str | None], ...]] = field(default_factory=dict)
+    lacks: tuple[Acl, ...] = ()
+    left: tuple[Acl, ...] = ()
+    open: bool = False
+
+
+def _compared(link: Link, settings: Settings, store: Store, topics: list[str], eyes: Eyes) -> Compared:
+    found = Compared()
     with eyes.trying(f"settings of twins of {link.name}"), Ends(link, settings, patience_s=PATIENCE_S) as ends:
         now = in_force(link, store.controls.of(link.name)).link
-        plan = Comparing(now, ends.source, ends.target, store).settings(topics)
+        comparing = Comparing(now, ends.source, ends.target, store)
+        plan = comparing.settings(topics)
         for name, why in plan.silent.items():
             eyes.unseen.append(Unseen(f"settings of {name} for {link.name}", why))
-        return {
+        differs = {
             topic: tuple((name, before, after) for name, (before, after) in changes.items())
             for topic, changes in plan.wanted.items()
         }
-    return {}
+        found = Compared(differs)
+        with eyes.trying(f"ACLs of twins of {link.name}"):
+            found = _with_rights(found, comparing, topics, eyes)
+    return found
+
+
+def _with_rights(found: Compared, comparing: Comparing, topics: list[str], eyes: Eyes) -> Compared:
+    """As `mirror plan` compares them, also where they do not follow. What waits for a switch is not lacking."""
+    name = comparing.link.name
+    theirs = read_acls(comparing.source)
+    if theirs is None:
+        return found
+    ours = read_acls(comparing.target)
+    if ours is None:
+        return replace(found, open=True)
+    sight = comparing.acls(theirs, ours, topics, comparing.store.memories.of(name, WRITTEN))
+    if sight.reason:
+        eyes.unseen.append(Unseen(f"whether ACLs of {name} are the same on both sides", sight.reason))
+    return replace(found, lacks=sight.plan.create, left=sight.plan.remove)
 
 
 def _seen(
@@ -60,17 +91,28 @@ def _seen(
     settings: Settings,
     view: LinkView,
     topics: list[str],
-    wanted: dict[str, tuple[tuple[str, str | None, str | None], ...]],
+    compared: Compared,
     eyes: Eyes,
 ) -> LinkSeen:
     if view.says_of_lag:
         eyes.unseen.append(Unseen(f"how far {link.name} is behind", view.says_of_lag))
     target = settings.cluster(link.target)
     twins = tuple(
-        TwinSeen(one.topic, link.twin_of(one.topic), one.lag_records, one.stopped, wanted.get(one.topic, ()))
+        TwinSeen(one.topic, link.twin_of(one.topic), one.lag_records, one.stopped, compared.differs.get(one.topic, ()))
         for one in view.topics
         if one.topic in topics
     )
     secured = target.security.protocol != "PLAINTEXT"
     incidents = tuple(row.incident.sentence for row in view.incidents)
-    return LinkSeen(link.name, target.bootstrap, secured, view.runs, view.says, twins, incidents)
+    return LinkSeen(
+        link.name,
+        target.bootstrap,
+        secured,
+        view.runs,
+        view.says,
+        twins,
+        incidents,
+        compared.lacks,
+        compared.left,
+        compared.open,
+    )

@@ -13,14 +13,15 @@ from dataclasses import dataclass, field, replace
 from twinshore.advisor.advice import Place, with_before
 from twinshore.advisor.seen import Broker, Group, Known, Partition, Seen, Topic, Unseen
 from twinshore.advisor.watching import Watching
-from twinshore.fleet import Cluster, KafkaError, TwinshoreError
+from twinshore.fleet import Cluster, KafkaError, NamedPartition, TwinshoreError
 from twinshore.fleet.sentences import counted
 from twinshore.kafka.admin import Setting
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
-from twinshore.kafka.features import ask_features
+from twinshore.kafka.features import Features, ask_features
 from twinshore.kafka.metadata import ClusterMetadata, TopicMetadata
 from twinshore.kafka.pool import Pool
+from twinshore.kafka.reassignments import Move, ask_moves
 
 # One broker that hangs takes no more of the whole than this.
 BROKER_S = 3.0
@@ -52,11 +53,14 @@ BROKER_KEYS = (
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """`topics`: expressions, none means all. `apart_s`: between both looks at groups. `horizon_ms`: how far ahead
-    retention is looked at. `within_s`: how long all questions may take together."""
+    retention is looked at, `part`: of records that are as old as this part of it. `waited_ms`: how long the next record
+    of a group that stands still has waited. `within_s`: how long all questions may take together."""
 
     topics: tuple[str, ...] = ()
     apart_s: float = 10.0
     horizon_ms: int = 24 * 3_600_000
+    part: float = 0.25
+    waited_ms: int = 120_000
     within_s: float = 60.0
 
     def admits(self, topic: str) -> bool:
@@ -106,20 +110,22 @@ def look(
         with kafka.errand():
             seen = kafka.metadata(None)
             told = {name: one for name, one in seen.topics.items() if one.internal or wanted.admits(name)}
-            topics = _topics(kafka, told, eyes)
-            brokers, finalized = _brokers(each, seen, eyes)
-            watching = Watching(kafka, eyes.missed, eyes.trying)
-            by_name = {one.name: one for one in topics}
+            topics = _topics(kafka, told, _moves(each, seen, eyes), eyes)
+            brokers, features = _brokers(each, seen, eyes)
+        watching = Watching(kafka, eyes.missed, eyes.trying)
+        by_name = {one.name: one for one in topics}
+        with kafka.errand():
             groups = watching.groups(by_name)
         at_ms = clock()
-        if before is None and any(group.live and any(place.lag for place in group.places) for group in groups):
+        if before is None and any(place.lag for group in groups for place in group.places):
             before = _places(groups), at_ms
             wait(wanted.apart_s)
             with kafka.errand():
                 groups = watching.groups(by_name)
             at_ms = clock()
         with kafka.errand():
-            groups = watching.aged(groups, by_name, at_ms, wanted.horizon_ms)
+            groups = watching.waiting(watching.without_markers(groups), at_ms, wanted.waited_ms)
+            groups = watching.aged(groups, by_name, at_ms, wanted.horizon_ms, wanted.part)
         _may_hide(brokers, eyes)
         found = Seen(
             cluster.name,
@@ -127,7 +133,9 @@ def look(
             at_ms,
             cluster_id=seen.cluster_id,
             secured=cluster.security.protocol != "PLAINTEXT",
-            finalized=finalized,
+            finalized=features.finalized,
+            eligible=features.eligible,
+            in_part=bool(wanted.topics),
             brokers=brokers,
             topics=topics,
             groups=groups,
@@ -136,13 +144,49 @@ def look(
     return with_before(found, *before) if before is not None else found
 
 
+def look_at_topic(cluster: Cluster, name: str, *, within_s: float = 60.0) -> Seen:
+    """One topic alone, and what its cluster elects; no topic where there is none of this name. Groups are not asked
+    for."""
+    eyes, pool = Eyes(), Pool()
+    ways = {"client_id": "twinshore-advise", "pool": pool}
+    with (
+        closing(KafkaCluster(cluster, patience_s=within_s, call_s=CALL_S, **ways)) as kafka,  # type: ignore[arg-type]
+        closing(KafkaCluster(cluster, patience_s=BROKER_S, call_s=BROKER_S, **ways)) as each,  # type: ignore[arg-type]
+        kafka.errand(),
+    ):
+        seen = kafka.metadata([name])
+        told = {one: topic for one, topic in seen.topics.items() if topic.error != Code.UNKNOWN_TOPIC_OR_PARTITION}
+        topics = _topics(kafka, told, _moves(each, seen, eyes), eyes)
+        brokers, features = _brokers(each, seen, eyes)
+    return Seen(
+        cluster.name,
+        cluster.bootstrap,
+        0,
+        cluster_id=seen.cluster_id,
+        finalized=features.finalized,
+        eligible=features.eligible,
+        in_part=True,
+        brokers=brokers,
+        topics=topics,
+        unseen=tuple(dict.fromkeys(eyes.unseen)),
+    )
+
+
 def _places(groups: Iterable[Group]) -> tuple[Place, ...]:
     return tuple(
         Place(group.name, one.topic, one.partition, one.offset, one.log_end) for group in groups for one in group.places
     )
 
 
-def _topics(kafka: KafkaCluster, told: Mapping[str, TopicMetadata], eyes: Eyes) -> tuple[Topic, ...]:
+def _moves(each: KafkaCluster, seen: ClusterMetadata, eyes: Eyes) -> Mapping[NamedPartition, Move]:
+    with eyes.trying("which partitions are on the move"):
+        return each.at(seen.controller, "which partitions are on the move", ask_moves)
+    return {}
+
+
+def _topics(
+    kafka: KafkaCluster, told: Mapping[str, TopicMetadata], moves: Mapping[NamedPartition, Move], eyes: Eyes
+) -> tuple[Topic, ...]:
     settings: dict[str, dict[str, Setting]] = {}
     with eyes.trying(f"settings of {counted(len(told), 'topic')}"):
         settings, refused = kafka.admin.readable_settings(sorted(told), TOPIC_KEYS)
@@ -153,7 +197,7 @@ def _topics(kafka: KafkaCluster, told: Mapping[str, TopicMetadata], eyes: Eyes) 
     broken = {name: KafkaError(f"{name}: error {one.error}") for name, one in told.items() if _hidden(one)}
     eyes.missed("partitions of topic", broken)
     return tuple(
-        Topic(name, _partitions(told[name]), _known(settings.get(name)), told[name].internal)
+        Topic(name, _partitions(told[name], moves), _known(settings.get(name)), told[name].internal)
         for name in sorted(told)
         if name not in broken
     )
@@ -163,8 +207,22 @@ def _hidden(topic: TopicMetadata) -> bool:
     return bool(topic.error) and not topic.partitions
 
 
-def _partitions(topic: TopicMetadata) -> tuple[Partition, ...]:
-    return tuple(Partition(one.partition, one.leader, one.replicas, one.isr) for one in topic.partitions)
+def _partitions(topic: TopicMetadata, moves: Mapping[NamedPartition, Move]) -> tuple[Partition, ...]:
+    return tuple(
+        _moving(
+            Partition(one.partition, one.leader, one.replicas, one.isr),
+            moves.get(NamedPartition(topic.name, one.partition)),
+        )
+        for one in topic.partitions
+    )
+
+
+def _moving(part: Partition, move: Move | None) -> Partition:
+    """With the replicas of before, where it is on the move. Metadata names those that are copied among them."""
+    before = tuple(node for node in part.replicas if move is None or node not in move.adding)
+    if move is None or not before:
+        return part
+    return replace(part, replicas=before, adding=move.adding, removing=move.removing)
 
 
 def _known(settings: Mapping[str, Setting] | None) -> Mapping[str, Known] | None:
@@ -173,24 +231,25 @@ def _known(settings: Mapping[str, Setting] | None) -> Mapping[str, Known] | None
     return {name: Known(one.value, one.own) for name, one in settings.items() if one.value is not None}
 
 
-def _brokers(each: KafkaCluster, seen: ClusterMetadata, eyes: Eyes) -> tuple[tuple[Broker, ...], int]:
-    """Each by itself: only it tells its settings. One that is silent hinders no other."""
+def _brokers(each: KafkaCluster, seen: ClusterMetadata, eyes: Eyes) -> tuple[tuple[Broker, ...], Features]:
+    """Each by itself: only it tells its settings. One that is silent hinders no other. Of features those that are
+    finalized: a broker that has just come may not have heard of them."""
     found: list[Broker] = []
-    finalized = 0
+    told = Features(0, 0)
     refused: dict[str, KafkaError] = {}
     for node, where in sorted(seen.brokers.items()):
         broker = Broker(node, where.rack or "")
         with eyes.trying(f"the version of broker {node}"):
             features = each.at(node, f"versions of broker {node}", ask_features)
             broker = replace(broker, supports=features.supports)
-            finalized = max(finalized, features.finalized)
+            told = max(told, features, key=lambda one: (one.finalized, one.eligible))
         try:
             broker = replace(broker, settings=_known(each.admin.broker_settings(node, BROKER_KEYS)))
         except KafkaError as error:
             refused[str(node)] = error
         found.append(broker)
     eyes.missed("settings of broker", refused)
-    return tuple(found), finalized
+    return tuple(found), told
 
 
 def _may_hide(brokers: Sequence[Broker], eyes: Eyes) -> None:

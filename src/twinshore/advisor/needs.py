@@ -68,8 +68,8 @@ class Needs:
 
     @property
     def once(self) -> bool:
-        """Each record exactly once: neither lost nor twice."""
-        return self.keeps and self.duplicates is Duplicates.NONE
+        """Each record that is read is handled once: neither skipped nor repeated."""
+        return self.duplicates is Duplicates.NONE and not self.at_most_once
 
     @property
     def at_most_once(self) -> bool:
@@ -95,21 +95,26 @@ When = Callable[[Needs], bool]
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`name` is a setting, or for the application what it does by itself."""
+    """`name` is a setting, or for the application what it does by itself. `librdkafka`: its word for the value, where
+    it is another one than Java's."""
 
     side: Side
     name: str
     value: Value
     when: When
     why: str
+    librdkafka: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
+    """As in a `Decision`."""
+
     side: Side
     name: str
     value: str
     why: str
+    librdkafka: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +150,14 @@ def _t(name: str, value: Value, why: str, when: When = always) -> Decision:
     return Decision(Side.TOPIC, name, value, when, why)
 
 
-def _c(name: str, value: Value, why: str, when: When = always) -> Decision:
-    return Decision(Side.CONSUMER, name, value, when, why)
+def _c(name: str, value: Value, why: str, when: When = always, librdkafka: str = "") -> Decision:
+    return Decision(Side.CONSUMER, name, value, when, why, librdkafka)
 
 
 FOREVER = "2147483647"
+# Kafka's default, said because librdkafka refuses to try a record for longer than a transaction may take.
+TRANSACTION_MS = "60000"
+ELR = "eligible.leader.replicas.version"
 DECISIONS: Final = (
     _p("acks", "all", "acknowledged means that all replicas in sync have it", lambda n: n.idempotent),
     _p(
@@ -170,11 +178,17 @@ DECISIONS: Final = (
     _p("retries", FOREVER, "a leader that moves costs a moment, and no record"),
     _p(
         "delivery.timeout.ms",
+        TRANSACTION_MS,
+        "as long as its transaction; one that fails is aborted and begun again, and nothing of it is lost",
+        lambda n: n.once,
+    ),
+    _p(
+        "delivery.timeout.ms",
         FOREVER,
         "given up is lost: it is tried as long as the process lives; a full buffer makes send() wait",
         lambda n: n.keeps,
     ),
-    _p("delivery.timeout.ms", "30000", "what is half a minute late is given up", lambda n: n.loss is Loss.ANY),
+    _p("delivery.timeout.ms", "60000", "what is a minute late is given up", lambda n: n.loss is Loss.ANY),
     _p("delivery.timeout.ms", "120000", "longer than any election takes"),
     _p(
         "max.in.flight.requests.per.connection",
@@ -194,6 +208,12 @@ DECISIONS: Final = (
         "transactional.id",
         "ONE NAME FOR EACH INSTANCE, THE SAME AFTER A RESTART",
         "records and the places of the input are written together or not at all, and a zombie is fenced",
+        lambda n: n.once,
+    ),
+    _p(
+        "transaction.timeout.ms",
+        TRANSACTION_MS,
+        "readers of committed records wait no longer than this for a producer that died",
         lambda n: n.once,
     ),
     _p("linger.ms", "0", "a record waits for no other", lambda n: n.latency is Latency.LOW),
@@ -229,6 +249,7 @@ DECISIONS: Final = (
         "none",
         "without a place it stops, and a person says where to go on: earliest would repeat, latest would skip",
         lambda n: n.once,
+        librdkafka="error",
     ),
     _c("auto.offset.reset", "latest", "without a place it goes on with what comes", lambda n: n.loss is Loss.ANY),
     _c("auto.offset.reset", "earliest", "without a place it repeats rather than skips; retention bounds how far back"),
@@ -253,7 +274,7 @@ DECISIONS: Final = (
         Side.APPLICATION,
         "commit",
         "after a record is handled",
-        lambda n: n.loss is not Loss.ANY,
+        lambda n: n.loss is not Loss.ANY and not n.once,
         "a crash in between repeats it, and never loses it: handle a record twice like once",
     ),
     Decision(
@@ -262,6 +283,14 @@ DECISIONS: Final = (
         "is kept on disk and sent again",
         lambda n: n.keeps,
         "the process may end before its buffer is empty",
+    ),
+    Decision(
+        Side.BROKERS,
+        ELR,
+        "1",
+        lambda n: n.keeps and n.replicas > 1,
+        "a feature of Kafka 4.0 and newer, which kafka-features.sh sets: whoever has all that was acknowledged may"
+        " lead, not only the last one in sync, whatever became of its disk",
     ),
     Decision(
         Side.BROKERS,
@@ -305,6 +334,17 @@ CONTRADICTIONS: Final = (
 )
 PRICES: Final = (
     Contradiction(
+        lambda n: n.keeps and n.replicas == 2,
+        "two replicas keep the records through one fault: where both brokers lose their power, what neither disk has is"
+        " gone",
+    ),
+    Contradiction(
+        lambda n: n.keeps and n.replicas > 2,
+        "the records are kept through two faults with eligible leader replicas, and through one without: the last"
+        " replica in sync may lose its power then, and still leads though others have the records (twinshore simulate"
+        " story last-in-sync). flush.messages=1 on the topic keeps them through losses of power, and costs latency",
+    ),
+    Contradiction(
         lambda n: n.idempotent and n.latency is Latency.LOW,
         "acks=all: each record waits for the slowest follower in sync, so low latency is that of the slowest",
     ),
@@ -329,6 +369,6 @@ def choose(needs: Needs) -> Choice:
     for row in DECISIONS:
         if (row.side, row.name) not in chosen and row.when(needs):
             value = row.value if isinstance(row.value, str) else row.value(needs)
-            chosen[row.side, row.name] = Chosen(row.side, row.name, value, row.why)
+            chosen[row.side, row.name] = Chosen(row.side, row.name, value, row.why, row.librdkafka)
     against = tuple(one.says for one in CONTRADICTIONS if one.when(needs))
     return Choice(needs, tuple(chosen.values()), against, tuple(one.says for one in PRICES if one.when(needs)))

@@ -40,21 +40,23 @@ def majority(copies: int) -> int:
     return copies // 2 + 1
 
 
-def profile_of(topic: Topic) -> Profile:
-    """Its kind, and what differs."""
+def profile_of(topic: Topic, *, capped: bool = False) -> Profile:
+    """Its kind, and what differs. `capped`: as `Seen.capped`."""
     minimum, unclean = topic.number(MIN_ISR), topic.says(UNCLEAN)
     copies = topic.copies
     if minimum is None or unclean is None:
         return Profile(topic.name, Kind.UNKNOWN, copies, minimum, None, ("its settings could not be seen",))
     elects = unclean == "true"
+    above, needed = minimum > max(copies, 1), min(minimum, max(copies, 1))
     differs = []
     if copies < 2:
-        differs.append("one replica: whatever the acks, its broker's loss is the records' loss")
+        asks = f"; {MIN_ISR} asks for {minimum}, Kafka takes {needed}" if above and capped else ""
+        differs.append(f"one replica: whatever the acks, its broker's loss is the records' loss{asks}")
     if elects:
         differs.append(f"{UNCLEAN} is true: both CP and AP want false")
     if 1 < minimum < majority(copies):
         differs.append(f"{MIN_ISR} is {minimum}: CP wants {majority(copies)} of {copies}, AP wants 1")
-    if minimum > max(copies, 1):
+    if above and not capped:
         differs.append(f"{MIN_ISR} is {minimum} of {copies} replicas: nothing with acks=all can be written")
     if differs:
         return Profile(topic.name, Kind.NEITHER, copies, minimum, elects, tuple(differs))
@@ -64,4 +66,4 @@ def profile_of(topic: Topic) -> Profile:
 
 def profiles_of(seen: Seen) -> tuple[Profile, ...]:
     """Of every topic of applications."""
-    return tuple(profile_of(topic) for topic in seen.own_topics() if topic.partitions)
+    return tuple(profile_of(topic, capped=seen.capped) for topic in seen.own_topics() if topic.partitions)

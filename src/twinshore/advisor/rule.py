@@ -32,6 +32,16 @@ class Limit:
     name: str
     default: float
     says: str
+    whole: bool = False
+
+
+# What several rules go by: were it other for one of them, their commands would undo each other, or one would say what
+# another one denies. A policy has it in [limits].
+SHARED = (
+    Limit("copies", 3, "replicas that a partition should have", whole=True),
+    Limit("min_insync", 2, "min.insync.replicas that Kafka's own topics and new ones should have", whole=True),
+    Limit("waited", 120, "seconds that a group's next record must have waited before the group is said to stand still"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +58,15 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Where a rule's case is so. `commands` mend it, as they would be typed; `by_hand` says what no command can do."""
+    """Where a rule's case is so. `commands` mend it, as they would be typed; `by_hand` says what no command can do.
+    `safe`, by itself, mends all of it. `weight`, where it is another one than the rule's: an owner asked for it."""
 
     subject: str
     evidence: str
     commands: tuple[str, ...] = ()
     by_hand: str = ""
     safe: Change | None = None
+    weight: Weight | None = None
 
 
 Judge = Callable[[Seen, Mapping[str, float]], Iterable[Found]]
@@ -63,7 +75,7 @@ Judge = Callable[[Seen, Mapping[str, float]], Iterable[Found]]
 @dataclass(frozen=True, slots=True)
 class Rule:
     """`says` is the case, `risk` what is at risk, `event` when that happens. `judge` gets what was seen and the
-    limits by name."""
+    limits by name, those that are shared among them. `story`: which one of the simulator shows it, if one does."""
 
     name: str
     weight: Weight
@@ -72,6 +84,7 @@ class Rule:
     event: str
     judge: Judge
     limits: tuple[Limit, ...] = ()
+    story: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +101,7 @@ class Finding:
     commands: tuple[str, ...] = ()
     by_hand: str = ""
     safe: Change | None = None
+    story: str = ""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -98,7 +112,7 @@ class Finding:
 def finding_of(rule: Rule, found: Found) -> Finding:
     return Finding(
         rule.name,
-        rule.weight,
+        found.weight or rule.weight,
         found.subject,
         rule.says,
         rule.risk,
@@ -107,4 +121,5 @@ def finding_of(rule: Rule, found: Found) -> Finding:
         found.commands,
         found.by_hand,
         found.safe,
+        rule.story,
     )

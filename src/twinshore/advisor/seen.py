@@ -5,11 +5,15 @@ What could not be seen is a value as well (`Unseen`), so that nothing passes bec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-OFFSETS_TOPIC, TRANSACTIONS_TOPIC = "__consumer_offsets", "__transaction_state"
+from twinshore.kafka.rights import Acl
+
+OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARES_TOPIC = "__consumer_offsets", "__transaction_state", "__share_group_state"
 NO_LEADER = -1
+# The metadata.version from which on brokers take no more replicas for needed than there are: that of Kafka 3.7.
+CAPS_MIN_ISR = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,12 @@ class Broker:
     settings: Mapping[str, Known] | None = None
     supports: int = 0
 
+    @property
+    def caps_min_isr(self) -> bool:
+        """Whether it takes min.insync.replicas for no more than there are; older ones take nothing with acks=all then,
+        and so may one whose version could not be seen."""
+        return self.supports >= CAPS_MIN_ISR
+
     def number(self, setting: str) -> int | None:
         """The setting as a number; None where it could not be seen."""
         return _number(self.settings, setting)
@@ -41,12 +51,20 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """`replicas` are in the order of assignment, the preferred leader first; `leader` is -1 where there is none."""
+    """`replicas` are in the order of assignment, the preferred leader first; `leader` is -1 where there is none. Of a
+    partition on the move they are those of before: `adding` are copied now, and may be in sync already; `removing` go
+    once those are."""
 
     number: int
     leader: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    @property
+    def moves(self) -> bool:
+        return bool(self.adding or self.removing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +82,18 @@ class Topic:
         return min((len(one.replicas) for one in self.partitions), default=0)
 
     @property
-    def in_sync(self) -> int:
-        """Of the partition that has the fewest replicas in sync."""
-        return min((len(one.isr) for one in self.partitions), default=0)
+    def settled(self) -> bool:
+        """Each partition has a leader and all of its replicas in sync, and none is on the move. Otherwise a change of
+        min.insync.replicas may harm: it makes the cluster forget its eligible leader replicas, and the last that could
+        lead may be one."""
+        return not self.moves and all(
+            one.leader != NO_LEADER and set(one.replicas) <= set(one.isr) for one in self.partitions
+        )
+
+    @property
+    def moves(self) -> bool:
+        """A partition of it is given other replicas right now."""
+        return any(one.moves for one in self.partitions)
 
     def number(self, setting: str) -> int | None:
         return _number(self.settings, setting)
@@ -92,7 +119,9 @@ class Before:
 @dataclass(frozen=True, slots=True)
 class GroupPlace:
     """Where a group reads on in a partition. `next_age_ms`: how old the next record is that it will read, None where
-    that was not asked or not told."""
+    that was not asked or not told. `waits`: that record has waited for so long that a group at work would have read it,
+    None where that was not told. `markers`: so many of the offsets that are left, where these are few, are those of
+    markers of transactions, which no consumer is given."""
 
     topic: str
     partition: int
@@ -101,9 +130,16 @@ class GroupPlace:
     log_end: int
     before: Before | None = None
     next_age_ms: int | None = None
+    waits: bool | None = None
+    markers: int = 0
 
     @property
     def lag(self) -> int:
+        """Records to read."""
+        return max(0, self.offsets_left - self.markers)
+
+    @property
+    def offsets_left(self) -> int:
         return max(0, self.log_end - max(self.offset, self.log_start))
 
     def __str__(self) -> str:
@@ -112,7 +148,8 @@ class GroupPlace:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """`unplaced`: partitions with records where it has no place, of topics in which it has others."""
+    """`unplaced`: partitions with records where it has no place, of topics in which it has others, or which a member
+    of it holds now."""
 
     name: str
     live: bool
@@ -140,7 +177,9 @@ class TwinSeen:
 
 @dataclass(frozen=True, slots=True)
 class LinkSeen:
-    """A link from the cluster. `bootstrap` and `secured` are its target's; `runs`: a mirror says now how it stands."""
+    """A link from the cluster. `bootstrap` and `secured` are its target's; `runs`: a mirror says now how it stands.
+    `lacks`: ACLs that the target should have, `left`: those that the mirror wrote there and that should be gone.
+    `open`: the cluster has an authorizer, and the target has none."""
 
     name: str
     bootstrap: tuple[str, ...]
@@ -149,6 +188,9 @@ class LinkSeen:
     says: str
     twins: tuple[TwinSeen, ...] = ()
     incidents: tuple[str, ...] = ()
+    lacks: tuple[Acl, ...] = ()
+    left: tuple[Acl, ...] = ()
+    open: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +204,9 @@ class Unseen:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One look. `finalized` is the metadata.version that the cluster works by, 0 where it was not told. `secured`:
-    clients need settings of their own to reach it."""
+    """One look. `finalized` is the metadata.version that the cluster works by, 0 where it was not told. `eligible`: it
+    elects eligible leader replicas. `secured`: clients need settings of their own to reach it. `in_part`: there may be
+    topics beside these, which nobody wanted looked at."""
 
     cluster: str
     bootstrap: tuple[str, ...]
@@ -171,17 +214,33 @@ class Seen:
     cluster_id: str = ""
     secured: bool = False
     finalized: int = 0
+    eligible: bool = False
+    in_part: bool = False
     brokers: tuple[Broker, ...] = ()
     topics: tuple[Topic, ...] = ()
     groups: tuple[Group, ...] = ()
     links: tuple[LinkSeen, ...] = ()
     unseen: tuple[Unseen, ...] = ()
     racks: Mapping[int, str] = field(init=False, repr=False, compare=False)
+    # What `placing` has worked out for so many copies: each rule asks for it, of each topic.
+    placed: dict[int, Mapping[str, Mapping[int, Sequence[int]]]] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
     _by_name: Mapping[str, Topic] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "racks", {one.node: one.rack for one in self.brokers})
         object.__setattr__(self, "_by_name", {one.name: one for one in self.topics})
+
+    def min_isr_that_counts(self, minimum: int, copies: int) -> int:
+        """Since Kafka 3.7 a partition with fewer replicas than min.insync.replicas asks for takes records as if it
+        asked for as many as there are, both to take them and to acknowledge them."""
+        return min(minimum, copies) if self.capped else minimum
+
+    @property
+    def capped(self) -> bool:
+        """Whether that is so of every broker that may lead."""
+        return bool(self.brokers) and all(one.caps_min_isr for one in self.brokers)
 
     def topic(self, name: str) -> Topic | None:
         return self._by_name.get(name)

@@ -13,13 +13,13 @@ SHOWN = 10
 
 
 def sentences_of(advice: Advice, *, everything: bool = False) -> Iterator[str]:
-    """The verdict first, then each rule's findings together. Of many that are alike ten are shown, unless `everything`
-    is wanted."""
+    """The verdict first, then what each rule found, by weight. Of findings that are alike ten are shown, unless
+    `everything` is wanted."""
     yield verdict(advice)
     most = len(advice.findings) if everything else SHOWN
-    for rule in dict.fromkeys(one.rule for one in advice.findings):
+    for kind in dict.fromkeys((one.rule, one.weight) for one in advice.findings):
         yield ""
-        yield from _of_rule([one for one in advice.findings if one.rule == rule], most)
+        yield from _of_rule([one for one in advice.findings if (one.rule, one.weight) == kind], most)
     yield from _beside(advice, most)
 
 
@@ -41,6 +41,8 @@ def _of_rule(findings: list[Finding], most: int) -> Iterator[str]:
     yield f"{first.weight.upper()} {first.rule}: {first.says}"
     yield f"  at risk: {first.risk}"
     yield f"  when: {first.event}"
+    if first.story:
+        yield f"  to see it happen: twinshore simulate story {first.story}"
     for one in findings[:most]:
         yield f"  {one.subject}: {one.evidence}"
         for line in one.commands:
@@ -77,7 +79,8 @@ def _beside(advice: Advice, most: int) -> Iterator[str]:
 def difference_in_words(found: Difference, now_ms: int) -> Iterable[str]:
     """What is new and what is gone since then."""
     hours = (now_ms - found.since_ms) / 3_600_000
-    yield f"since {hours:.1f} h ago: {len(found.new)} new, {len(found.gone)} gone, {found.stays} as before"
+    beside = f"; {found.beside} are of rules or topics that were not looked at now" if found.beside else ""
+    yield f"since {hours:.1f} h ago: {len(found.new)} new, {len(found.gone)} gone, {found.stays} as before{beside}"
     yield from (f"  new: {one.rule}, {one.subject}: {one.evidence}" for one in found.new)
     unsure = " (or could not be seen this time)" if found.unsure else ""
     yield from (f"  gone{unsure}: {one.rule}, {one.subject}: {one.evidence}" for one in found.gone)

@@ -7,14 +7,18 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from twinshore.advisor.seen import Group, GroupPlace, Topic
-from twinshore.fleet import KafkaError, NamedPartition
+from twinshore.fleet import KafkaError, NamedPartition, WireError
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.errors import Code, kafka_error
-from twinshore.kafka.groups import GroupListing, Groups
+from twinshore.kafka.group_members import held_by_members
+from twinshore.kafka.groups import CLASSIC, GroupListing, Groups
+from twinshore.wire.batch import CONTROL, BatchHeader, split_batches
 from twinshore.wire.group_places import GroupPlaces
 
 # So many batches are read at most to say how old they are: those that retention comes to first are few.
 READ_MAX = 500
+# A log's end of so many offsets may be markers alone, as applications that are exactly once leave them.
+MARKERS_MAX, MARKERS_BYTES = 100, 64 * 1024
 Missed = Callable[[str, Mapping[str, KafkaError]], None]
 Ends = tuple[dict[NamedPartition, int], dict[NamedPartition, int]]
 
@@ -34,8 +38,24 @@ class Watching:
             listed = self._groups.listed()
             self._missed("groups of broker", {str(node): error for node, error in listed.away.items()})
             groups = {name: one for name, one in listed.groups.items() if one.reads_by_offsets}
-            return self._with_ends(groups, self._places(groups), topics)
+            return self._with_ends(groups, self._places(groups), self._held(groups), topics)
         return ()
+
+    def _held(self, groups: Mapping[str, GroupListing]) -> dict[str, frozenset[NamedPartition]]:
+        """What members hold. It shows those that have committed nothing yet."""
+        by_node: dict[int, list[str]] = {}
+        for name, one in groups.items():
+            if one.live and one.kind == CLASSIC:
+                by_node.setdefault(one.coordinator, []).append(name)
+        held: dict[str, frozenset[NamedPartition]] = {}
+        refused: dict[str, KafkaError] = {}
+        for node, names in by_node.items():
+            try:
+                held |= held_by_members(self._kafka, node, names)
+            except KafkaError as error:
+                refused[str(node)] = error
+        self._missed("members of groups at broker", refused)
+        return held
 
     def _places(self, groups: Mapping[str, GroupListing]) -> dict[str, GroupPlaces]:
         wanted: dict[int, dict[str, None]] = {}
@@ -51,11 +71,16 @@ class Watching:
         return kafka_error(code, f"{self._kafka.name}: places of group {group}", right=f"Describe on group {group}")
 
     def _with_ends(
-        self, groups: Mapping[str, GroupListing], places: Mapping[str, GroupPlaces], topics: Mapping[str, Topic]
+        self,
+        groups: Mapping[str, GroupListing],
+        places: Mapping[str, GroupPlaces],
+        held: Mapping[str, frozenset[NamedPartition]],
+        topics: Mapping[str, Topic],
     ) -> tuple[Group, ...]:
         read = {topic for one in places.values() for topic, _ in one.places if topic in topics}
-        parts = [NamedPartition(topic, part.number) for topic in read for part in topics[topic].partitions]
-        starts, ends = self._ends(parts)
+        read |= {named.topic for some in held.values() for named in some if named.topic in topics}
+        parts = {topic: [NamedPartition(topic, one.number) for one in topics[topic].partitions] for topic in read}
+        starts, ends = self._ends(named for some in parts.values() for named in some)
         found = []
         for name, one in sorted(places.items()):
             ours = tuple(
@@ -63,15 +88,12 @@ class Watching:
                 for (topic, number), place in sorted(one.places.items())
                 if place.offset >= 0 and (named := NamedPartition(topic, number)) in starts and named in ends
             )
-            placed = {(place.topic, place.partition) for place in ours}
+            placed = {NamedPartition(place.topic, place.partition) for place in ours}
+            wanted = held.get(name, frozenset()).union(*(parts[topic] for topic in {one.topic for one in ours}))
             unplaced = tuple(
-                str(named)
-                for named in sorted(parts)
-                if (named.topic, named.partition) not in placed
-                and any(named.topic == topic for topic, _ in placed)
-                and ends.get(named, 0) > starts.get(named, 0)
+                str(named) for named in sorted(wanted - placed) if ends.get(named, 0) > starts.get(named, 0)
             )
-            if ours:
+            if ours or unplaced:
                 found.append(Group(name, groups[name].live, ours, unplaced))
         return tuple(found)
 
@@ -87,10 +109,61 @@ class Watching:
         self._missed("the log of", {name: error for name, error in refused.items() if error.code != gone})
         return starts, ends
 
+    def without_markers(self, groups: tuple[Group, ...]) -> tuple[Group, ...]:
+        """The same, knowing of each place near its log's end how much of what is left no consumer is given."""
+        ends: dict[tuple[NamedPartition, int], int] = {}
+        for group in groups:
+            for one in group.places:
+                if 0 < one.offsets_left <= MARKERS_MAX and one.offset >= one.log_start:
+                    ends[NamedPartition(one.topic, one.partition), one.offset] = one.log_end
+        markers: dict[tuple[NamedPartition, int], int] = {}
+        refused: dict[str, KafkaError] = {}
+        for number, ((named, offset), end) in enumerate(ends.items()):
+            if number >= READ_MAX:
+                place = f"{self._kafka.name}: {named} at {offset}"
+                refused[str(named)] = KafkaError(f"{place}: more than {READ_MAX} logs would have to be read")
+                continue
+            try:
+                read = self._kafka.read_from(named, offset, bytes_max=MARKERS_BYTES, committed=False)
+                markers[named, offset] = markers_in((one for _, one in split_batches(read.records)), offset, end)
+            except KafkaError as error:
+                refused[str(named)] = error
+            except WireError:  # Damaged: whatever it is, it is still to be read.
+                continue
+        self._missed("whether records or markers are left to a group in", refused)
+
+        def judged(one: GroupPlace) -> GroupPlace:
+            return replace(one, markers=markers.get((NamedPartition(one.topic, one.partition), one.offset), 0))
+
+        return tuple(replace(group, places=tuple(judged(one) for one in group.places)) for group in groups)
+
+    def waiting(self, groups: tuple[Group, ...], now_ms: int, waited_ms: int) -> tuple[Group, ...]:
+        """The same, knowing whether the record that each group reads next has waited for so long, by time stamps.
+
+        Many clients commit by the clock, as Kafka Streams and Kafka Connect do: with younger ones they are at work. One
+        question for each leader tells it. A record of before that was stamped later hides one that waits.
+        """
+        wanted = {
+            NamedPartition(place.topic, place.partition)
+            for group in groups
+            for place in group.places
+            if place.lag and place.offset >= place.log_start
+        }
+        older: dict[NamedPartition, int] = {}
+        with self._trying("how long records have waited for groups"):
+            older = self._older(wanted, now_ms - waited_ms)
+
+        def judged(one: GroupPlace) -> GroupPlace:
+            until = older.get(NamedPartition(one.topic, one.partition))
+            return one if until is None or not one.lag else replace(one, waits=one.offset < until)
+
+        return tuple(replace(group, places=tuple(map(judged, group.places))) for group in groups)
+
     def aged(
-        self, groups: tuple[Group, ...], topics: Mapping[str, Topic], now_ms: int, horizon_ms: int
+        self, groups: tuple[Group, ...], topics: Mapping[str, Topic], now_ms: int, horizon_ms: int, part: float
     ) -> tuple[Group, ...]:
-        """The same with the ages of records that retention comes to within the horizon and that are still to be read.
+        """The same with the ages of records that retention comes to within the horizon, that have waited for so large
+        a part of it already, and that are still to be read.
 
         Which these are is asked of each leader in one question; their batches are read one by one.
         """
@@ -105,7 +178,8 @@ class Watching:
         ages: dict[tuple[NamedPartition, int], int] = {}
         with self._trying("how old the records are that groups read next"):
             for retention_ms, lowest in by_retention.items():
-                gone = self._soon(lowest, now_ms - retention_ms + horizon_ms, now_ms)
+                until_ms = now_ms - max(retention_ms - horizon_ms, int(part * retention_ms))
+                gone = self._older(lowest, until_ms)
                 ages |= self._ages(groups, gone, now_ms, len(ages))
         return tuple(
             replace(
@@ -118,13 +192,12 @@ class Watching:
             for group in groups
         )
 
-    def _soon(self, lowest: Mapping[NamedPartition, int], until_ms: int, now_ms: int) -> dict[NamedPartition, int]:
-        """Up to which offset each log's records will be gone by then."""
-        if until_ms > now_ms:
-            return dict.fromkeys(lowest, 1 << 62)
-        first, refused = self._kafka.first_since_each(lowest, until_ms)
+    def _older(self, parts: Iterable[NamedPartition], than_ms: int) -> dict[NamedPartition, int]:
+        """Up to which offset each log's records are older."""
+        asked = list(parts)
+        first, refused = self._kafka.first_since_each(asked, than_ms) if asked else ({}, {})
         self._missed("times of records in", {str(named): error for named, error in refused.items()})
-        return {named: 1 << 62 if offset < 0 else offset for named, offset in first.items() if offset != 0}
+        return {named: 1 << 62 if offset < 0 else offset for named, offset in first.items()}
 
     def _ages(
         self, groups: tuple[Group, ...], gone: Mapping[NamedPartition, int], now_ms: int, read: int
@@ -150,3 +223,12 @@ class Watching:
                 refused[str(named)] = error
         self._missed("the age of the next record of a group in", refused)
         return found
+
+
+def markers_in(headers: Iterable[BatchHeader], offset: int, end: int) -> int:
+    """How many offsets from this one to the log's end are those of markers, by batches read from it on."""
+    return sum(
+        min(one.last_offset + 1, end) - max(one.base_offset, offset)
+        for one in headers
+        if one.attributes & CONTROL and one.last_offset >= offset and one.base_offset < end
+    )

@@ -7,7 +7,7 @@ It knows no cluster, chance or time: the same settings give the same answer.
 """
 
 from twinshore.loss.search import Explored, Schedule, Step, explore
-from twinshore.loss.settings import Acks, Commit, Fault, Flush, Harm, Setup, Truncation
+from twinshore.loss.settings import Acks, Commit, Fault, Flush, Harm, Reset, Setup, Truncation
 from twinshore.loss.stories import STORIES, Story, play
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Fault",
     "Flush",
     "Harm",
+    "Reset",
     "Schedule",
     "Setup",
     "Step",

@@ -7,9 +7,9 @@ consumer reads below the leader's high watermark, one record at a time.
 from __future__ import annotations
 
 from twinshore.loss.move import Deed, Move
-from twinshore.loss.partition import Entry, Partition, Reader, Sent
+from twinshore.loss.partition import NOWHERE, Entry, Partition, Reader, Replica, Sent
 from twinshore.loss.replication import Moved, appended, settled
-from twinshore.loss.settings import Acks, Commit, Setup
+from twinshore.loss.settings import Acks, Commit, Reset, Setup, Truncation
 
 
 def sends(setup: Setup, state: Partition, *, faults: bool) -> Moved:
@@ -49,7 +49,7 @@ def _takes(setup: Setup, state: Partition, broker: int, record: int) -> bool:
     """Whether this leader appends the record, or has it already."""
     replica = state.of(broker)
     in_sync = replica.view if replica.cut or state.leader != broker else len(state.in_sync)
-    if setup.acks is Acks.ALL and in_sync < setup.min_insync:
+    if setup.acks is Acks.ALL and in_sync < setup.needed:
         return False
     if not setup.idempotent or replica.holds(record):
         return True
@@ -87,15 +87,28 @@ def reads(setup: Setup, state: Partition) -> Moved:
     reader, leader = state.reader, state.led
     if reader is None:
         return
-    if not reader.hand and leader is not None and not leader.cut and reader.place < leader.high:
+    free = not reader.hand and leader is not None and not leader.cut
+    if free and leader is not None and reader.place < state.first and setup.reset is not Reset.NONE:
+        if _tells_reset(setup, state, leader):
+            to = state.first if setup.reset is Reset.EARLIEST else leader.high
+            yield Move(Deed.SEEK, state.leader), _with(state, reader._replace(place=to))
+    elif free and leader is not None and reader.place < leader.high:
         record = leader.log[reader.place].record
         yield Move(Deed.POLL, state.leader, record), _with(state, reader._replace(place=reader.place + 1, hand=record))
     if reader.hand and (setup.commit is not Commit.BEFORE or reader.committed == reader.place):
         handled = tuple(count + (at == reader.hand) for at, count in enumerate(reader.handled, 1))
-        yield Move(Deed.HANDLE, 0, reader.hand), _with(state, reader._replace(hand=0, handled=handled))
+        committed = reader.place if setup.commit is Commit.TOGETHER else reader.committed
+        after = reader._replace(hand=0, handled=handled, committed=committed)
+        yield Move(Deed.HANDLE, 0, reader.hand), _with(state, after)
     may = {Commit.AUTO: True, Commit.BEFORE: bool(reader.hand), Commit.AFTER: not reader.hand}.get(setup.commit)
-    if may and reader.committed != reader.place:
+    if may and reader.committed != reader.place != NOWHERE:
         yield Move(Deed.COMMIT), _with(state, reader._replace(committed=reader.place))
+
+
+def _tells_reset(setup: Setup, state: Partition, leader: Replica) -> bool:
+    """A new leader tells no end before its high watermark has reached where its epoch begins (KIP-207)."""
+    old = setup.truncation is Truncation.HIGH_WATERMARK
+    return setup.reset is Reset.EARLIEST or old or leader.high >= state.start
 
 
 def _with(state: Partition, reader: Reader) -> Partition:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from twinshore.loss.clients import sends
 from twinshore.loss.move import Deed, Move
-from twinshore.loss.partition import Partition, Sent
+from twinshore.loss.partition import NOWHERE, Partition, Sent
 from twinshore.loss.replication import Moved
-from twinshore.loss.settings import Fault, Setup
+from twinshore.loss.settings import Commit, Fault, Reset, Setup
 
 
 def faults(setup: Setup, state: Partition) -> Moved:
@@ -28,9 +28,23 @@ def faults(setup: Setup, state: Partition) -> Moved:
             yield Move(Deed.SLOW, broker), state.with_replica(broker, replica._replace(slow=True))
     if Fault.ANSWER in setup.faults:
         yield from sends(setup, state, faults=True)
-    if Fault.READER in setup.faults and state.reader is not None:
-        reader = state.reader
+    yield from _of_reading(setup, state)
+
+
+def _of_reading(setup: Setup, state: Partition) -> Moved:
+    reader, leader = state.reader, state.led
+    if reader is None:
+        return
+    if Fault.READER in setup.faults:
         yield Move(Deed.READER), state._replace(reader=reader._replace(place=reader.committed, hand=0))
+    if setup.reset is Reset.NONE:
+        return
+    # Where the application keeps its place itself, brokers have none to forget.
+    if Fault.REST in setup.faults and reader.committed != NOWHERE and setup.commit is not Commit.TOGETHER:
+        gone = reader._replace(place=NOWHERE, committed=NOWHERE, hand=0)
+        yield Move(Deed.REST), state._replace(reader=gone)
+    if Fault.RETENTION in setup.faults and leader is not None and state.first < leader.high:
+        yield Move(Deed.DELETE, 0, leader.log[state.first].record), state._replace(first=state.first + 1)
 
 
 def _view(state: Partition, broker: int) -> int:

@@ -40,9 +40,11 @@ def _read(state: Partition, records: list[int]) -> Iterator[Damage]:
     reader = state.reader
     if reader is None:
         return
-    for record in records[: reader.place]:
+    for at, record in enumerate(records[: max(reader.place, state.first)]):
         if record in state.acknowledged and not reader.handled[record - 1] and reader.hand != record:
-            yield Damage(Harm.LOST, record, f"Record {record} is in the log, and the group has passed it unhandled")
+            passed = f"Record {record} is in the log, and the group has passed it unhandled"
+            deleted = f"Record {record} was deleted by retention, and the group had not handled it"
+            yield Damage(Harm.LOST, record, deleted if at < state.first else passed)
     for record, count in enumerate(reader.handled, 1):
         if count > 1:
             yield Damage(Harm.TWICE, record, f"Record {record} was handled {count} times")

@@ -22,12 +22,15 @@ class Deed(StrEnum):
     POLL = "poll"
     HANDLE = "handle"
     COMMIT = "commit"
+    SEEK = "seek"
     CRASH = "crash"
     POWER = "power"
     CUT = "cut"
     SLOW = "slow"
     UNANSWERED = "unanswered"
     READER = "reader"
+    REST = "rest"
+    DELETE = "delete"
 
 
 FAULTS = {
@@ -37,6 +40,8 @@ FAULTS = {
     Deed.SLOW: Fault.SLOW,
     Deed.UNANSWERED: Fault.ANSWER,
     Deed.READER: Fault.READER,
+    Deed.REST: Fault.REST,
+    Deed.DELETE: Fault.RETENTION,
 }
 
 

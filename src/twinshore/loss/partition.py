@@ -6,9 +6,11 @@ Brokers and records are numbered from 1; 0 is nobody, or nothing. All values are
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from twinshore.loss.settings import Commit, Setup
+from twinshore.loss.settings import Commit, Flush, Reset, Setup
+
+NOWHERE = -1
 
 
 class Entry(NamedTuple):
@@ -60,7 +62,8 @@ class Replica(NamedTuple):
 
 
 class Reader(NamedTuple):
-    """`place`: the offset it reads next. `hand`: the record that it has and did not handle yet."""
+    """`place`: the offset it reads next, `committed`: where another one would go on; both may be NOWHERE. `hand`: the
+    record that it has and did not handle yet."""
 
     place: int
     committed: int
@@ -70,7 +73,8 @@ class Reader(NamedTuple):
 
 class Partition(NamedTuple):
     """`leader`: by the controller. `start`: where its epoch begins in the log. `last`: who led last, where ELR is on
-    and nobody may lead. `seen`: the latest epoch that the producer knows."""
+    and nobody may lead. `seen`: the latest epoch that the producer knows. `first`: retention has deleted all below this
+    offset; logs keep it here, as their offsets do not change."""
 
     replicas: tuple[Replica, ...]
     leader: int
@@ -80,13 +84,15 @@ class Partition(NamedTuple):
     sent: tuple[int, ...]
     seen: int
     reader: Reader | None
+    first: int = 0
 
     def of(self, broker: int) -> Replica:
         return self.replicas[broker - 1]
 
     def with_replica(self, broker: int, replica: Replica) -> Partition:
-        at = broker - 1
-        return self._replace(replicas=(*self.replicas[:at], replica, *self.replicas[at + 1 :]))
+        replicas = list(self.replicas)
+        replicas[broker - 1] = replica
+        return Partition(tuple(replicas), *self[1:])
 
     @property
     def brokers(self) -> range:
@@ -94,12 +100,13 @@ class Partition(NamedTuple):
 
     @property
     def in_sync(self) -> tuple[int, ...]:
-        return tuple(broker for broker in self.brokers if self.of(broker).in_sync)
+        return tuple([broker for broker, one in enumerate(self.replicas, 1) if one.in_sync])
 
     @property
     def led(self) -> Replica | None:
         """The leader's replica, where the controller has one and it runs."""
-        return self.of(self.leader) if self.leader and self.of(self.leader).up else None
+        leader = self.replicas[self.leader - 1] if self.leader else None
+        return leader if leader is not None and leader.up else None
 
     @property
     def acknowledged(self) -> tuple[int, ...]:
@@ -112,16 +119,17 @@ class Partition(NamedTuple):
         sent = tuple(int(status) if at in records else old for at, old in enumerate(self.sent, 1))
         return self._replace(sent=sent)
 
-    def key(self) -> Any:
-        """The same for states that differ only in which broker has which number."""
-        ranked = sorted(
-            (*replica, broker == self.leader, broker == self.last) for broker, replica in enumerate(self.replicas, 1)
-        )
-        return tuple(ranked), self[2:4], self[5:]
-
 
 def begin(setup: Setup) -> Partition:
-    """Nothing is written yet, broker 1 leads, and all are in sync."""
-    replicas = tuple(Replica(leads=broker == 0) for broker in range(setup.replicas))
-    reader = None if setup.commit is Commit.NONE else Reader(0, 0, 0, (0,) * setup.records)
-    return Partition(replicas, 1, 0, 0, 0, (0,) * setup.records, 0, reader)
+    """Broker 1 leads, and all are in sync but those that are away. Where all are there nothing is written yet. Where
+    some are away, record 1 was acknowledged before it begins: whoever is in sync has it, and the others do not."""
+    there, held = setup.replicas - setup.away, 1 if setup.away else 0
+    flushed = held if setup.flush is Flush.EACH else 0
+    whole = Replica((Entry(1, 0),) * held, flushed, held, told=held)
+    gone = Replica(up=False, in_sync=False)
+    replicas = (whole._replace(leads=True), *[whole] * (there - 1), *[gone] * setup.away)
+    sent = (int(Sent.ACKNOWLEDGED),) * held + (int(Sent.NOT_YET),) * setup.records
+    # Its consumer is there from the beginning on; a group with a reset has committed nothing yet.
+    committed = 0 if setup.reset is Reset.NONE or setup.commit is Commit.TOGETHER else NOWHERE
+    reader = None if setup.commit is Commit.NONE else Reader(0, committed, 0, (0,) * len(sent))
+    return Partition(replicas, 1, 0, 0, 0, sent, 0, reader)

@@ -36,7 +36,7 @@ def settled(setup: Setup, state: Partition, broker: int) -> Partition:
     leader = state.of(broker)
     isolated = leader.cut or state.leader != broker
     in_sync = leader.view if isolated else len(state.in_sync)
-    if not setup.elr or in_sync >= setup.min_insync:
+    if not setup.elr or in_sync >= setup.needed:
         # Who is cut off hears no fetch: only where it was alone in sync its own end is enough.
         ends = [] if isolated else [state.of(other).told for other in state.in_sync if other != broker]
         high = leader.high if isolated and in_sync > 1 else min([len(leader.log), *ends])
@@ -44,7 +44,7 @@ def settled(setup: Setup, state: Partition, broker: int) -> Partition:
     done = tuple(one for one in leader.waiting if any(entry.record == one for entry in leader.log[: leader.high]))
     leader = leader._replace(waiting=tuple(one for one in leader.waiting if one not in done))
     # Too few in sync by now: the producer hears NOT_ENOUGH_REPLICAS_AFTER_APPEND, though the record is there.
-    status = Sent.ACKNOWLEDGED if in_sync >= setup.min_insync else Sent.REFUSED
+    status = Sent.ACKNOWLEDGED if in_sync >= setup.needed else Sent.REFUSED
     return state.with_replica(broker, leader).answered(done, status)
 
 

@@ -1,6 +1,7 @@
 """The smallest schedule that does harm: fewest faults first, then fewest steps. Pure.
 
-States that differ only in the numbers of brokers are one. What was reached with fewer faults is never looked at again.
+States from which the same follows are one (`loss.merging`). What was reached with fewer faults is never looked at
+again. Where only losses are sought, a state that can lose nothing any more without a fault ends its branch.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from typing import Any
 from twinshore.loss.clients import reads, sends, waits
 from twinshore.loss.faults import faults
 from twinshore.loss.harms import Damage, damages
+from twinshore.loss.merging import merged, stays_whole
 from twinshore.loss.move import Move
 from twinshore.loss.partition import Partition, begin
 from twinshore.loss.replication import replication
 from twinshore.loss.settings import Harm, Setup
 
 STATES_MAX = 200_000
+# States that are known for each that may be looked at. Searches that end have four to nine of them.
+KNOWN_OF_EACH, KNOWN_LEAST = 10, 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,8 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Explored:
-    """`whole`: every schedule within the bounds was looked at, for the harms that were not found."""
+    """`whole`: every schedule within the bounds was looked at, for the harms that were not found. `states`: how many
+    different ones were gone on from."""
 
     setup: Setup
     faults_max: int
@@ -61,7 +66,8 @@ def quiet(setup: Setup, state: Partition) -> Iterator[tuple[Move, Partition]]:
 def explore(
     setup: Setup, *, faults_max: int, sought: tuple[Harm, ...] = tuple(Harm), states_max: int = STATES_MAX
 ) -> Explored:
-    """Looks until each harm sought is found, all is seen, or `states_max` states are."""
+    """Looks until each harm sought is found, all is seen, or `states_max` states are; also no further once ten times as
+    many are known, most of which wait: they are what fills memory."""
     first = begin(setup)
     queue: list[tuple[int, int, int, Partition]] = [(0, 0, 0, first)]
     came: dict[int, tuple[int, Move, Partition]] = {}
@@ -69,9 +75,10 @@ def explore(
     seen: set[Any] = set()
     found: dict[Harm, Schedule] = {}
     number = 0
-    while queue and len(found) < len(sought) and len(seen) < states_max:
+    only_losses, known_max = set(sought) == {Harm.LOST}, max(KNOWN_OF_EACH * states_max, KNOWN_LEAST)
+    while queue and len(found) < len(sought) and len(seen) < states_max and len(waiting) < known_max:
         spent, steps, at, state = heappop(queue)
-        key = state.key()
+        key = merged(setup, state)
         if key in seen:
             continue
         seen.add(key)
@@ -85,6 +92,8 @@ def explore(
             if known is not None and known <= cost:
                 continue
             waiting[then] = cost
+            if only_losses and cost[0] == faults_max and stays_whole(then) and not any(damages(then)):
+                continue
             number += 1
             came[number] = (at, move, state)
             heappush(queue, (*cost, number, then))

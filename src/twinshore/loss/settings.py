@@ -27,17 +27,28 @@ class Truncation(StrEnum):
 
 
 class Commit(StrEnum):
-    """Whether somebody reads, and when places are committed: at any moment once a record was handed out, and so on."""
+    """Whether somebody reads, and when places are committed: at any moment once a record was handed out, and so on.
+    `together`: the place is kept with the result, in one transaction of the application's own store."""
 
     NONE = "none"
     AUTO = "auto"
     BEFORE = "before"
     AFTER = "after"
+    TOGETHER = "together"
+
+
+class Reset(StrEnum):
+    """Where a consumer without a place goes (auto.offset.reset). `none`: its place is never gone."""
+
+    NONE = "none"
+    EARLIEST = "earliest"
+    LATEST = "latest"
 
 
 class Fault(StrEnum):
     """A `crash` keeps what the process wrote, `power` loses what is not on disk. `cut`: from brokers and controller,
-    not from clients. `answer`: a request or its answer is lost. `reader`: the consumer's process dies."""
+    not from clients. `answer`: a request or its answer is lost. `reader`: the consumer's process dies. `rest`: its
+    group is away until its place is forgotten; `retention`: the oldest record is deleted. Both need a reset."""
 
     CRASH = "crash"
     POWER = "power"
@@ -45,6 +56,8 @@ class Fault(StrEnum):
     SLOW = "slow"
     ANSWER = "answer"
     READER = "reader"
+    REST = "rest"
+    RETENTION = "retention"
 
 
 class Harm(StrEnum):
@@ -55,7 +68,10 @@ class Harm(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """`elr`: eligible leader replicas (KIP-966). `in_flight`: the producer sends on without waiting for answers."""
+    """`elr`: eligible leader replicas (KIP-966). `in_flight`: the producer sends on without waiting for answers.
+    `away`: how many replicas are down, and out of sync, when it begins; a record more was acknowledged before.
+    `capped`: min.insync.replicas beyond the number of replicas asks for all of them, as since Kafka 3.7; before,
+    nothing with acks=all is taken then."""
 
     replicas: int = 3
     records: int = 2
@@ -70,3 +86,26 @@ class Setup:
     in_flight: bool = True
     commit: Commit = Commit.NONE
     faults: frozenset[Fault] = frozenset(Fault)
+    away: int = 0
+    reset: Reset = Reset.NONE
+    capped: bool = True
+
+    @property
+    def able(self) -> frozenset[Fault]:
+        """Of the faults those that can happen: some need a consumer, some a reset, some a second broker. Where the
+        application keeps its place itself, no broker forgets it."""
+        never = set[Fault]()
+        if self.commit is Commit.NONE:
+            never |= {Fault.READER}
+        if self.commit is Commit.NONE or self.reset is Reset.NONE:
+            never |= {Fault.REST, Fault.RETENTION}
+        if self.commit is Commit.TOGETHER:
+            never |= {Fault.REST}
+        if self.replicas == 1:
+            never |= {Fault.CUT, Fault.SLOW}
+        return self.faults - never
+
+    @property
+    def needed(self) -> int:
+        """How many in sync the leader asks for."""
+        return min(self.min_insync, self.replicas) if self.capped else self.min_insync

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
 
@@ -10,7 +10,7 @@ from twinshore.loss.faults import faults
 from twinshore.loss.move import Deed, Move
 from twinshore.loss.partition import begin
 from twinshore.loss.search import Step, quiet
-from twinshore.loss.settings import Acks, Commit, Harm, Setup, Truncation
+from twinshore.loss.settings import Acks, Commit, Harm, Reset, Setup, Truncation
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,9 @@ _SLOW_LEADER = (Move(Deed.SLOW, 1), Move(Deed.SHRINK, 1))
 _BACK = (Move(Deed.RESTART, 1), Move(Deed.ELECT, 1))
 _ALONE = Setup(replicas=1, records=1)
 _READ = (_send(1), Move(Deed.POLL, 1, 1))
+_AGAIN = Setup(replicas=1, commit=Commit.AFTER)
+_HANDLED = (Move(Deed.HANDLE, 0, 1), Move(Deed.COMMIT))
+_DIES = Move(Deed.READER)
 _LAST_WORDS = (_send(1), *_fetch(2, 3, 2, 3), *_SLOW_LEADER, _send(2))
 
 STORIES: Final = (
@@ -88,6 +91,24 @@ STORIES: Final = (
         (*_gone(1, 2, Deed.CUT), _send(1), Move(Deed.HEAL, 1), *_fetch(1)),
         Harm.LOST,
         "The old leader does not know yet that it is none. With acks=all it could acknowledge nothing alone.",
+    ),
+    Story(
+        "one-replica",
+        "One replica: a machine loses its power",
+        _ALONE,
+        (_send(1), *_gone(1, 0, Deed.POWER), *_BACK),
+        Harm.LOST,
+        "acks=all waits for all replicas in sync, and that is one. Kafka leaves it to the system when records are on"
+        " disk, and to other replicas to have them.",
+    ),
+    Story(
+        "refused",
+        "Consistency before availability: with too few in sync writers are refused, and nothing is lost",
+        Setup(replicas=2, records=1, min_insync=2),
+        (*_gone(2), _send(1), Move(Deed.RESTART, 2), *_fetch(2), _send(1), *_fetch(2, 2), *_gone(1, 2)),
+        None,
+        "With acks=all the producer hears NOT_ENOUGH_REPLICAS and tries again until a second replica is back. So what"
+        " is acknowledged outlives the leader. With three replicas one may be away without a refusal.",
     ),
     Story(
         "min-insync-1",
@@ -149,6 +170,15 @@ STORIES: Final = (
         "A follower asks the new leader where the epoch of its own last record ended, and cuts only what lies beyond.",
     ),
     Story(
+        "retry-new-leader",
+        "The leader dies before it has answered, and the producer sends again: repeated, not lost",
+        Setup(records=1, min_insync=2, idempotent=False),
+        (_send(1), *_fetch(2, 3), *_gone(1, 2), _send(1, 2), *_fetch(3, 3)),
+        Harm.TWICE,
+        "The new leader had the record already. Idempotence would have it recognised by its sequence number, which"
+        " replicas learn with the record.",
+    ),
+    Story(
         "retry-twice",
         "An answer is lost, and the producer sends again",
         Setup(replicas=1, records=1, idempotent=False),
@@ -168,7 +198,7 @@ STORIES: Final = (
         "auto-commit",
         "A place is committed before its record is handled",
         Setup(replicas=1, records=1, commit=Commit.AUTO),
-        (*_READ, Move(Deed.COMMIT), Move(Deed.READER)),
+        (*_READ, Move(Deed.COMMIT), _DIES),
         Harm.LOST,
         "A timer commits what was handed out. It does so in clients that commit by one of their own, and in Java where"
         " another thread handles what poll() gave.",
@@ -177,8 +207,51 @@ STORIES: Final = (
         "commit-after",
         "A place is committed after its record was handled",
         Setup(replicas=1, records=1, commit=Commit.AFTER),
-        (*_READ, Move(Deed.HANDLE, 0, 1), Move(Deed.READER), Move(Deed.POLL, 1, 1), Move(Deed.HANDLE, 0, 1)),
+        (*_READ, Move(Deed.HANDLE, 0, 1), _DIES, Move(Deed.POLL, 1, 1), Move(Deed.HANDLE, 0, 1)),
         Harm.TWICE,
         "Nothing is lost, and what was not committed is handled again: handle a record twice like once.",
+    ),
+    Story(
+        "together",
+        "The place is kept with the result, in one transaction: neither lost nor repeated",
+        Setup(replicas=1, records=1, commit=Commit.TOGETHER),
+        (*_READ, _DIES, Move(Deed.POLL, 1, 1), Move(Deed.HANDLE, 0, 1), _DIES),
+        None,
+        "Wherever the consumer dies, result and place are both there or both not: the application's own store has both,"
+        " and a consumer that starts seeks to the place there.",
+    ),
+    Story(
+        "newest",
+        "auto.offset.reset=latest: what was not committed at a restart is never read again",
+        replace(_AGAIN, reset=Reset.LATEST),
+        (*_READ, _DIES, _send(2), Move(Deed.SEEK, 1)),
+        Harm.LOST,
+        "The group had committed nothing yet, so the next consumer begins at the end: the record that was in hand is"
+        " gone for this group, and so is what came meanwhile.",
+    ),
+    Story(
+        "oldest",
+        "auto.offset.reset=earliest: the oldest is what retention has left",
+        replace(_AGAIN, reset=Reset.EARLIEST),
+        (_send(1), _send(2), Move(Deed.DELETE, 0, 1), Move(Deed.SEEK, 1), Move(Deed.POLL, 1, 2)),
+        Harm.LOST,
+        "Earliest repeats rather than skips, and still cannot bring back what was deleted before it was read. Whoever"
+        " is slower than retention loses in silence.",
+    ),
+    Story(
+        "offsets-retention",
+        "A group rests until its place is forgotten, and latest skips what came",
+        replace(_AGAIN, reset=Reset.LATEST),
+        (*_READ, *_HANDLED, Move(Deed.REST), _send(2), Move(Deed.SEEK, 1)),
+        Harm.LOST,
+        "offsets.retention.minutes begins when the last member leaves. A group that comes back later is a new one.",
+    ),
+    Story(
+        "offsets-retention-earliest",
+        "The same with earliest: all that is there is handled again",
+        replace(_AGAIN, records=1, reset=Reset.EARLIEST),
+        (*_READ, *_HANDLED, Move(Deed.REST), Move(Deed.SEEK, 1), Move(Deed.POLL, 1, 1), Move(Deed.HANDLE, 0, 1)),
+        Harm.TWICE,
+        "Nothing is skipped, and everything that retention has left comes again.",
     ),
 )

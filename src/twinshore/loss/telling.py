@@ -8,9 +8,9 @@ from typing import Any
 
 from twinshore.fleet.sentences import counted
 from twinshore.loss.move import FAULTS, Deed, Move
-from twinshore.loss.partition import Partition, Replica, Sent
+from twinshore.loss.partition import NOWHERE, Partition, Replica, Sent
 from twinshore.loss.replication import common
-from twinshore.loss.search import Explored, Step
+from twinshore.loss.search import Explored, Schedule, Step
 from twinshore.loss.settings import Acks, Fault, Flush, Setup, Truncation
 
 _BROKER = {
@@ -25,6 +25,8 @@ _BROKER = {
     Deed.CRASH: "The process of broker {b} dies",
     Deed.CUT: "Broker {b} is cut off from the other brokers and the controller, not from clients",
     Deed.READER: "The consumer dies, and another one goes on from the committed place",
+    Deed.REST: "The group has no member for so long that its place is forgotten (offsets.retention.minutes)",
+    Deed.DELETE: "Retention deletes record {o}",
 }
 
 
@@ -54,6 +56,9 @@ def _deed(setup: Setup, move: Move, before: Partition, after: Partition) -> str:
         return f"The controller misses broker {broker}{heir}{nobody}"
     if move.deed is Deed.COMMIT and after.reader is not None:
         return f"The consumer commits place {after.reader.committed}"
+    if move.deed is Deed.SEEK and after.reader is not None:
+        to = f"offset {after.reader.place} (auto.offset.reset={setup.reset})"
+        return f"The consumer has no place there, and goes to {to}"
     if move.deed is Deed.POWER:
         return f"Broker {broker} loses its power, and with it what was not on disk"
     if move.deed is Deed.SLOW:
@@ -73,7 +78,7 @@ def _sending(setup: Setup, move: Move, before: Partition, after: Partition) -> s
         return f"{sends}, and it never arrives"
     elif old.holds(record):
         does = "the broker knows its sequence number, and does not append it again"
-    elif len(before.in_sync) < setup.min_insync:
+    elif len(before.in_sync) < setup.needed:
         does = "too few replicas are in sync (NOT_ENOUGH_REPLICAS)"
     else:
         does = "an earlier record is missing (OUT_OF_ORDER_SEQUENCE_NUMBER)"
@@ -140,9 +145,20 @@ def picture(state: Partition) -> Iterator[str]:
             "in sync": replica.in_sync,
             "eligible": replica.eligible,
         }
-        log = " ".join(f"{entry.record}" for entry in replica.log) or "-"
+        log = " ".join(f"{entry.record}" for entry in replica.log[state.first :]) or "-"
         shown = ", ".join(sign for sign, holds in signs.items() if holds)
         yield f"broker {broker} | records {log} | high watermark {replica.high} | {shown or 'lags'}"
+    if (reader := state.reader) is not None:
+        handled = [
+            f"{at}{f' {count} times' if count > 1 else ''}" for at, count in enumerate(reader.handled, 1) if count
+        ]
+        hand = f" | has record {reader.hand}" if reader.hand else ""
+        places = f"reads next {_place(reader.place)} | committed {_place(reader.committed)}"
+        yield f"consumer | {places}{hand} | handled {', '.join(handled) or '-'}"
+
+
+def _place(offset: int) -> str:
+    return "nothing" if offset == NOWHERE else f"offset {offset}"
 
 
 def described(setup: Setup) -> str:
@@ -150,37 +166,51 @@ def described(setup: Setup) -> str:
     parts = [
         counted(setup.replicas, "replica"),
         f"acks={setup.acks}",
-        f"min.insync.replicas={setup.min_insync}",
+        f"min.insync.replicas={setup.min_insync}{_taken(setup)}",
         f"unclean election {'on' if setup.unclean else 'off'}",
         f"idempotence {'on' if setup.idempotent else 'off'}",
         f"retries {'on' if setup.retries else 'off'}",
         f"eligible leader replicas {'on' if setup.elr else 'off'}",
     ]
+    parts += [f"{setup.away} away, and a record acknowledged before"] if setup.away else []
     parts += ["each record flushed"] if setup.flush is Flush.EACH else []
     parts += ["followers cut by high watermark"] if setup.truncation is Truncation.HIGH_WATERMARK else []
     parts += [] if setup.commit == "none" else [f"commit: {setup.commit}"]
+    parts += [] if setup.reset == "none" else [f"auto.offset.reset={setup.reset}"]
     return ", ".join(parts)
 
 
-def outcome(explored: Explored) -> Iterator[str]:
-    """For each harm sought the smallest schedule, or that there is none within the bounds."""
+def _taken(setup: Setup) -> str:
+    return f" (Kafka takes {setup.needed})" if setup.needed < setup.min_insync else ""
+
+
+def outcome(explored: Explored, *, steps: bool = True, pictures: bool = False) -> Iterator[str]:
+    """For each harm sought the smallest schedule, or that there is none within the bounds. Without `steps` only how
+    many there are; with `pictures` the partition after each of them."""
     setup = explored.setup
     yield f"With {described(setup)}:"
     for harm in explored.sought:
-        yield ""
+        yield from [""] if steps else []
         found = explored.found.get(harm)
         if found is not None:
-            yield f"{harm.upper()} by {counted(found.faults, 'fault')} in {counted(len(found.steps), 'step')}:"
-            yield from (f"  {line}" for line in told(setup, found.steps))
-            yield f"  So it ends: {found.damage.says}."
+            many = f"{harm.upper()} by {counted(found.faults, 'fault')} in {counted(len(found.steps), 'step')}"
+            yield f"{many}{':' if steps else '.'}"
+            yield from _played(setup, found, pictures=pictures) if steps else []
         elif explored.whole:
             yield f"{harm.upper()}: by no schedule within {_bounds(explored)}; {explored.states} states were looked at."
         else:
             yield f"{harm.upper()}: cannot tell. {explored.states} states were looked at, and there are more."
     # What was not looked for must not be taken for safe.
-    if left := [fault.value for fault in Fault if fault not in setup.faults]:
-        yield ""
+    if left := [fault.value for fault in Fault if fault not in setup.able]:
+        yield from [""] if steps else []
         yield f"Left out: {', '.join(left)}."
+
+
+def _played(setup: Setup, found: Schedule, *, pictures: bool) -> Iterator[str]:
+    for line, step in zip(told(setup, found.steps), found.steps, strict=True):
+        yield f"  {line}"
+        yield from (f"       {broker}" for broker in picture(step.after) if pictures)
+    yield f"  So it ends: {found.damage.says}."
 
 
 def _bounds(explored: Explored) -> str:
@@ -188,7 +218,8 @@ def _bounds(explored: Explored) -> str:
 
 
 def values(setup: Setup) -> dict[str, Any]:
-    return {**asdict(setup), "faults": [fault for fault in Fault if fault in setup.faults]}
+    """`faults` are those that were looked at: such as can happen under these settings."""
+    return {**asdict(setup), "faults": [fault for fault in Fault if fault in setup.able]}
 
 
 def step_values(setup: Setup, steps: Iterable[Step]) -> list[dict[str, Any]]:
@@ -210,13 +241,16 @@ def state_values(state: Partition) -> dict[str, Any]:
         "leader": state.leader or None,
         "epoch": state.epoch,
         "in_sync": list(state.in_sync),
+        "log_start": state.first,
         "acknowledged": list(state.acknowledged),
+        "sent": [Sent(status).name.lower().replace("_", " ") for status in state.sent],
         "brokers": [
             {
                 "broker": broker,
                 "log": [list(entry) for entry in state.of(broker).log],
                 "high_watermark": state.of(broker).high,
                 "up": state.of(broker).up,
+                "takes_itself_for_leader": state.of(broker).leads,
                 "cut_off": state.of(broker).cut,
                 "slow": state.of(broker).slow,
                 "eligible": state.of(broker).eligible,

@@ -13,13 +13,13 @@ from twinshore.advisor import html, telling
 from twinshore.advisor.advice import (
     Advice,
     Difference,
+    Looked,
     advise,
     as_values,
     difference,
     difference_values,
     from_values,
 )
-from twinshore.advisor.linking import links_from
 from twinshore.advisor.looking import Eyes, Wanted, look
 from twinshore.advisor.policy import Policy, parse_policy
 from twinshore.advisor.rules import RULES
@@ -60,15 +60,27 @@ def advised(asked: Advise, settings: Settings, *, clock: Callable[[], int], wait
     cluster = cluster_of(asked.cluster, settings)
     for expression in asked.topics:
         _check(expression)
-    policy = Policy() if asked.policy is None else parse_policy(_read(asked.policy), str(asked.policy), RULES)
+    policy = Policy() if asked.policy is None else parse_policy(read_text(asked.policy), str(asked.policy), RULES)
     earlier = None if asked.since is None else _earlier(asked.since)
-    wanted = Wanted(asked.topics, asked.apart_s, int(_horizon_h(policy) * HOUR_MS), asked.within_s)
+    wanted = _wanted(asked, policy)
     before = (earlier.places, earlier.at_ms) if earlier is not None else None
     seen = _with_links(look(cluster, wanted, clock=clock, wait=wait, before=before), settings, clock)
     if earlier is not None and earlier.cluster_id != seen.cluster_id:
         raise ConfigError(f"{asked.since} is of another cluster: {earlier.cluster_id}, this one is {seen.cluster_id}")
+    _must_meet(asked.topics, seen)
     advice = advise(seen, policy, RULES)
-    return Answer(advice, policy, difference(earlier, advice) if earlier is not None else None)
+    looked = Looked(policy.off, wanted.admits)
+    return Answer(advice, policy, difference(earlier, advice, looked) if earlier is not None else None)
+
+
+def _must_meet(expressions: tuple[str, ...], seen: Seen) -> None:
+    """A slip of the pen would be told that nothing was found."""
+    for expression in expressions:
+        if not any(re.fullmatch(expression, one.name) for one in seen.topics):
+            raise ConfigError(
+                f"--topic {expression}: no topic of {seen.cluster} meets it",
+                hint="it is an expression that meets a name whole, as orders or orders.*",
+            )
 
 
 def _with_links(seen: Seen, settings: Settings, clock: Callable[[], int]) -> Seen:
@@ -79,6 +91,9 @@ def _with_links(seen: Seen, settings: Settings, clock: Callable[[], int]) -> See
         store = open_if_there(settings)
         if store is None:
             return seen
+        # Half of all that is loaded here is for links, which few clusters have.
+        from twinshore.advisor.linking import links_from
+
         with store:
             links = links_from(seen.cluster, settings, store, clock=clock, eyes=eyes)
     return replace(seen, links=links, unseen=tuple(dict.fromkeys(eyes.unseen)))
@@ -101,12 +116,15 @@ def _check(expression: str) -> None:
         raise ConfigError(f"--topic {expression!r} is no expression: {error}") from error
 
 
-def _horizon_h(policy: Policy) -> float:
+def _wanted(asked: Advise, policy: Policy) -> Wanted:
     (rule,) = [one for one in RULES if one.name == "group-retention"]
-    return policy.limits_of(rule)["hours"]
+    limits = policy.limits_of(rule)
+    horizon_ms, waited_ms = int(limits["hours"] * HOUR_MS), int(limits["waited"] * 1000)
+    return Wanted(asked.topics, asked.apart_s, horizon_ms, limits["part"], waited_ms, asked.within_s)
 
 
-def _read(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """ConfigError where there is no such text."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
@@ -117,7 +135,7 @@ def _read(path: Path) -> str:
 
 def _earlier(path: Path) -> Advice:
     try:
-        values = json.loads(_read(path))
+        values = json.loads(read_text(path))
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path} is not JSON: {error}", hint="`twinshore advise --json` writes it") from error
     return from_values(values, str(path))
@@ -134,14 +152,6 @@ def values_of(answer: Answer) -> dict[str, Any]:
 def page_of(answer: Answer) -> str:
     """For whoever opens it in a browser."""
     return html.page(answer.advice, answer.changed)
-
-
-def write_page(path: Path, text: str) -> None:
-    """ConfigError where the file cannot be written."""
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def sentences_of(answer: Answer, *, everything: bool) -> list[str]:

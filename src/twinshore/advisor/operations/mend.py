@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
 from twinshore.advisor.advice import Advice
+from twinshore.advisor.profiles import MIN_ISR
 from twinshore.advisor.rule import Finding
 from twinshore.fleet import Cluster, KafkaError, RefusedError
 from twinshore.fleet.operations import Plan
+from twinshore.fleet.sentences import counted, listed
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.errors import Code
+from twinshore.kafka.metadata import NO_LEADER, TopicMetadata
 
+NAMED = 10
 PATIENCE_S = 20.0
 # Brokers hear of a change from the controller, a moment later.
 HEARD_WITHIN_S = 20.0
@@ -40,29 +45,33 @@ def plan(advice: Advice, cluster: Cluster) -> Plan[MendStep]:
         if one.safe is not None:
             wanted.setdefault(one.safe.topic, {}).update(one.safe.settings)
     left = sum(one.safe is None for one in advice.findings)
-    remarks = (f"{left} more findings are left to you: their commands copy records, cost disk or need restarts",)
+    remarks = [f"{counted(left, 'more finding')} left to you: what mends each stands beside it"] if left else []
     if not wanted:
-        return Plan(remarks=("nothing that was found is safe to mend by itself", *(remarks if left else ())))
+        return Plan(remarks=("nothing that was found is safe to mend by itself", *remarks))
     with closing(_open(advice, cluster)) as kafka:
         topics = kafka.metadata(list(wanted)).topics
-        now = _now(kafka, wanted)
+        barred = {name: why for name in wanted if (why := against(topics.get(name), wanted[name]))}
+        now = _now(kafka, {name: settings for name, settings in wanted.items() if name not in barred})
         steps = tuple(
-            MendStep(name, topics[name].topic_id, now[name], tuple(settings.items()))
-            for name, settings in sorted(wanted.items())
-            if name in topics and not topics[name].error
+            MendStep(name, topics[name].topic_id, now[name], tuple(wanted[name].items())) for name in sorted(now)
         )
-    return Plan(steps, remarks=remarks if left else ())
+    remarks += [f"topic {name} is left alone: {why}" for name, why in sorted(barred.items())]
+    return Plan(steps, remarks=tuple(remarks))
 
 
 def act(planned: Plan[MendStep], advice: Advice, cluster: Cluster) -> Iterator[MendStep]:
-    """RefusedError where somebody else has changed a setting since it was planned."""
+    """RefusedError where somebody else has changed a setting since it was planned, or where a topic does not stand any
+    more as the change needs it."""
     with closing(_open(advice, cluster)) as kafka:
         for step in planned.steps:
+            why = against(kafka.metadata([step.topic]).topics.get(step.topic), dict(step.wanted))
+            if why:
+                raise RefusedError(f"topic {step.topic}: {why}; nothing of it was changed", hint="look again")
             names = {name: "" for name, _ in step.wanted}
-            found = _now(kafka, {step.topic: names})[step.topic]
+            found = _now(kafka, {step.topic: names}).get(step.topic, ())
             if found != step.before:
                 raise RefusedError(
-                    f"topic {step.topic}: somebody has changed it meanwhile: {_told(found)}, it was"
+                    f"topic {step.topic}: somebody has changed it meanwhile: {_told(found) or 'it is gone'}, it was"
                     f" {_told(step.before)}; nothing of it was changed",
                     hint="look again",
                 )
@@ -73,8 +82,27 @@ def act(planned: Plan[MendStep], advice: Advice, cluster: Cluster) -> Iterator[M
 
 def left_of(advice: Advice, steps: list[MendStep]) -> tuple[Finding, ...]:
     """The findings that these steps have not mended."""
-    done = {step.topic for step in steps}
-    return tuple(one for one in advice.findings if one.safe is None or one.safe.topic not in done)
+    done = {(step.topic, *setting) for step in steps for setting in step.wanted}
+    return tuple(
+        one
+        for one in advice.findings
+        if one.safe is None or not {(one.safe.topic, *setting) for setting in one.safe.settings} <= done
+    )
+
+
+def against(topic: TopicMetadata | None, wanted: Mapping[str, str]) -> str:
+    """Why these settings may not be set now, however the topic stood when it was judged; empty where nothing is
+    against it. A partition without a leader may have no other way back than the setting as it is; and where
+    min.insync.replicas changes, the cluster forgets which replicas beside those in sync could lead."""
+    if topic is None or topic.error:
+        return "it is there no more"
+    unled = [str(one.partition) for one in topic.partitions if one.leader == NO_LEADER]
+    if unled:
+        return f"partition {listed(unled, NAMED)} has no leader now"
+    behind = [str(one.partition) for one in topic.partitions if not set(one.replicas) <= set(one.isr)]
+    if behind and MIN_ISR in wanted:
+        return f"not all replicas of partition {listed(behind, NAMED)} are in sync now"
+    return ""
 
 
 def _open(advice: Advice, cluster: Cluster) -> KafkaCluster:
@@ -85,21 +113,23 @@ def _open(advice: Advice, cluster: Cluster) -> KafkaCluster:
 
 
 def _now(kafka: KafkaCluster, wanted: dict[str, dict[str, str]]) -> dict[str, tuple[tuple[str, str], ...]]:
-    """What is in force of these settings, of each topic; the first that is refused is a KafkaError."""
+    """What is in force of these settings, of each topic that is there; the first that is refused is a KafkaError."""
     keys = sorted({name for settings in wanted.values() for name in settings})
     found, refused = kafka.admin.readable_settings(wanted, keys)
     for error in refused.values():
-        raise error
+        if error.code != Code.UNKNOWN_TOPIC_OR_PARTITION:
+            raise error
     return {
         topic: tuple((name, found[topic][name].value or "") for name in settings if name in found[topic])
         for topic, settings in wanted.items()
+        if topic in found
     }
 
 
 def _read_back(kafka: KafkaCluster, step: MendStep) -> None:
     until_s = time.monotonic() + HEARD_WITHIN_S
     names = {name: "" for name, _ in step.wanted}
-    while (found := _now(kafka, {step.topic: names})[step.topic]) != step.wanted:
+    while (found := _now(kafka, {step.topic: names}).get(step.topic, ())) != step.wanted:
         if time.monotonic() > until_s:
             raise KafkaError(
                 f"topic {step.topic}: {_told(step.wanted)} was set, but {_told(found)} is read back",

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any
 
 from twinshore.advisor.needs import Availability, Choice, Duplicates, Latency, Loss, Needs, Order, Side, choose
 from twinshore.fleet import ConfigError
-from twinshore.fleet.settings.edge import did_you_mean
+from twinshore.fleet.settings.edge import one_of
 
 REPLICAS_MAX = 9
-E = TypeVar("E", bound=StrEnum)
 
 
 def chosen(*, loss: str, order: str, duplicates: str, latency: str, availability: str, replicas: int) -> Choice:
@@ -21,21 +19,14 @@ def chosen(*, loss: str, order: str, duplicates: str, latency: str, availability
         raise ConfigError(f"--replicas is {replicas}; it is 1 to {REPLICAS_MAX}")
     return choose(
         Needs(
-            _one_of(Loss, "loss", loss),
-            _one_of(Order, "order", order),
-            _one_of(Duplicates, "duplicates", duplicates),
-            _one_of(Latency, "latency", latency),
-            _one_of(Availability, "availability", availability),
+            one_of(Loss, "loss", loss),
+            one_of(Order, "order", order),
+            one_of(Duplicates, "duplicates", duplicates),
+            one_of(Latency, "latency", latency),
+            one_of(Availability, "availability", availability),
             replicas,
         )
     )
-
-
-def _one_of(kind: type[E], name: str, word: str) -> E:
-    try:
-        return kind(word)
-    except ValueError:
-        raise ConfigError(f"--{name} is {word!r}{did_you_mean(word, [one.value for one in kind])}") from None
 
 
 def sentences_of(choice: Choice) -> Iterator[str]:
@@ -51,6 +42,8 @@ def sentences_of(choice: Choice) -> Iterator[str]:
             yield f"# {one.why}"
             # What an application does is no setting.
             yield f"# {one.name}: {one.value}" if side is Side.APPLICATION else f"{one.name}={one.value}"
+            if one.librdkafka:
+                yield f"# librdkafka: {one.name}={one.librdkafka}"
         if side is Side.TOPIC:
             yield f"# {topic_command(choice)}"
     for says in choice.prices:

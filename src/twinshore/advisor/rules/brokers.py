@@ -8,7 +8,7 @@ from twinshore.advisor import commands
 from twinshore.advisor.profiles import MIN_ISR
 from twinshore.advisor.rule import Found, Limit, Rule, Weight
 from twinshore.advisor.seen import Broker, Seen
-from twinshore.fleet.sentences import listed
+from twinshore.fleet.sentences import counted, listed
 
 NAMED = 10
 HOUR_MS = 3_600_000
@@ -92,7 +92,7 @@ def _transaction_timeout(seen: Seen, limits: Limits) -> Iterator[Found]:
     if high:
         most = max(one.number(setting) or 0 for one in high)
         by_hand = commands.in_properties({setting: f"{minutes * 60_000:.0f}"})
-        yield Found("cluster", f"{setting}={most} ({most / 60_000:g} min) at {_at(high)}", by_hand=by_hand)
+        yield Found("cluster", f"{setting}={most} ({most / 60_000:.7g} min) at {_at(high)}", by_hand=by_hand)
 
 
 def _transactional_expiry(seen: Seen, limits: Limits) -> Iterator[Found]:
@@ -106,15 +106,37 @@ def _transactional_expiry(seen: Seen, limits: Limits) -> Iterator[Found]:
 
 def _new_topics(seen: Seen, limits: Limits) -> Iterator[Found]:
     copies, minimum = _least(seen, "default.replication.factor"), _least(seen, MIN_ISR)
-    weak, lines, by_hand = [], [], ""
+    weak: list[str] = []
+    lines: tuple[str, ...] = ()
+    by_hand: list[str] = []
     if copies and copies[0] < limits["copies"]:
         weak.append(f"default.replication.factor={copies[0]} at {_at(copies[1])}")
-        by_hand = commands.in_properties({"default.replication.factor": f"{limits['copies']:.0f}"})
+        by_hand.append(commands.in_properties({"default.replication.factor": f"{limits['copies']:.0f}"}))
     if minimum and minimum[0] < limits["min_insync"]:
         weak.append(f"{MIN_ISR}={minimum[0]} at {_at(minimum[1])}")
-        lines.append(commands.set_on_brokers(seen, {MIN_ISR: f"{limits['min_insync']:.0f}"}))
+        lines, before = _of_all_topics(seen, int(limits["min_insync"]))
+        by_hand += before
     if weak:
-        yield Found("cluster", "; ".join(weak), tuple(lines), by_hand)
+        yield Found("cluster", "; ".join(weak), lines, "; ".join(by_hand))
+
+
+def _of_all_topics(seen: Seen, minimum: int) -> tuple[tuple[str, ...], list[str]]:
+    """The line that raises min.insync.replicas of brokers, and what comes before it. It is also that of each topic
+    without one of its own: those with so few replicas would refuse writers with one broker away."""
+    line = commands.set_on_brokers(seen, {MIN_ISR: str(minimum)})
+    meant = f"{MIN_ISR} of brokers is also that of each topic without its own"
+    if seen.in_part:
+        return (), [f"{meant}: look at all topics before it is raised"]
+    those = [one for one in seen.topics if not one.owns(MIN_ISR)]
+    few = [one for one in those if one.copies <= minimum]
+    pins = [commands.set_on_topic(seen, one.name, {MIN_ISR: one.says(MIN_ISR) or "1"}) for one in few]
+    settled = all(one.settled for one in those)
+    if settled and not pins:
+        return (line,), []
+    keep = f"{counted(len(few), 'topic')} of no more than {counted(minimum, 'replica')} must keep theirs: first"
+    first = [f"{keep} {listed(pins, NAMED)}"] if pins else []
+    when = "then" if settled else "once each partition of those topics has a leader and all replicas in sync"
+    return (), [meant, *first, f"{when}: {line}"]
 
 
 BROKER_RULES = (
@@ -139,7 +161,7 @@ BROKER_RULES = (
         Weight.NOTE,
         "all brokers know a newer metadata.version than the cluster works by",
         "features and repairs of the newer version, which stay off",
-        "always; but behind it there is no way back to the older version",
+        "always; once it is raised, there is no way back to the older version",
         _unfinished,
     ),
     Rule(
@@ -158,6 +180,7 @@ BROKER_RULES = (
         "a group is without members for so long, then comes back",
         _offsets_retention,
         (Limit("hours", 168, "hours for which places should be kept; Kafka's default is 168"),),
+        story="offsets-retention",
     ),
     Rule(
         "transaction-timeout",
@@ -176,6 +199,7 @@ BROKER_RULES = (
         "a producer is silent for so long, then sends a batch again",
         _transactional_expiry,
         (Limit("hours", 24, "hours for which producers should be remembered"),),
+        story="retry-twice",
     ),
     Rule(
         "new-topics",
@@ -184,9 +208,6 @@ BROKER_RULES = (
         "records of topics that are yet to be made",
         "one or two brokers are lost",
         _new_topics,
-        (
-            Limit("copies", 3, "default.replication.factor that is wanted"),
-            Limit("min_insync", 2, "min.insync.replicas that is wanted"),
-        ),
+        story="min-insync-1",
     ),
 )

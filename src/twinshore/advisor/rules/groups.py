@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from twinshore.advisor import commands
 from twinshore.advisor.rule import Found, Limit, Rule, Weight
@@ -13,6 +13,8 @@ NAMED = 10
 HOUR_MS = 3_600_000
 Limits = Mapping[str, float]
 RETENTION = "retention.ms"
+# Kafka Connect commits each minute, unless it is told otherwise.
+SELDOM_S = 70
 
 
 def _of(group: Group, topic: str) -> str:
@@ -28,19 +30,21 @@ def _lost(seen: Seen, _: Limits) -> Iterator[Found]:
                 named = listed([f"{one}: at {one.offset}, log begins at {one.log_start}" for one in gone], NAMED)
                 yield Found(
                     _of(group, topic),
-                    f"offsets of {total:,} records are gone unread ({named})",
+                    f"offsets of {counted(total, 'record')} are gone unread ({named})",
                     by_hand="let its consumers read faster, or set retention.ms higher; what is gone stays gone",
                 )
 
 
 def hours_left(place: GroupPlace, retention_ms: int) -> float | None:
     """In how many hours the next record of the place will be deleted; None where that cannot be said, or where the
-    group gains on it. A group that reads at a part of the pace at which those records were written ages by the rest.
-    Kafka deletes whole segments, so this is the earliest."""
+    group gains on it, or had read everything at the earlier look. A group that reads at a part of the pace at which
+    those records were written ages by the rest. Kafka deletes whole segments, so this is the earliest."""
     if place.next_age_ms is None:
         return None
     left_h = max(0.0, (retention_ms - place.next_age_ms) / HOUR_MS)
     before = place.before
+    if before is not None and before.offset >= before.log_end:
+        return None
     if before is None or before.apart_s <= 0 or place.next_age_ms <= 0:
         return left_h
     read_s = max(0, place.offset - before.offset) / before.apart_s
@@ -58,11 +62,17 @@ def _retention(seen: Seen, limits: Limits) -> Iterator[Found]:
             deletes = topic is not None and "delete" in (topic.says("cleanup.policy") or "delete")
             if retention_ms is None or retention_ms < 0 or not deletes:
                 continue
-            waits = [one for one in places if one.lag and one.offset >= one.log_start]
+            aged_ms = limits["part"] * retention_ms
+            waits = [one for one in places if one.lag and one.offset >= one.log_start and _at_least(one, aged_ms)]
             known = [(left, one) for one in waits if (left := hours_left(one, retention_ms)) is not None]
             soon = sorted(((left, one) for left, one in known if left < limits["hours"]), key=lambda pair: pair[0])
             if soon:
                 yield _will_lose(seen, group, name, soon, retention_ms)
+
+
+def _at_least(place: GroupPlace, age_ms: float) -> bool:
+    """Where retention is short, the next record of a group that keeps up is hours from its end as well."""
+    return place.next_age_ms is not None and place.next_age_ms >= age_ms
 
 
 def _will_lose(seen: Seen, group: Group, topic: str, soon: list[tuple[float, GroupPlace]], retention_ms: int) -> Found:
@@ -90,14 +100,32 @@ def _abandoned(seen: Seen, limits: Limits) -> Iterator[Found]:
         if group.live:
             continue
         for topic, places in group.by_topic().items():
-            lag = sum(one.lag for one in places)
+            # Some applications deal out partitions by themselves, as Flink does, and commit without being members.
+            lag = sum(one.lag for one in places if one.waits is not False and not _moved(one))
             if lag > limits["records"]:
                 yield Found(
                     _of(group, topic),
-                    f"no members, and {lag:,} records to read",
+                    f"no members, and {counted(lag, 'record')} to read{_kept_until(seen, topic, places)}",
                     (commands.describe_group(seen, group.name),),
-                    "start its consumers, or delete the group if nobody needs it",
+                    "start its consumers, or delete the group if nobody needs it; an application that commits without"
+                    " being a member, as Flink does, may be between two commits: look again some minutes later",
                 )
+
+
+def _kept_until(seen: Seen, topic: str, places: Iterable[GroupPlace]) -> str:
+    """By when, where it is known how old the next one is."""
+    known = seen.topic(topic)
+    retention_ms = known.number(RETENTION) if known else None
+    ages = [one.next_age_ms for one in places if one.lag and one.next_age_ms is not None]
+    if not ages or retention_ms is None or retention_ms < 0:
+        return ""
+    return (
+        f"; the oldest is {_in_hours(max(ages) / HOUR_MS)} old, and retention.ms is {_in_hours(retention_ms / HOUR_MS)}"
+    )
+
+
+def _moved(place: GroupPlace) -> bool:
+    return place.before is not None and place.offset != place.before.offset
 
 
 def _stuck(seen: Seen, limits: Limits) -> Iterator[Found]:
@@ -108,18 +136,24 @@ def _stuck(seen: Seen, limits: Limits) -> Iterator[Found]:
             still = [one for one in places if _stands(one, limits["seconds"])]
             if still:
                 apart_s = min(one.before.apart_s for one in still if one.before)
+                by_hand = "see whether a record stops its consumer, or whether it commits at all"
+                if apart_s < SELDOM_S:
+                    by_hand += (
+                        f"; one that has much to read and commits each minute, as Kafka Connect does, looks the same:"
+                        f" look again with --apart {SELDOM_S}"
+                    )
                 named = listed([f"{one} at {one.offset} with {one.lag:,} to read" for one in still], NAMED)
                 yield Found(
                     _of(group, topic),
                     f"it has members, and committed nothing in {apart_s:.0f} s: {named}",
                     (commands.describe_group(seen, group.name),),
-                    "see whether a record stops its consumer, or whether it commits at all",
+                    by_hand,
                 )
 
 
 def _stands(place: GroupPlace, seconds: float) -> bool:
     before = place.before
-    if before is None or before.apart_s < seconds or not place.lag:
+    if before is None or before.apart_s < seconds or not place.lag or not place.waits:
         return False
     # It had something to read at the earlier look already.
     return place.offset == before.offset and before.log_end > before.offset
@@ -158,6 +192,7 @@ GROUP_RULES = (
         "these records, for this group: it goes on by its auto.offset.reset, and latest skips all that is there",
         "it has happened",
         _lost,
+        story="oldest",
     ),
     Rule(
         "group-retention",
@@ -166,7 +201,11 @@ GROUP_RULES = (
         "records that it has not read yet",
         "it goes on as between the two looks",
         _retention,
-        (Limit("hours", 24, "hours ahead that are looked at"),),
+        (
+            Limit("hours", 24, "hours ahead that are looked at"),
+            Limit("part", 0.25, "part of retention.ms that the next record must have waited already"),
+        ),
+        story="oldest",
     ),
     Rule(
         "group-abandoned",
@@ -176,6 +215,7 @@ GROUP_RULES = (
         "nobody starts it again",
         _abandoned,
         (Limit("records", 0, "records to read that are no matter"),),
+        story="offsets-retention",
     ),
     Rule(
         "group-stuck",
@@ -189,17 +229,19 @@ GROUP_RULES = (
     Rule(
         "group-beyond-end",
         Weight.GRAVE,
-        "a group stands behind its log's end",
+        "a group's place is past the end of its log",
         "records: they were lost from the log, or the group will skip or repeat what comes, by its auto.offset.reset",
         "it reads on",
         _beyond,
+        story="unclean",
     ),
     Rule(
         "group-unplaced",
         Weight.NOTE,
-        "a group has no place in some partitions",
+        "a group has no place in partitions with records, and has others of the topic, or members that hold them",
         "records that are there already, if auto.offset.reset=latest",
         "its first reader of such a partition is restarted before it commits",
         _unplaced,
+        story="newest",
     ),
 )

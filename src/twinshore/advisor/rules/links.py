@@ -59,6 +59,21 @@ def _differs(seen: Seen, _: Limits) -> Iterator[Found]:
             yield Found(f"twin {twin.name} of {link.name}", told, tuple(lines), by_hand)
 
 
+def _rights(seen: Seen, _: Limits) -> Iterator[Found]:
+    for link in seen.links:
+        there = commands.Place(link.bootstrap, link.secured)
+        if link.open:
+            evidence = "only this cluster has an authorizer: whoever reaches the other one may do everything there"
+            yield Found(f"link {link.name}", evidence, by_hand="set authorizer.class.name on every broker there")
+        told = [f"lacking there: {acl}" for acl in link.lacks]
+        told += [f"there, and no more here: {acl}" for acl in link.left]
+        if told:
+            lines = [commands.rule(there, acl, gives=True) for acl in link.lacks]
+            lines += [commands.rule(there, acl, gives=False) for acl in link.left]
+            by_hand = "a mirror that runs does it by itself, where the link's section `follow` says `acls`"
+            yield Found(f"link {link.name}, ACLs", listed(told, NAMED, "; "), tuple(lines), by_hand)
+
+
 def _value(text: str | None) -> str:
     return "Kafka's default" if text is None else text
 
@@ -96,5 +111,13 @@ LINK_RULES = (
         "what the settings promise: the twin keeps another promise than its topic",
         "clients move to the other cluster",
         _differs,
+    ),
+    Rule(
+        "twin-rights",
+        Weight.WARNING,
+        "who may use twins is not who may use their topics",
+        "reading and writing there: clients are refused, or others are let in",
+        "clients move to the other cluster",
+        _rights,
     ),
 )

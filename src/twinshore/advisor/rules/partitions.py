@@ -29,7 +29,9 @@ def _nodes(nodes: tuple[int, ...]) -> str:
 
 def _away(seen: Seen, parts: list[Partition]) -> str:
     """Which brokers have to come back."""
-    lacking = {node for part in parts for node in part.replicas if node not in part.isr}
+    lacking = {node for part in parts for node in part.replicas if node not in (*part.isr, *part.removing)}
+    if not lacking:
+        return "what takes its place is copied right now: look again once it is in sync"
     away = sorted(lacking - seen.racks.keys())
     if away:
         return f"bring broker {', '.join(map(str, away))} back: it does not answer the cluster"
@@ -44,11 +46,18 @@ def _offline(seen: Seen, _: Mapping[str, float]) -> Iterator[Found]:
 
 
 def _back(parts: list[Partition]) -> str:
-    last = sorted({node for part in parts for node in part.isr or part.replicas})
-    return (
-        f"start broker {', '.join(map(str, last))} again: it was in sync last, and has all that was acknowledged;"
-        " an unclean election would lose records"
-    )
+    told = []
+    if last := sorted({node for part in parts for node in part.isr}):
+        told.append(
+            f"start broker {', '.join(map(str, last))} again: it was in sync last, and has all that was acknowledged"
+        )
+    if unknown := [part for part in parts if not part.isr]:
+        nodes = ", ".join(map(str, sorted({node for part in unknown for node in part.replicas})))
+        told.append(
+            f"start broker {nodes} again: none is in sync, and which one has all that was acknowledged is not told here"
+            " (of eligible leader replicas `kafka-topics.sh --describe` shows Elr and LastKnownElr)"
+        )
+    return "; ".join([*told, "an unclean election would lose records"])
 
 
 def _below_min(seen: Seen, _: Mapping[str, float]) -> Iterator[Found]:
@@ -57,7 +66,12 @@ def _below_min(seen: Seen, _: Mapping[str, float]) -> Iterator[Found]:
         if minimum is None:
             continue
         # What can never be met is the case of min-insync-high.
-        parts = [one for one in topic.partitions if one.leader >= 0 and len(one.isr) < minimum <= len(one.replicas)]
+        parts = [
+            one
+            for one in topic.partitions
+            if one.leader >= 0
+            and len(one.isr) < seen.min_isr_that_counts(minimum, len(one.replicas)) <= len(one.replicas)
+        ]
         if parts:
             evidence = f"{MIN_ISR}={minimum}, partition {_named(parts)}"
             yield Found(f"topic {topic.name}", evidence, by_hand=_away(seen, parts))
@@ -65,13 +79,17 @@ def _below_min(seen: Seen, _: Mapping[str, float]) -> Iterator[Found]:
 
 def _under_replicated(seen: Seen, _: Mapping[str, float]) -> Iterator[Found]:
     for topic in seen.topics:
-        if parts := _where(topic, lambda part: part.leader >= 0 and len(part.isr) < len(part.replicas)):
+        if parts := _where(topic, lambda part: part.leader >= 0 and not set(part.replicas) <= set(part.isr)):
             yield Found(f"topic {topic.name}", f"partition {_named(parts)}", by_hand=_away(seen, parts))
 
 
 def _leader_elsewhere(seen: Seen, _: Mapping[str, float]) -> Iterator[Found]:
     for topic in seen.topics:
-        parts = _where(topic, lambda part: bool(part.replicas) and part.leader not in (NO_LEADER, part.replicas[0]))
+        # Which one is preferred changes with a move, and who leads follows at its end.
+        parts = _where(
+            topic,
+            lambda part: bool(part.replicas) and not part.moves and part.leader not in (NO_LEADER, part.replicas[0]),
+        )
         if parts:
             named = listed([f"{one.number} (broker {one.leader}, not {one.replicas[0]})" for one in parts], NAMED)
             able = [part.number for part in parts if part.replicas[0] in part.isr]
@@ -89,6 +107,7 @@ PARTITION_RULES = (
         "reading and writing, now; and its records, if its replicas in sync never come back",
         "now",
         _offline,
+        story="unclean",
     ),
     Rule(
         "below-min-insync",
@@ -97,6 +116,7 @@ PARTITION_RULES = (
         "writing with acks=all, now",
         "now",
         _below_min,
+        story="refused",
     ),
     Rule(
         "under-replicated",
@@ -105,6 +125,7 @@ PARTITION_RULES = (
         "records that only those in sync have",
         "those are lost before it has caught up",
         _under_replicated,
+        story="min-insync-1",
     ),
     Rule(
         "leader-elsewhere",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from twinshore.advisor import commands
+from twinshore.advisor.placing import in_one_rack
 from twinshore.advisor.profiles import MIN_ISR, UNCLEAN, majority
 from twinshore.advisor.rule import Change, Found, Limit, Rule, Weight
 from twinshore.advisor.seen import Seen, Topic
@@ -12,22 +13,25 @@ from twinshore.fleet.sentences import counted, listed
 
 NAMED = 10
 Limits = Mapping[str, float]
-COPIES = Limit("copies", 3, "replicas that a partition should have")
 FLUSH_NEVER = 9_223_372_036_854_775_807
 
 
-def _more_copies(seen: Seen, topic: Topic, copies: int) -> tuple[tuple[str, ...], str]:
-    """The command that gives it so many, or what must be done before."""
-    moved = commands.placed(seen, topic, copies)
-    if moved is None:
-        return (), f"start {counted(copies - len(seen.brokers), 'more broker')}, then reassign the topic's partitions"
-    return (commands.reassign(seen, topic.name, moved),), ""
+def _chosen(topic: Topic) -> bool:
+    """Somebody gave the topic both settings by which it keeps CP or AP, as `advise settings` does."""
+    return topic.owns(MIN_ISR) and topic.owns(UNCLEAN) and not topic.internal
+
+
+def _third_copy(seen: Seen, topic: Topic, limits: Limits) -> tuple[tuple[str, ...], str]:
+    """Where the policy wants two and no more, no command: one of another rule would undo it."""
+    if limits["copies"] < 3:
+        return (), "give it a third replica, or waive this in a policy: two keep the records or the writing, not both"
+    return commands.more_copies(seen, topic, int(limits["copies"]))
 
 
 def _single_copy(seen: Seen, limits: Limits) -> Iterator[Found]:
     for topic in seen.own_topics():
-        if topic.copies == 1:
-            lines, by_hand = _more_copies(seen, topic, int(limits["copies"]))
+        if topic.copies == 1 < limits["copies"]:
+            lines, by_hand = commands.more_copies(seen, topic, int(limits["copies"]))
             parts = [str(part.number) for part in topic.partitions if len(part.replicas) == 1]
             flush = "" if _flushes(topic) else "; nothing makes its broker flush, so the machine's power is enough"
             yield Found(
@@ -38,41 +42,54 @@ def _single_copy(seen: Seen, limits: Limits) -> Iterator[Found]:
 def _few_copies(seen: Seen, limits: Limits) -> Iterator[Found]:
     for topic in seen.own_topics():
         if 1 < topic.copies < limits["copies"]:
-            lines, by_hand = _more_copies(seen, topic, int(limits["copies"]))
+            lines, by_hand = commands.more_copies(seen, topic, int(limits["copies"]))
             yield Found(f"topic {topic.name}", f"{topic.copies} replicas", lines, by_hand)
 
 
-def _min_isr_low(seen: Seen, _: Limits) -> Iterator[Found]:
+def _min_isr_low(seen: Seen, limits: Limits) -> Iterator[Found]:
     for topic in seen.own_topics():
         minimum, enough = topic.number(MIN_ISR), majority(topic.copies)
         if minimum is not None and topic.copies > 1 and minimum < enough:
-            change = {MIN_ISR: str(enough)}
-            # Raised while a replica is away it would refuse writes at the very next loss.
-            safe = Change(topic.name, tuple(change.items())) if topic.in_sync > enough else None
+            # Whoever has set it on the topic may have meant it: writing goes on with the last replica then.
+            able = topic.settled and not topic.owns(MIN_ISR)
+            safe = Change(topic.name, ((MIN_ISR, str(enough)),)) if able else None
+            meant = "waive it in a policy if writing shall go on with the last replica" if topic.owns(MIN_ISR) else ""
             evidence = f"{MIN_ISR}={minimum} of {topic.copies} replicas; {enough} would be more than half"
-            line = commands.set_on_topic(seen, topic.name, change)
+            weight = Weight.NOTE if minimum == 1 and _chosen(topic) else None
+            evidence += "; set on the topic with unclean election, as AP has it" if weight else ""
             if topic.copies > 2:
-                yield Found(f"topic {topic.name}", evidence, (line,), safe=safe)
+                lines, later = commands.min_isr_on_topic(seen, topic, enough)
+                by_hand = "; ".join(filter(None, (meant, later)))
+                yield Found(f"topic {topic.name}", evidence, lines, by_hand, safe, weight)
                 continue
             # Of two replicas both would be needed: a third comes first, and copies while others write.
-            lines, by_hand = _more_copies(seen, topic, 3)
+            lines, by_hand = _third_copy(seen, topic, limits)
+            line = commands.set_on_topic(seen, topic.name, {MIN_ISR: str(enough)})
             after = by_hand or f"once the third replica is in sync: {line}"
-            yield Found(f"topic {topic.name}", evidence, lines, after)
+            yield Found(f"topic {topic.name}", evidence, lines, after, weight=weight)
 
 
-def _min_isr_high(seen: Seen, _: Limits) -> Iterator[Found]:
+def _min_isr_high(seen: Seen, limits: Limits) -> Iterator[Found]:
     for topic in seen.own_topics():
         minimum, copies = topic.number(MIN_ISR), topic.copies
-        if minimum is None or minimum < copies or minimum < 2:
+        if minimum is None:
+            continue
+        counts = seen.min_isr_that_counts(minimum, copies)
+        if counts < copies or counts < 2:
             continue
         evidence = f"{MIN_ISR}={minimum} of {counted(copies, 'replica')}"
+        evidence += f", of which Kafka asks for {counts}" if counts < minimum else ""
         if copies < 3:
-            lines, by_hand = _more_copies(seen, topic, 3)
-            yield Found(f"topic {topic.name}", evidence, lines, by_hand)
+            lines, by_hand = _third_copy(seen, topic, limits)
+            # Of two replicas no loss asks for both: whoever sets that lets writing wait.
+            weight = Weight.NOTE if minimum == majority(copies) and _chosen(topic) else None
+            evidence += "; set on the topic with unclean election, as CP has it" if weight else ""
+            yield Found(f"topic {topic.name}", evidence, lines, by_hand, weight=weight)
             continue
-        change = {MIN_ISR: str(majority(copies))}
-        safe = Change(topic.name, tuple(change.items()))
-        yield Found(f"topic {topic.name}", evidence, (commands.set_on_topic(seen, topic.name, change),), safe=safe)
+        # Never by itself: it takes a promise back that the owner may have meant.
+        lines, later = commands.min_isr_on_topic(seen, topic, majority(copies))
+        meant = "waive it in a policy if writers shall be refused as soon as one replica is away"
+        yield Found(f"topic {topic.name}", evidence, lines, "; ".join(filter(None, (later, meant))))
 
 
 def _unclean(seen: Seen, _: Limits) -> Iterator[Found]:
@@ -82,10 +99,14 @@ def _unclean(seen: Seen, _: Limits) -> Iterator[Found]:
         change = {UNCLEAN: "false"}
         # A partition that waits for a leader now may have no other way back: that is its owner's decision.
         led = all(part.leader >= 0 for part in topic.partitions)
-        safe = Change(topic.name, tuple(change.items())) if led else None
+        # With one replica in sync that is enough to write, the owner has asked for writing before all else.
+        meant = _chosen(topic) and topic.number(MIN_ISR) == 1
+        safe = Change(topic.name, tuple(change.items())) if led and not meant else None
         where = "set on the topic" if topic.owns(UNCLEAN) else "by the brokers' default"
+        where += f" with {MIN_ISR}=1: writing goes on, whatever is lost" if meant else ""
         line = commands.set_on_topic(seen, topic.name, change)
-        yield Found(f"topic {topic.name}", f"{UNCLEAN}=true, {where}", (line,), safe=safe)
+        weight = Weight.NOTE if meant else None
+        yield Found(f"topic {topic.name}", f"{UNCLEAN}=true, {where}", (line,), safe=safe, weight=weight)
 
 
 def _flushes(topic: Topic) -> bool:
@@ -122,23 +143,18 @@ def _message_size(seen: Seen, _: Limits) -> Iterator[Found]:
             yield Found(f"topic {topic.name}", evidence, by_hand=by_hand)
 
 
-def _one_rack(seen: Seen, _: Limits) -> Iterator[Found]:
+def _one_rack(seen: Seen, limits: Limits) -> Iterator[Found]:
     racks = set(seen.racks.values())
     if len(racks) < 2 or "" in racks:
         return
     for topic in seen.topics:
-        alone = [
-            part
-            for part in topic.partitions
-            if len(part.replicas) > 1 and len({seen.racks.get(node, "") for node in part.replicas}) == 1
-        ]
+        alone = [part for part in topic.partitions if in_one_rack(seen.racks, part)]
         if alone:
             # As few-copies has it: two assignments of one partition would undo each other.
-            copies = int(COPIES.default) if len(seen.brokers) >= COPIES.default else 1
-            moved = commands.placed(seen, topic, copies) or {}
+            copies = int(limits["copies"]) if len(seen.brokers) >= limits["copies"] else 1
             named = [f"{part.number} (rack {seen.racks.get(part.replicas[0], '')})" for part in alone]
-            line = commands.reassign(seen, topic.name, moved)
-            yield Found(f"topic {topic.name}", f"all replicas of partition {listed(named, NAMED)}", (line,))
+            lines, by_hand = commands.more_copies(seen, topic, copies)
+            yield Found(f"topic {topic.name}", f"all replicas of partition {listed(named, NAMED)}", lines, by_hand)
 
 
 TOPIC_RULES = (
@@ -149,7 +165,7 @@ TOPIC_RULES = (
         "all of its records on that broker, and writing until it is back",
         "one broker or its disk is lost",
         _single_copy,
-        (COPIES,),
+        story="one-replica",
     ),
     Rule(
         "few-copies",
@@ -158,7 +174,7 @@ TOPIC_RULES = (
         "records, or writing: with two replicas one has to be chosen",
         "a second broker is lost while the first is away, for instance restarted",
         _few_copies,
-        (COPIES,),
+        story="refused",
     ),
     Rule(
         "min-insync-low",
@@ -167,6 +183,7 @@ TOPIC_RULES = (
         "records that were acknowledged to producers with acks=all",
         "followers are behind, then the leader is lost",
         _min_isr_low,
+        story="min-insync-1",
     ),
     Rule(
         "min-insync-high",
@@ -175,6 +192,7 @@ TOPIC_RULES = (
         "writing with acks=all: producers get NOT_ENOUGH_REPLICAS",
         "one broker is away, also when it is only restarted",
         _min_isr_high,
+        story="refused",
     ),
     Rule(
         "unclean-election",
@@ -183,6 +201,7 @@ TOPIC_RULES = (
         "records that were acknowledged, with whatever acks: the logs of the others are cut to the new leader's",
         "all replicas in sync are lost, and one that is behind is there",
         _unclean,
+        story="unclean",
     ),
     Rule(
         "flush-forced",
@@ -199,7 +218,7 @@ TOPIC_RULES = (
     Rule(
         "message-size",
         Weight.WARNING,
-        "batches may be larger than a follower's fetch",
+        "max.message.bytes is more than 12 bytes above a broker's replica.fetch.max.bytes",
         "replicas in sync: a follower gets one such batch for each request, and falls behind",
         "a producer sends such batches faster than followers take them one by one",
         _message_size,

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any
 
 from twinshore.fleet import ConfigError
-from twinshore.fleet.settings.edge import did_you_mean
+from twinshore.fleet.settings.edge import one_of
+from twinshore.loss.page import of_explored, page
 from twinshore.loss.search import STATES_MAX, Explored, explore
-from twinshore.loss.settings import Acks, Commit, Fault, Flush, Harm, Setup, Truncation
+from twinshore.loss.settings import Acks, Commit, Fault, Flush, Harm, Reset, Setup, Truncation
 from twinshore.loss.telling import outcome, step_values, values
 
 REPLICAS_MAX = 5
 RECORDS_MAX = 4
 FAULTS_MAX = 4
-E = TypeVar("E", bound=StrEnum)
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """As it is typed. `idempotent` is None where nobody said: on where acks=all and retries allow it, as in clients."""
+    """As it is typed. `idempotent` is None where nobody said: on where acks=all and retries allow it, as in clients.
+    `capped` is false for brokers before Kafka 3.7; so are those that cut logs by the high watermark."""
 
     replicas: int = 3
     records: int = 2
@@ -38,6 +38,9 @@ class Asked:
     harms: tuple[str, ...] = ()
     faults_max: int = 2
     states_max: int = STATES_MAX
+    away: int = 0
+    reset: str = "none"
+    capped: bool = True
 
 
 def setup_of(asked: Asked) -> Setup:
@@ -46,37 +49,44 @@ def setup_of(asked: Asked) -> Setup:
         ("replicas", asked.replicas, 1, REPLICAS_MAX),
         ("records", asked.records, 1, RECORDS_MAX),
         ("faults", asked.faults_max, 0, FAULTS_MAX),
-        ("min-insync", asked.min_insync, 1, REPLICAS_MAX),
+        ("min-insync", asked.min_insync, 1, REPLICAS_MAX + 1),
+        ("away", asked.away, 0, asked.replicas - 1),
     ):
         if not least <= value <= most:
             raise ConfigError(f"--{name} is {value}; it is {least} to {most}")
-    acks = _one_of(Acks, "acks", asked.acks)
+    acks = one_of(Acks, "acks", asked.acks)
     able = acks is Acks.ALL and asked.retries
+    truncation = one_of(Truncation, "truncation", asked.truncation)
     setup = Setup(
         asked.replicas,
         asked.records,
         acks,
         asked.min_insync,
         asked.unclean,
-        _one_of(Flush, "flush", asked.flush),
-        _one_of(Truncation, "truncation", asked.truncation),
+        one_of(Flush, "flush", asked.flush),
+        truncation,
         asked.elr,
         able if asked.idempotent is None else asked.idempotent,
         asked.retries and acks is not Acks.NONE,
         asked.in_flight,
-        _one_of(Commit, "commit", asked.commit),
+        one_of(Commit, "commit", asked.commit),
+        away=asked.away,
+        reset=one_of(Reset, "reset", asked.reset),
+        capped=asked.capped and truncation is Truncation.EPOCH,
     )
     if setup.idempotent and not able:
         raise ConfigError("an idempotent producer asks for acks=all and retries", hint="say --no-idempotence")
+    if setup.reset is not Reset.NONE and setup.commit is Commit.NONE:
+        raise ConfigError("--reset is a consumer's", hint="say with --commit how it commits")
     if setup.elr and setup.truncation is Truncation.HIGH_WATERMARK:
         raise ConfigError("no Kafka has eligible leader replicas and cuts logs by the high watermark")
-    kinds = frozenset(_one_of(Fault, "fault", kind) for kind in asked.kinds)
+    kinds = frozenset(one_of(Fault, "fault", kind) for kind in asked.kinds)
     return replace(setup, faults=kinds) if kinds else setup
 
 
 def explored(asked: Asked) -> Explored:
     """The same for the same words, on any machine."""
-    harms = tuple(_one_of(Harm, "harm", harm) for harm in asked.harms) or tuple(Harm)
+    harms = tuple(one_of(Harm, "harm", harm) for harm in asked.harms) or tuple(Harm)
     sought = tuple(dict.fromkeys(harms))
     return explore(setup_of(asked), faults_max=asked.faults_max, sought=sought, states_max=asked.states_max)
 
@@ -87,6 +97,11 @@ def exit_code(found: Explored) -> int:
 
 
 sentences_of = outcome
+
+
+def page_of(found: Explored) -> str:
+    """For whoever opens it in a browser: each schedule drawn, under what was found."""
+    return page("The fewest faults that do harm", [*of_explored(found)], outcome(found, steps=False))
 
 
 def values_of(found: Explored) -> dict[str, Any]:
@@ -106,10 +121,3 @@ def values_of(found: Explored) -> dict[str, Any]:
         "whole": found.whole,
         "schedules": schedules,
     }
-
-
-def _one_of(kind: type[E], name: str, word: str) -> E:
-    try:
-        return kind(word)
-    except ValueError:
-        raise ConfigError(f"--{name} is {word!r}{did_you_mean(word, [one.value for one in kind])}") from None

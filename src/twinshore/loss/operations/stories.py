@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from twinshore.fleet import ConfigError
 from twinshore.fleet.settings.edge import did_you_mean
 from twinshore.loss.harms import damages
-from twinshore.loss.search import Step
+from twinshore.loss.page import ended, of_story, page
 from twinshore.loss.stories import STORIES, Story, play
 from twinshore.loss.telling import described, picture, step_values, told, values
 
@@ -42,7 +42,7 @@ def told_story(story: Story) -> Iterator[str]:
         yield line
         yield from (f"     {broker}" for broker in picture(step.after))
     yield ""
-    yield f"So it ends: {_end(steps)}."
+    yield f"So it ends: {ended(steps)}."
     yield story.moral
 
 
@@ -58,6 +58,13 @@ def story_values(story: Story) -> dict[str, Any]:
     }
 
 
-def _end(steps: tuple[Step, ...]) -> str:
-    says = [damage.says for damage in damages(steps[-1].after)]
-    return "; ".join(says) or "nothing that was acknowledged is lost, there twice or out of order"
+def every() -> tuple[Story, ...]:
+    """All of them, in the order of the list."""
+    return STORIES
+
+
+def page_of(stories: Iterable[Story]) -> str:
+    """For whoever opens it in a browser: a story, or several with a list of them."""
+    plays = [of_story(story) for story in stories]
+    title = plays[0].title if len(plays) == 1 else "How a partition of Kafka keeps or loses a record"
+    return page(title, plays)

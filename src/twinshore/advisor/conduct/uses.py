@@ -1,0 +1,120 @@
+"""What clients did, summed up from windows: in any order and in parts, so that parts can be summed anywhere. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from twinshore.store.traffic_values import Flow, FlowKey, FlowKind, FlowRow
+
+
+@dataclass(slots=True)
+class Use:
+    """One flow over all windows. `told_ms`: for how long each process counted something of it: a time of rest makes no
+    rate smaller. `points`: requests and bytes by the number of a stretch of time, for a drawing."""
+
+    flow: Flow = field(default_factory=Flow)
+    told_ms: dict[str, int] = field(default_factory=dict)
+    points: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def lasted_s(self) -> float:
+        """Processes count side by side."""
+        return max(self.told_ms.values(), default=0) / 1000
+
+    @property
+    def beside(self) -> float:
+        """How many processes counted at the same time, on average."""
+        return sum(self.told_ms.values()) / (self.lasted_s * 1000) if self.lasted_s else 1.0
+
+    def per_s(self, count: float) -> float:
+        """As a rate; 0 where nothing lasted."""
+        return count / self.lasted_s if self.told_ms else 0.0
+
+    def add(self, other: Use) -> Use:
+        """With the other's share, as this one."""
+        self.flow.add(other.flow)
+        for instance, told_ms in other.told_ms.items():
+            self.told_ms[instance] = self.told_ms.get(instance, 0) + told_ms
+        for number, (requests, size) in other.points.items():
+            known = self.points.get(number, (0, 0))
+            self.points[number] = known[0] + requests, known[1] + size
+        return self
+
+
+Uses = dict[FlowKey, Use]
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """What one client id did: it may be that of many processes, for clients call themselves alike by default.
+    `min_insync`: of topics, by cluster and name, as far as it is known."""
+
+    name: str
+    uses: Mapping[FlowKey, Use]
+    min_insync: Mapping[tuple[str, str], int] = field(default_factory=dict)
+
+    def of(self, kind: FlowKind) -> Iterable[tuple[FlowKey, Use]]:
+        """Its uses of this kind, by topic."""
+        return sorted(((key, use) for key, use in self.uses.items() if key.kind is kind), key=lambda one: one[0])
+
+    @property
+    def connected(self) -> float:
+        """Connections at once, at most: of the proxy that had the most, times the proxies side by side. So many
+        processes may share the id, and no more."""
+        uses = [use for key, use in self.uses.items() if key.kind is FlowKind.CLIENT]
+        return max(1.0, sum(use.flow.connected_max * use.beside for use in uses))
+
+    def each_s(self, use: Use, count: float) -> float:
+        """As a rate of each connection: what many share an id for is no habit of one."""
+        return use.per_s(count) / self.connected
+
+    def whole(self, kind: FlowKind) -> Use:
+        """All its uses of this kind together."""
+        found = Use()
+        for _, use in self.of(kind):
+            found.add(Use(use.flow, {}, {}))
+            for instance, told_ms in use.told_ms.items():  # of several topics at the same time
+                found.told_ms[instance] = max(found.told_ms.get(instance, 0), told_ms)
+        return found
+
+
+def use_of(row: FlowRow, stretch_ms: int) -> Use:
+    """That of one window."""
+    told_ms = row.until_ms - row.since_ms
+    points = {row.until_ms // stretch_ms: (row.flow.requests, row.flow.bytes)}
+    return Use(row.flow.copy(), {row.instance: told_ms}, points)
+
+
+def uses_of(rows: Iterable[FlowRow], stretch_ms: int) -> Uses:
+    """That of some windows."""
+    found: Uses = {}
+    for row in rows:
+        join(found, row.key, use_of(row, stretch_ms))
+    return found
+
+
+def join(known: Uses, key: FlowKey, use: Use) -> None:
+    """Takes this one along."""
+    if key in known:
+        known[key].add(use)
+    else:
+        known[key] = use
+
+
+def clients_of(uses: Uses, min_insync: Mapping[tuple[str, str], int]) -> list[Client]:
+    """By their names."""
+    found: dict[str, Uses] = {}
+    for key, use in uses.items():
+        found.setdefault(key.client, {})[key] = use
+    return [Client(name, ours, min_insync) for name, ours in sorted(found.items())]
+
+
+def weakly_written(uses: Uses) -> list[tuple[str, str]]:
+    """Cluster and name of topics to which some client writes with less than acks=all."""
+    weak = {
+        (key.cluster, key.topic)
+        for key, use in uses.items()
+        if key.kind is FlowKind.PRODUCE and use.flow.acks_none + use.flow.acks_leader
+    }
+    return sorted(weak)

@@ -1,0 +1,132 @@
+"""Which faults lose an acknowledged record of a live topic: its own settings, and what is said of its clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from twinshore.advisor.looking import look_at_topic
+from twinshore.advisor.losing import Stake, sentences_of, stake_of
+from twinshore.advisor.operations.advise import cluster_of
+from twinshore.fleet import ConfigError
+from twinshore.fleet.settings import Settings
+from twinshore.loss.operations import explore
+from twinshore.loss.operations.explore import REPLICAS_MAX, Asked
+from twinshore.loss.page import of_explored, page
+from twinshore.loss.search import STATES_MAX, Explored
+from twinshore.loss.settings import Acks, Harm
+from twinshore.loss.telling import outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """What is said of producers and consumers, as it is typed: no broker tells it. Without `acks` each is answered."""
+
+    acks: str = ""
+    idempotent: bool | None = None
+    retries: bool = True
+    in_flight: bool = True
+    commit: str = "none"
+    reset: str = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How far it is looked: records, faults, which kinds of them, states."""
+
+    records: int = 2
+    faults_max: int = 2
+    kinds: tuple[str, ...] = ()
+    states_max: int = STATES_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Losing:
+    cluster: str
+    stake: Stake
+    answers: tuple[Explored, ...]
+
+
+def lost_of(cluster: str, topic: str, clients: Clients, bounds: Bounds, settings: Settings) -> Losing:
+    """Looks at the topic as it is now, and searches. ConfigError where there is none, or the model cannot take it."""
+    meant = cluster_of(cluster, settings)
+    # What is typed wrongly is told before the cluster is asked.
+    for acks in _acks(clients):
+        explore.setup_of(_asked(None, clients, bounds, acks))
+    return answered(stake_of(look_at_topic(meant, topic), topic), meant.name, clients, bounds)
+
+
+def answered(stake: Stake, cluster: str, clients: Clients, bounds: Bounds) -> Losing:
+    """Searches with these settings. ConfigError where the model cannot take them."""
+    if stake.copies > REPLICAS_MAX:
+        raise ConfigError(f"{stake.topic} has {stake.copies} replicas; the model takes {REPLICAS_MAX} at most")
+    answers = tuple(explore.explored(_asked(stake, clients, bounds, acks)) for acks in _acks(clients))
+    return Losing(cluster, stake, answers)
+
+
+def _acks(clients: Clients) -> list[str]:
+    return [clients.acks] if clients.acks else [one.value for one in reversed(Acks)]
+
+
+def _asked(stake: Stake | None, clients: Clients, bounds: Bounds, acks: str) -> Asked:
+    # Idempotence goes with acks=all alone: with the others of several it is off, whatever was said.
+    off = clients.idempotent and not clients.acks and acks != Acks.ALL
+    client = Asked(
+        records=bounds.records,
+        acks=acks,
+        idempotent=False if off else clients.idempotent,
+        retries=clients.retries,
+        in_flight=clients.in_flight,
+        commit=clients.commit,
+        reset=clients.reset,
+        kinds=bounds.kinds,
+        harms=(Harm.LOST,),
+        faults_max=bounds.faults_max,
+        states_max=bounds.states_max,
+    )
+    return client if stake is None else _of_topic(stake, client)
+
+
+def _of_topic(stake: Stake, client: Asked) -> Asked:
+    return replace(
+        client,
+        replicas=stake.copies,
+        min_insync=min(stake.min_insync, REPLICAS_MAX + 1),
+        unclean=stake.unclean,
+        flush="each" if stake.flushed else "never",
+        elr=stake.eligible,
+        away=stake.away,
+        capped=stake.capped,
+    )
+
+
+def exit_code(losing: Losing) -> int:
+    """1: a record can be lost under one of the settings answered; 0: under none within the bounds; 2: not all could be
+    looked at."""
+    codes = {explore.exit_code(one) for one in losing.answers}
+    return 1 if 1 in codes else max(codes)
+
+
+def told(losing: Losing) -> Iterator[str]:
+    """For people: the topic, then each answer, played with the logs after each step."""
+    yield from sentences_of(losing.stake, losing.cluster)
+    if len(losing.answers) > 1:
+        yield "No broker tells the acks of producers: each is answered. Say with --acks which one it is."
+    for one in losing.answers:
+        yield ""
+        yield from outcome(one, pictures=True)
+
+
+def page_of(losing: Losing) -> str:
+    """For whoever opens it in a browser: each schedule drawn, under what was found."""
+    plays = [one for found in losing.answers for one in of_explored(found, f"acks-{found.setup.acks}-")]
+    notes = [line for found in losing.answers for line in outcome(found, steps=False)]
+    title = f"What loses a record of {losing.stake.topic} on {losing.cluster}"
+    return page(title, plays, [*sentences_of(losing.stake, losing.cluster), *notes])
+
+
+def values_of(losing: Losing) -> dict[str, Any]:
+    """For programs."""
+    answers = [explore.values_of(one) for one in losing.answers]
+    return {"cluster": losing.cluster, "topic": asdict(losing.stake), "answers": answers}

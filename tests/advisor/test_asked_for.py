@@ -1,0 +1,28 @@
+"""What `advise settings` gives is no fault for `advise`: both rooms mean the same promises."""
+
+from __future__ import annotations
+
+import itertools
+
+from tests.advisor.seen_kit import having, part, topic
+from twinshore.advisor import RULES, Policy, advise
+from twinshore.advisor.needs import Availability, Duplicates, Latency, Loss, Needs, Order, Side, choose
+from twinshore.advisor.rule import Weight
+
+EVERY = [
+    Needs(*words, replicas=replicas)
+    for words in itertools.product(Loss, Order, Duplicates, Latency, Availability)
+    for replicas in range(1, 6)
+]
+
+
+def test_the_advisor_takes_what_was_asked_for_as_asked_for() -> None:
+    """Nothing on a topic with these settings is grave or a warning, and no `--fix` sets another value."""
+    for needs in EVERY:
+        settings = {one.name: one.value for one in choose(needs).settings if one.side is Side.TOPIC}
+        del settings["replication.factor"]
+        seen = having(topic("orders", part(0, *range(1, needs.replicas + 1)), also=settings))
+        # How many replicas there can be is what a policy says.
+        policy = Policy(limits={("", "copies"): min(3, needs.replicas)})
+        for one in advise(seen, policy, RULES).findings:
+            assert (one.weight, one.safe) == (Weight.NOTE, None), (needs, one)

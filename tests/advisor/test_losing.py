@@ -1,0 +1,168 @@
+"""The settings of a topic as it is now, what faults lose a record of it, and how that is told."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.advisor.seen_kit import SOUND, broker, having, part, topic
+from tests.scenarios.mirror_rig import settings_text
+from twinshore.advisor.losing import Stake, sentences_of, stake_of
+from twinshore.advisor.operations.losing import (
+    Bounds,
+    Clients,
+    Losing,
+    answered,
+    exit_code,
+    lost_of,
+    page_of,
+    told,
+    values_of,
+)
+from twinshore.advisor.seen import NO_LEADER, Seen, Unseen
+from twinshore.fleet import ConfigError
+from twinshore.fleet.settings import Settings, parse_settings
+from twinshore.lab import LabCluster
+from twinshore.loss.operations import explore
+from twinshore.loss.settings import Acks, Harm
+
+CRASHES = Bounds(kinds=("crash", "slow"))
+
+
+def asked(seen: Seen, clients: Clients = Clients(), bounds: Bounds = CRASHES) -> Losing:  # noqa: B008
+    return answered(stake_of(seen, "orders"), seen.cluster, clients, bounds)
+
+
+def lost(found: Losing) -> dict[Acks, int]:
+    """With which acks a record is lost, and by how many faults."""
+    return {one.setup.acks: one.found[Harm.LOST].faults for one in found.answers if one.found}
+
+
+def test_what_a_topic_is_set_to_reaches_the_model() -> None:
+    stake = stake_of(replace(SOUND, eligible=True), "orders")
+    assert stake == Stake("orders", 0, 2, 3, 0, True, 2, False, False, True, True)
+    weak = topic("orders", also={"flush.messages": "1"}, unclean_leader_election_enable="true", min_insync_replicas="1")
+    found = asked(having(weak), Clients(acks="all", idempotent=False, retries=False, in_flight=False, commit="after"))
+    setup = found.answers[0].setup
+    assert (setup.replicas, setup.min_insync, setup.unclean, setup.flush, setup.elr) == (3, 1, True, "each", False)
+    assert (setup.idempotent, setup.retries, setup.in_flight, setup.commit) == (False, False, False, "after")
+
+
+def test_without_acks_each_is_answered() -> None:
+    assert lost(asked(SOUND)) == {Acks.LEADER: 1, Acks.NONE: 1}
+    unclean = having(topic("orders", unclean_leader_election_enable="true", min_insync_replicas="1"))
+    assert lost(asked(unclean)) == {Acks.ALL: 2, Acks.LEADER: 1, Acks.NONE: 1}
+    assert [one.setup.idempotent for one in asked(SOUND, Clients(idempotent=True)).answers] == [True, False, False]
+    assert lost(asked(SOUND, Clients("all"))) == {}
+
+
+def test_the_partition_that_is_worst_off_counts_as_it_is_now() -> None:
+    parts = part(0, 1, 2, 3), part(1, 2, 3, 1, isr=(2,)), part(2, 3, 1, 2)
+    seen = having(topic("orders", *parts, min_insync_replicas="1"))
+    stake = stake_of(seen, "orders")
+    assert (stake.partition, stake.away) == (1, 2)
+    assert "2 replicas of partition 1 are not in sync now: what follows begins so." in list(sentences_of(stake, "east"))
+    # Nobody is there who could be in sync: with flushed logs and no power lost one fault is enough no more.
+    assert lost(asked(seen, Clients("all"), Bounds(faults_max=1, kinds=("power",)))) == {Acks.ALL: 1}
+    whole = having(topic("orders", min_insync_replicas="1"))
+    assert lost(asked(whole, Clients("all"), Bounds(faults_max=1, kinds=("power",)))) == {}
+
+
+def test_what_was_acknowledged_before_is_at_stake_where_replicas_are_away() -> None:
+    """Nothing more is acknowledged with one of three in sync, and what was is on one disk."""
+    seen = having(topic("orders", part(0, 1, 2, 3, isr=(1,)), min_insync_replicas="2"))
+    (answer,) = asked(seen, Clients("all"), Bounds(faults_max=1)).answers
+    schedule = answer.found[Harm.LOST]
+    assert (schedule.damage.record, schedule.faults) == (1, 1)
+    assert lost(asked(having(topic("orders", min_insync_replicas="2")), Clients("all"), Bounds(faults_max=1))) == {}
+
+
+def test_the_fewest_in_sync_are_worse_off_than_the_fewest_replicas() -> None:
+    seen = having(topic("orders", part(0, 1, 2), part(1, 1, 2, 3, isr=(1,)), part(2, 1, 2, isr=(1,))))
+    assert stake_of(seen, "orders").partition == 2
+    assert stake_of(having(topic("orders", part(0, 1, 2), part(1, 1, 2, 3, isr=(1,)))), "orders").partition == 1
+
+
+def of_versions(seen: Seen, *supports: int) -> Seen:
+    return replace(seen, brokers=tuple(broker(node, supports=one) for node, one in enumerate(supports, 1)))
+
+
+def test_one_without_a_leader_or_that_nobody_can_write_to_is_told() -> None:
+    dead = having(topic("orders", part(0, 1, 2, isr=(1,), leader=NO_LEADER), min_insync_replicas="3"))
+    old = of_versions(dead, 14, 14)
+    said = " ".join(sentences_of(stake_of(old, "orders"), "east"))
+    assert "Partition 0 has no leader now" in said and "refuse all that is written with acks=all" in said
+    assert lost(asked(old, Clients("all"))) == {}
+
+
+def test_of_more_in_sync_than_there_are_kafka_takes_all_since_3_7() -> None:
+    """One replica, and the brokers' default of two: it is written to, and lost by one loss of power."""
+    alone = having(topic("orders", part(0, 1), min_insync_replicas="2"))
+    power = Bounds(faults_max=1, kinds=("power",))
+    stake = stake_of(alone, "orders")
+    asks = "min.insync.replicas asks for 2 in sync of 1: Kafka takes 1, and acknowledges with acks=all what one has."
+    assert (stake.min_insync, stake.capped) == (2, True) and asks in list(sentences_of(stake, "east"))
+    assert lost(asked(alone, Clients("all"), power)) == {Acks.ALL: 1}
+    assert lost(asked(of_versions(alone, 14, 19), Clients("all"), power)) == {Acks.ALL: 1}, "the newer one may lead"
+    assert lost(asked(of_versions(alone, 14, 14), Clients("all"), power)) == {}
+    many = having(topic("orders", part(0, 1), min_insync_replicas="99"))
+    assert lost(asked(many, Clients("all"), power)) == {Acks.ALL: 1}
+
+
+def test_where_it_matters_and_no_version_could_be_seen_that_is_no_answer() -> None:
+    alone = having(topic("orders", part(0, 1), min_insync_replicas="2"))
+    blind = replace(of_versions(alone, 0, 14), unseen=(Unseen("the version of broker 1", "it is silent"),))
+    with pytest.raises(ConfigError, match="depends on the brokers' version, and the version of broker 1 could not be"):
+        stake_of(blind, "orders")
+    assert stake_of(replace(blind, topics=SOUND.topics), "orders").capped is False
+
+
+def test_what_cannot_be_seen_is_refused() -> None:
+    with pytest.raises(ConfigError, match="there is no topic clicks on east"):
+        stake_of(SOUND, "clicks")
+    blind = replace(having(replace(topic("orders"), settings=None)), unseen=(Unseen("settings", "no right"),))
+    with pytest.raises(ConfigError, match="the settings of orders could not be seen: settings: no right"):
+        stake_of(blind, "orders")
+    many = having(topic("orders", part(0, 1, 2, 3, 4, 5, 6)))
+    with pytest.raises(ConfigError, match="orders has 6 replicas; the model takes 5 at most"):
+        asked(many)
+
+
+def test_it_is_told_with_the_logs_after_each_step_and_as_values() -> None:
+    found = asked(SOUND)
+    lines = list(told(found))
+    assert lines[0].startswith("orders on east: 3 replicas, min.insync.replicas=2, unclean election off")
+    assert "No broker tells the acks of producers" in lines[2]
+    assert "LOST by 1 fault in 3 steps:" in lines and any("broker 2 | records - " in line for line in lines)
+    assert exit_code(found) == 1
+    assert exit_code(asked(SOUND, Clients("all"))) == 0
+    assert exit_code(asked(SOUND, Clients("all"), Bounds(states_max=5))) == 2
+    values = json.loads(json.dumps(values_of(found)))
+    assert (values["topic"]["min_insync"], [one["settings"]["acks"] for one in values["answers"]]) == (
+        2,
+        ["all", "1", "0"],
+    )
+    text = page_of(found)
+    assert "<h1>What loses a record of orders on east</h1>" in text and "orders on east: 3 replicas" in text
+    assert '<section class=play id="acks-1-lost">' in text and '<section class=play id="acks-all-lost">' not in text
+    assert explore.exit_code(found.answers[0]) == 0
+
+
+def settings_of(folder: Path, cluster: LabCluster) -> Settings:
+    return parse_settings(settings_text(folder, [cluster.cluster], {}), name="settings", env={})
+
+
+def test_a_live_topic_is_asked(east: LabCluster, unique_topic: str, tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, east)
+    with pytest.raises(ConfigError, match=f"there is no topic {unique_topic} on east"):
+        lost_of("east", unique_topic, Clients(), Bounds(), settings)
+    with pytest.raises(ConfigError, match="did you mean all"):
+        lost_of("east", unique_topic, Clients("al"), Bounds(), settings)
+    east.create_topic(unique_topic, settings={"flush.messages": "1"})
+    found = lost_of("", unique_topic, Clients(), CRASHES, settings)
+    assert (found.stake.copies, found.stake.flushed, found.stake.min_insync) == (1, True, 1)
+    assert lost(found) == {Acks.NONE: 1}
+    assert found.stake.eligible, "the newest Kafka begins so"
