@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,8 +19,9 @@ from typing import Any
 import psutil
 
 import twinshore
+from tests.scenarios.mirror_rig import security_lines
 from twinshore.fleet import Cluster
-from twinshore.lab.ports import free_port
+from twinshore.lab.ports import free_port, run_of_ports
 
 # Numbers of a lab's brokers are below that.
 NODES = 4
@@ -30,10 +30,10 @@ NODES = 4
 class ProxyProcess:
     """`twinshore proxy run`, with settings in a folder of its own."""
 
-    def __init__(self, folder: Path, clusters: Iterable[Cluster], *, more: str = "") -> None:
+    def __init__(self, folder: Path, clusters: Iterable[Cluster], *, more: str = "", store: str = "") -> None:
         self.clusters = list(clusters)
         self.port, self.metrics_port = run_of_ports(1 + NODES * len(self.clusters)), free_port()
-        self.url = f"sqlite:///{folder}/store.db"
+        self.url = store or f"sqlite:///{folder}/store.db"
         self.settings = folder / "proxy.toml"
         self._log = folder / "proxy.log"
         self._child: subprocess.Popen[bytes] | None = None
@@ -41,6 +41,8 @@ class ProxyProcess:
         text += f"metrics_port = {self.metrics_port}\n{more}"
         for one in self.clusters:
             text += f"[clusters.{one.name}]\nbootstrap = {json.dumps(list(one.bootstrap))}\n"
+            text += f"site = {json.dumps(one.site)}\n"
+            text += "".join(f"{line}\n" for line in security_lines(one.name, one.security))
         self.settings.write_text(text)
 
     @property
@@ -70,6 +72,9 @@ class ProxyProcess:
 
     def said(self) -> str:
         return self._log.read_text() if self._log.exists() else ""
+
+    def has_said(self, text: str) -> bool:
+        return text in self.said()
 
     @property
     def process(self) -> psutil.Process:
@@ -119,19 +124,3 @@ def proxy_before(folder: Path, *clusters: Cluster, more: str = "") -> Iterator[P
         yield made
     finally:
         made.close()
-
-
-def run_of_ports(count: int) -> int:
-    """The first of so many ports in a row that nobody has now."""
-    for _ in range(100):
-        first = free_port()
-        with contextlib.ExitStack() as bound:
-            try:
-                for port in range(first, first + count):
-                    sock = bound.enter_context(socket.socket())
-                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    sock.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return first
-    raise AssertionError(f"no {count} ports in a row are free")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -13,7 +14,8 @@ from twinshore.proxy.core.layout import Layout, Place
 from twinshore.proxy.core.messages import filled, request_kind, written
 from twinshore.proxy.core.moves import Parts
 from twinshore.proxy.core.seen import Broker, ClusterSeen, Seen
-from twinshore.proxy.guest import Guest
+from twinshore.proxy.doors import come_in
+from twinshore.proxy.gate import Gate
 from twinshore.proxy.house import House
 from twinshore.wire.apis import METADATA, shape_of
 from twinshore.wire.headers import frame
@@ -37,8 +39,8 @@ class Stage:
     talks: list[asyncio.StreamWriter] = field(default_factory=list)
     lines: list[asyncio.StreamWriter] = field(default_factory=list)
 
-    async def client(self) -> Client:
-        made = Client(*await asyncio.open_connection("127.0.0.1", self.port))
+    async def client(self, context: ssl.SSLContext | None = None) -> Client:
+        made = Client(*await asyncio.open_connection("127.0.0.1", self.port, ssl=context))
         self.talks.append(made.writer)
         return made
 
@@ -72,8 +74,15 @@ async def one_frame(reader: asyncio.StreamReader) -> memoryview:
     return memoryview(await asyncio.wait_for(reader.readexactly(size), 10))
 
 
-def on_stage(play: Callable[[Stage], Awaitable[None]], answers: Answers, place: Place | None = EAST) -> None:
-    """Plays before a broker that both clusters lead to."""
+def on_stage(
+    play: Callable[[Stage], Awaitable[None]],
+    answers: Answers,
+    place: Place | None = EAST,
+    gate: Callable[[Callable[[str], None]], Gate] | None = None,
+    tls: ssl.SSLContext | None = None,
+) -> None:
+    """Plays before a broker that both clusters lead to, with the gate that is made with the log; `tls` is the
+    broker's."""
 
     async def begin() -> None:
         said: list[str] = []
@@ -92,9 +101,10 @@ def on_stage(play: Callable[[Stage], Awaitable[None]], answers: Answers, place: 
             writer.close()
 
         loop = asyncio.get_running_loop()
-        broker = await asyncio.start_server(talk, "127.0.0.1", 0, limit=1 << 26)
-        house = House(Layout("127.0.0.1", 1, ("east", "west"), 4), before(broker), said.append, lambda: None)
-        server = await loop.create_server(lambda: Guest(place, house), "127.0.0.1", 0)
+        broker = await asyncio.start_server(talk, "127.0.0.1", 0, limit=1 << 26, ssl=tls)
+        own = gate(said.append) if gate else None
+        house = House(Layout("127.0.0.1", 1, ("east", "west"), 4), before(broker), said.append, lambda: None, own)
+        server = await loop.create_server(lambda: come_in(place, house), "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         stage = Stage(answers, house, port, broker, said)
         try:

@@ -7,7 +7,7 @@ from typing import Any
 
 from twinshore.proxy.core.layout import Layout, Place
 from twinshore.proxy.core.messages import answer_kind, filled, part_of, read_said, request_kind, written
-from twinshore.proxy.core.moves import Ask, Move, Parts, Run, Said, Say
+from twinshore.proxy.core.moves import Ask, Later, Move, Parts, Run, Said, Say
 from twinshore.proxy.core.offers import HANDLED
 from twinshore.proxy.core.seen import Broker, ClusterSeen, Seen
 from twinshore.proxy.core.session import Session
@@ -65,7 +65,9 @@ def answer(key: int, version: int, /, **values: Any) -> memoryview:
     return view(written(filled(answer_kind(key, version), **values)))
 
 
-def view(parts: Parts | Buffer) -> memoryview:
+def view(parts: Parts | Buffer | Later) -> memoryview:
+    """Of an answer that waits, what it will be."""
+    parts = parts.body if isinstance(parts, Later) else parts
     return memoryview(b"".join(parts) if isinstance(parts, list | tuple) else bytes(parts))  # type: ignore[arg-type]
 
 

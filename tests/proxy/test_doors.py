@@ -7,9 +7,11 @@ import socket
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from tests.proxy.served import run_of_ports
 from tests.proxy.talks import seen
+from twinshore.lab.ports import run_of_ports
+from twinshore.proxy.core.alarms import Alarms
 from twinshore.proxy.core.layout import Layout
+from twinshore.proxy.core.totals import Totals
 from twinshore.proxy.doors import Doors
 from twinshore.proxy.house import House
 from twinshore.proxy.metrics import ProxyCollector
@@ -21,7 +23,7 @@ def test_a_port_that_somebody_has_is_told_once_and_taken_when_it_is_free() -> No
         layout = Layout("127.0.0.1", run_of_ports(9), ("east", "west"), 4)
         house = House(layout, seen(), said.append, lambda: None)
         doors = Doors("127.0.0.1", house, said.append)
-        collector = ProxyCollector(house, doors)
+        collector = ProxyCollector(house, doors, Totals(), Alarms(()))
         with socket.create_server(("127.0.0.1", layout.port_of("west", 2))):
             await doors.bind()
             for _ in range(3):

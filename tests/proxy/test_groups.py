@@ -29,6 +29,7 @@ from twinshore.proxy.core.offers import (
     FIND_COORDINATOR,
     HANDLED,
     HEARTBEAT,
+    HEARTBEAT_OF_NEWER_GROUP,
     JOIN_GROUP,
     LEAVE_GROUP,
     LIST_GROUPS,
@@ -52,6 +53,15 @@ def test_members_are_passed_on_at_home_and_refused_elsewhere(key: int, version: 
     assert move.place == EAST
     for place in (WEST, None):
         assert int(by_kio(key, version, told(session(place).move(asks, seen()))).error_code) == NOT_COORDINATOR
+
+
+@pytest.mark.parametrize("version", range(2))
+@pytest.mark.parametrize("place", [EAST, WEST, None])
+def test_a_group_of_the_newer_protocol_is_refused_in_a_sentence(version: int, place: Place | None) -> None:
+    asks = asked(HEARTBEAT_OF_NEWER_GROUP, version, group_id="g")
+    found = by_kio(HEARTBEAT_OF_NEWER_GROUP, version, told(session(place).move(asks, seen())))
+    assert (int(found.error_code), found.member_id) == (35, None)
+    assert "group.protocol=classic" in found.error_message
 
 
 @pytest.mark.parametrize("version", range(7))

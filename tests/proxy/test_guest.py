@@ -12,10 +12,13 @@ from tests.proxy.stage import Stage, about_topics, appended, nothing, on_stage, 
 from tests.proxy.talks import by_kio
 from twinshore.kafka.clock import steady_s
 from twinshore.proxy import guest as guests
+from twinshore.proxy.core.login import Who
 from twinshore.proxy.core.messages import answer_kind, filled, part_of, read_asked, request_kind, written
 from twinshore.proxy.core.moves import ERRAND_S, Parts
 from twinshore.proxy.core.offers import HEARTBEAT, LIST_GROUPS
 from twinshore.proxy.guest import Guest
+from twinshore.proxy.ways import Way
+from twinshore.store import FlowKind
 from twinshore.wire.api_versions import Software, encode_versions_request
 from twinshore.wire.apis import API_VERSIONS, FETCH, METADATA, PRODUCE
 from twinshore.wire.serving import fetch, produce
@@ -108,6 +111,11 @@ def test_a_request_and_an_answer_of_ten_megabytes_pass_as_they_are() -> None:
     ],
     ids=["http", "tls", "tiny", "no api", "truncated", "negative"],
 )
+@pytest.mark.claim(
+    "proxy",
+    "hostile",
+    "hostile bytes, an answer to something else and a client that reads nothing cost nobody else anything",
+)
 def test_garbage_ends_its_own_connection_and_no_other(sent: bytes) -> None:
     async def answers(_: Request) -> Parts:
         return appended("orders", 1)
@@ -124,6 +132,11 @@ def test_garbage_ends_its_own_connection_and_no_other(sent: bytes) -> None:
     on_stage(play, answers)
 
 
+@pytest.mark.claim(
+    "proxy",
+    "hostile",
+    "hostile bytes, an answer to something else and a client that reads nothing cost nobody else anything",
+)
 def test_a_frame_that_claims_much_makes_no_room_before_it_comes() -> None:
     async def play(stage: Stage) -> None:
         client = await stage.client()
@@ -132,7 +145,7 @@ def test_a_frame_that_claims_much_makes_no_room_before_it_comes() -> None:
             await asyncio.sleep(0.01)
         (guest,) = stage.house.guests
         assert isinstance(guest, Guest)
-        assert len(guest.held) <= 4 << 20
+        assert len(guest.received) <= 4 << 20
 
     on_stage(play, nothing)
 
@@ -161,6 +174,11 @@ def test_half_a_request_and_a_client_that_asks_nothing_end_in_time() -> None:
     on_stage(play, nothing)
 
 
+@pytest.mark.claim(
+    "proxy",
+    "hostile",
+    "hostile bytes, an answer to something else and a client that reads nothing cost nobody else anything",
+)
 @pytest.mark.usefixtures("keeping")
 def test_a_client_that_reads_nothing_holds_back_its_broker_and_nobody_else() -> None:
     answer = fetch.write_answer(
@@ -187,6 +205,11 @@ def test_a_client_that_reads_nothing_holds_back_its_broker_and_nobody_else() -> 
     on_stage(play, answers)
 
 
+@pytest.mark.claim(
+    "proxy",
+    "hostile",
+    "hostile bytes, an answer to something else and a client that reads nothing cost nobody else anything",
+)
 def test_an_answer_to_something_else_ends_both_connections() -> None:
     async def play(stage: Stage) -> None:
         async def wrong(request: Request) -> None:
@@ -305,3 +328,47 @@ def test_a_client_of_the_first_port_is_led_to_a_broker_s_own() -> None:
         assert stage.heard == []
 
     on_stage(play, nothing, place=None)
+
+
+def test_brokers_are_dialled_as_who_the_client_has_shown_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its certificate, before it has said a word."""
+    asked: list[Who] = []
+    shown = Who("CN=orders")
+
+    async def play(stage: Stage) -> None:
+        way = stage.house.gate.way
+        monkeypatch.setattr(stage.house.gate, "who", lambda _: shown)
+
+        def led(cluster: str, who: Who) -> Way:
+            asked.append(who)
+            return way(cluster, who)
+
+        monkeypatch.setattr(stage.house.gate, "way", led)
+        client = await stage.client()
+        client.ask(PRODUCE, 9, 11, records("orders"))
+        await client.hears()
+
+    async def answers(_: Request) -> Parts:
+        return appended("orders", 7)
+
+    on_stage(play, answers)
+    assert asked == [shown]
+
+
+def test_how_long_a_broker_took_is_counted_also_where_it_is_asked_for_a_part() -> None:
+    async def answers(_: Request) -> Parts:
+        return appended("orders", 7)
+
+    async def play(stage: Stage) -> None:
+        client = await stage.client()
+        batches = [produce.Batches(topic, 0, b"x") for topic in ("orders", "bills")]
+        client.ask(PRODUCE, 9, 5, produce.write_request(9, produce.ProduceRequest(None, -1, 1000, batches)))
+        _, body = await client.hears()
+        assert [(one.topic, one.error) for one in produce.read_answer(body, 1, 9).appended] == [
+            ("orders", 0),
+            ("bills", 6),
+        ]
+        (flow,) = [flow for key, flow in stage.house.flows.window() if key.kind is FlowKind.PRODUCE]
+        assert (flow.requests, flow.answered) == (1, 1)
+
+    on_stage(play, answers)

@@ -19,6 +19,11 @@ SEEN = seen(homes={"shared": "west"})
 VERSIONS = [(key, version) for key, (low, high) in HANDLED.items() for version in {low, (low + high) // 2, high}]
 
 
+@pytest.mark.claim(
+    "proxy",
+    "hostile",
+    "hostile bytes, an answer to something else and a client that reads nothing cost nobody else anything",
+)
 @given(st.sampled_from(VERSIONS), st.binary(max_size=120), st.sampled_from([EAST, None]))
 def test_any_body_is_judged_or_is_a_wire_error(what: tuple[int, int], body: bytes, place: object) -> None:
     with contextlib.suppress(WireError):
@@ -31,12 +36,22 @@ def test_any_body_is_judged_or_is_a_wire_error(what: tuple[int, int], body: byte
                     said = [memoryview(body) for _ in asks]
 
 
+@pytest.mark.claim(
+    "proxy",
+    "hostile",
+    "hostile bytes, an answer to something else and a client that reads nothing cost nobody else anything",
+)
 @given(st.binary(max_size=200))
 def test_any_frame_is_a_request_or_a_wire_error(frame: bytes) -> None:
     with contextlib.suppress(WireError):
         session().move(read_request(memoryview(frame)), SEEN)
 
 
+@pytest.mark.claim(
+    "proxy",
+    "hostile",
+    "hostile bytes, an answer to something else and a client that reads nothing cost nobody else anything",
+)
 @pytest.mark.parametrize(("key", "version"), VERSIONS)
 def test_a_count_of_two_billions_makes_no_room_for_them(key: int, version: int) -> None:
     bomb = b"\x7f\xff\xff\xff" * 8

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tests.proxy.talks import (
-    EAST,
     LAYOUT,
     WEST,
     answer,
@@ -22,14 +21,14 @@ from tests.proxy.talks import (
     told,
 )
 from twinshore.proxy.core.layout import ANY, Place
-from twinshore.proxy.core.lookups import mark_of
 from twinshore.proxy.core.messages import error, filled, read_asked
 from twinshore.proxy.core.moves import Ask
 from twinshore.proxy.core.offers import DESCRIBE_CLUSTER, FIND_COORDINATOR
+from twinshore.proxy.core.producer_ids import mark_of
 from twinshore.proxy.core.seen import Seen
 from twinshore.wire.apis import INIT_PRODUCER_ID, METADATA
 
-UNKNOWN_TOPIC, NO_LEADER, AGAIN, NO_COORDINATOR, NO_TRANSACTION = 3, 5, 14, 15, 53
+UNKNOWN_TOPIC, NO_LEADER, AGAIN, NO_COORDINATOR, UNSUPPORTED = 3, 5, 14, 15, 35
 
 
 def ask_metadata(version: int, *topics: str, every: bool = False) -> Any:
@@ -162,11 +161,12 @@ def test_a_group_is_led_to_its_home_s_coordinator_by_the_proxy_s_address(version
 
 
 @pytest.mark.parametrize("version", [1, 4])
-def test_a_transaction_has_no_coordinator_here(version: int) -> None:
-    ask = asked(FIND_COORDINATOR, version, key="tx", key_type=1, coordinator_keys=("tx",))
+def test_only_groups_and_transactions_have_coordinators_here(version: int) -> None:
+    ask = asked(FIND_COORDINATOR, version, key="tx", key_type=2, coordinator_keys=("tx",))
     found = by_kio(FIND_COORDINATOR, version, told(session().move(ask, seen())))
     one = found if version < 4 else found.coordinators[0]
-    assert (int(one.error_code), one.error_message) == (NO_TRANSACTION, "transactions are not served by this proxy")
+    assert int(one.error_code) == UNSUPPORTED
+    assert one.error_message == "only consumer groups and transactions have coordinators at this proxy"
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -197,10 +197,21 @@ def test_a_marked_number_goes_back_to_its_cluster_without_the_mark() -> None:
     assert int(by_kio(INIT_PRODUCER_ID, 4, body).error_code) == 47
 
 
-def test_a_producer_of_transactions_is_refused() -> None:
-    found = by_kio(
-        INIT_PRODUCER_ID, 4, told(session(EAST).move(asked(INIT_PRODUCER_ID, 4, transactional_id="tx"), seen()))
-    )
-    assert (int(found.error_code), found.producer_id) == (NO_TRANSACTION, -1)
+def test_where_no_cluster_answers_a_producer_asks_again() -> None:
     nobody = told(session().move(asked(INIT_PRODUCER_ID, 4, transactional_id=None), seen(away=("east", "west"))))
     assert int(by_kio(INIT_PRODUCER_ID, 4, nobody).error_code) == AGAIN, "after others Java looks for a coordinator"
+
+
+def test_a_topic_that_two_clusters_have_and_of_which_no_home_is_known_has_no_leader_yet() -> None:
+    """One of both is a twin that has just been made."""
+    looks: list[None] = []
+    topic, part = said_part(METADATA, 9, "topics"), said_part(METADATA, 9, "topics", "partitions")
+    there = filled(topic, name="fresh", partitions=(filled(part, leader_id=1),))
+    body = answer(METADATA, 9, topics=(there,))
+    named = (filled(asked_part(METADATA, 9, "topics"), name="fresh"),)
+    move = session(news=lambda: looks.append(None)).move(asked(METADATA, 9, topics=named), seen())
+    told_now, asks = carried(move, lambda _: body)
+    (one,) = by_kio(METADATA, 9, told_now).topics
+    assert (one.name, int(one.error_code), one.partitions) == ("fresh", NO_LEADER, ())
+    assert sorted(ask.place.cluster for ask in asks) == ["east", "west"]
+    assert len(looks) == 1, "it is looked at once which"

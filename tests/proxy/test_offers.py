@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.proxy.talks import request, seen, session, told
+from twinshore.proxy.core.admin.versions import CREATE_TOPICS, DELETE_TOPICS
 from twinshore.proxy.core.moves import HangUp
-from twinshore.proxy.core.offers import HANDLED, offered, shared
+from twinshore.proxy.core.offers import HANDLED, HEARTBEAT_OF_NEWER_GROUP, offered, shared
 from twinshore.wire.api_versions import Software, encode_versions_request, parse_versions
 from twinshore.wire.apis import API_VERSIONS, FETCH, METADATA, PRODUCE
 
-CREATE_TOPICS, CONSUMER_GROUP_HEARTBEAT, TELEMETRY, SHARE_FETCH = 19, 68, 71, 78
+UPDATE_FEATURES, CONSUMER_GROUP_DESCRIBE, TELEMETRY, SHARE_FETCH = 57, 69, 71, 78
 NEWEST = dict.fromkeys(range(93), (0, 99))
 
 
@@ -19,7 +20,8 @@ def test_versions_are_those_that_every_cluster_takes() -> None:
     assert shared([NEWEST, old, {FETCH: (2, 10), METADATA: (9, 12)}]) == {FETCH: (4, 10)}
     found = offered([NEWEST, old])
     assert (found[FETCH], found[METADATA], found[PRODUCE]) == ((4, 11), (4, 8), (3, 12))
-    assert offered([{}]) == {API_VERSIONS: HANDLED[API_VERSIONS]}
+    own = {key: HANDLED[key] for key in (API_VERSIONS, HEARTBEAT_OF_NEWER_GROUP)}
+    assert offered([{}]) == own, "what is answered here needs no cluster"
 
 
 def test_topic_ids_new_groups_and_telemetry_are_not_offered() -> None:
@@ -27,7 +29,9 @@ def test_topic_ids_new_groups_and_telemetry_are_not_offered() -> None:
     assert found[PRODUCE][1] < 13
     assert found[FETCH][1] < 13
     assert found[METADATA][1] < 10
-    assert not {CREATE_TOPICS, CONSUMER_GROUP_HEARTBEAT, TELEMETRY, SHARE_FETCH} & found.keys()
+    assert found[CREATE_TOPICS][1] < 7
+    assert found[DELETE_TOPICS][1] < 6
+    assert not {CONSUMER_GROUP_DESCRIBE, TELEMETRY, SHARE_FETCH} & found.keys()
 
 
 @pytest.mark.parametrize("version", range(5))
@@ -48,7 +52,8 @@ def test_whoever_asks_in_a_version_of_tomorrow_learns_which_to_ask_in() -> None:
 @pytest.mark.parametrize(
     ("key", "version", "says"),
     [
-        (CREATE_TOPICS, 5, "it asked CreateTopics v5, which is not served"),
+        (UPDATE_FEATURES, 1, "it asked UpdateFeatures v1, which is not served"),
+        (CREATE_TOPICS, 7, "it asked CreateTopics v7, which is not served: v2 to v6 are"),
         (1234, 0, "it asked Api1234 v0, which is not served"),
         (FETCH, 13, "it asked Fetch v13, which is not served: v4 to v12 are"),
         (PRODUCE, 2, "it asked Produce v2, which is not served: v3 to v12 are"),
@@ -56,3 +61,7 @@ def test_whoever_asks_in_a_version_of_tomorrow_learns_which_to_ask_in() -> None:
 )
 def test_what_is_not_handled_is_never_passed_on(key: int, version: int, says: str) -> None:
     assert session().move(request(key, version, [b"\0" * 50]), seen()) == HangUp(says)
+
+
+def test_something_is_made_of_each_request_that_may_be_offered() -> None:
+    assert session().judged() == HANDLED.keys() - {API_VERSIONS}

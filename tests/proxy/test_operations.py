@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.proxy.served import ProxyProcess
-from twinshore.fleet import Cluster, ConfigError, NotYetError
+from twinshore.fleet import Cluster, ConfigError
 from twinshore.fleet.settings import Settings, parse_settings
 from twinshore.lab.ports import free_port
 from twinshore.proxy.operations.run import serve
@@ -24,10 +24,12 @@ def test_there_must_be_a_cluster() -> None:
         serve(settings("[proxy]\n"), print)
 
 
-def test_a_cluster_that_wants_tls_or_a_login_is_refused_by_name() -> None:
-    text = '[clusters.east]\nbootstrap = ["e:1"]\n[clusters.east.security]\ntls = true\n'
-    with pytest.raises(NotYetError, match="cluster east speaks SSL, and the proxy speaks PLAINTEXT only"):
-        serve(settings(text), print)
+def test_a_certificate_that_cannot_be_used_is_said_before_anybody_is_let_in(tmp_path: Path) -> None:
+    east = f'[store]\nurl = "sqlite:///{tmp_path}/none.db"\n[clusters.east]\nbootstrap = ["127.0.0.1:1"]\n'
+    with pytest.raises(ConfigError, match=r"ca_file nowhere\.pem is not a file"):
+        serve(settings(f'{east}[clusters.east.security]\ntls = true\nca_file = "nowhere.pem"\n'), print)
+    with pytest.raises(ConfigError, match=r"certificate_file nowhere\.pem with key_file nowhere\.pem cannot be used"):
+        serve(settings(f'{east}[proxy]\ncertificate_file = "nowhere.pem"\nkey_file = "nowhere.pem"\n'), print)
 
 
 def test_a_port_that_somebody_has_is_said_before_anything_else(tmp_path: Path) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.proxy.talks import EAST, WEST, carried, request, seen, session, told, view
+from tests.proxy.talks import EAST, LAYOUT, WEST, carried, request, seen, session, told, view
 from twinshore.proxy.core.layout import Place
+from twinshore.proxy.core.leads import Lead
 from twinshore.proxy.core.moves import Drop, HangUp, Pass
+from twinshore.proxy.core.session import Session
 from twinshore.wire.apis import FETCH, PRODUCE
 from twinshore.wire.serving import fetch, produce
 from twinshore.wire.serving.parts import Endpoint
@@ -62,6 +65,29 @@ def test_of_a_new_leader_nothing_is_passed_on_and_the_clusters_are_looked_at_aga
     assert len(looks) == 1
 
 
+@pytest.mark.parametrize(
+    ("lead", "heard"), [(Lead("east", 1, held=True), 6), (Lead("west", 2), 6), (Lead("east", 1), 29)]
+)
+def test_whom_a_switch_keeps_out_by_rules_is_told_to_look_again(lead: Lead, heard: int) -> None:
+    known = replace(seen(), leads={"orders": lead})
+    talk = Session(EAST, LAYOUT, lambda: None, now=lambda: known)
+    move = passed(talk.move(sent("orders"), seen()))
+    assert move.rewrite is not None
+    said = produce.write_answer(12, produce.ProduceAnswer([produce.Appended("orders", 0, 29, -1)]))
+    parts = move.rewrite(memoryview(said), 0)
+    assert parts is not None
+    assert codes(view(parts)) == {"orders": heard}
+
+
+@pytest.mark.parametrize(("lead", "heard"), [(Lead("east", 1, held=True), 6), (Lead("east", 1), 29)])
+def test_whom_a_switch_keeps_out_of_a_part_is_told_to_look_again_too(lead: Lead, heard: int) -> None:
+    known = replace(seen(), leads={"orders": lead})
+    talk = Session(EAST, LAYOUT, lambda: None, now=lambda: known)
+    said = view(produce.write_answer(12, produce.ProduceAnswer([produce.Appended("orders", 0, 29, -1)])))
+    body, _ = carried(talk.move(sent("bills", "orders"), seen()), lambda _: said)
+    assert codes(body) == {"bills": NOT_HERE, "orders": heard}
+
+
 @pytest.mark.parametrize("place", [EAST, None])
 def test_records_for_another_cluster_are_refused_so_that_the_client_looks_again(place: Place | None) -> None:
     assert codes(told(session(place).move(sent("bills"), seen()))) == {"bills": NOT_HERE}
@@ -85,8 +111,9 @@ def test_whoever_waits_for_no_answer_gets_none() -> None:
     assert session().move(sent(acks=0), seen()) == Drop()
 
 
-def test_records_of_a_transaction_are_refused() -> None:
-    assert codes(told(session().move(sent("orders", transactional="tx"), seen()))) == {"orders": 48}
+def test_records_of_a_transaction_pass_where_groups_are_at_home() -> None:
+    assert passed(session().move(sent("orders", transactional="tx"), seen())).place == EAST
+    assert codes(told(session(WEST).move(sent("bills", transactional="tx"), seen()))) == {"bills": 48}
 
 
 def wanted(*topics: str, version: int = 12, session_id: int = 0, epoch: int = 0, dropped: str = "") -> Request:
@@ -126,7 +153,7 @@ def test_what_is_fetched_stays_as_it_came_unless_it_names_a_broker() -> None:
     assert move.rewrite(fetched("bills"), 0) is None
     body = move.rewrite(fetched("bills", preferred_replica=2, current_leader=(3, 8)), 0)
     assert body is not None
-    (found,) = fetch.read_answer(view(list(body)), 0, 12).fetched
+    (found,) = fetch.read_answer(view(body), 0, 12).fetched
     assert (found.preferred_replica, found.current_leader, bytes(found.records or b"")) == (102, None, b"batch")
 
 

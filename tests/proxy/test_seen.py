@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.proxy.talks import LAYOUT, seen
+from twinshore.fleet import Link, Naming
 from twinshore.proxy.core.layout import NOBODY
-from twinshore.proxy.core.seen import homes_of
+from twinshore.proxy.core.seen import Seen, apart, homes_of, one_way_homes
 from twinshore.store import HomeRow
 
 
@@ -52,3 +53,25 @@ def test_of_a_chain_of_pairs_the_home_is_where_the_topic_is_no_twin(
     rows: tuple[tuple[str, str], ...], home: str
 ) -> None:
     assert homes_of(HomeRow(pair, "orders", home, 1, 0, "") for pair, home in rows) == {"orders": home}
+
+
+def test_what_a_link_carries_is_at_home_where_it_begins() -> None:
+    clusters = seen(more_on_east=frozenset({"bills"})).clusters.values()
+    there, back = Link("west", "east", ("shared", "bills")), Link("east", "west", ("shared",))
+    assert one_way_homes(clusters, [there]) == {"shared": "west", "bills": "west"}
+    assert one_way_homes(clusters, [there, back]) == {"bills": "west"}, "which way shared goes the store alone knows"
+    assert one_way_homes(clusters, [Link("west", "east", ("shared",), naming=Naming.PREFIX)]) == {}
+    assert one_way_homes(clusters, [Link("west", "north", ("shared",))]) == {}
+
+
+def test_a_topic_stays_where_it_was_led_to_as_long_as_that_cluster_has_it() -> None:
+    plain = seen(more_on_east=frozenset({"bills"}))
+    assert plain.route("bills") == "east"
+    made = Seen(plain.clusters, before={"bills": "west", "orders": "west", "shared": "north"})
+    assert [made.route(topic) for topic in ("bills", "orders", "shared")] == ["west", "east", "east"]
+    assert Seen(plain.clusters, {"bills": "east"}, before={"bills": "west"}).route("bills") == "east", "a home counts"
+
+
+def test_whoever_does_not_know_yet_which_is_a_twin_leads_nobody_to_either() -> None:
+    shown = Seen(apart(seen().clusters))
+    assert [shown.route(topic) for topic in ("orders", "bills", "shared")] == ["east", "west", None]

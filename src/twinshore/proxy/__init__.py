@@ -3,6 +3,7 @@
 A **guest** is a client's connection. Each of its requests becomes a **move**: it is passed on to one broker as it came,
 answered here, or it is an **errand** that asks several brokers and joins what they say. `core` decides that and does no
 IO. `lookout` sees which clusters, brokers and topics there are, and `doors` has a listener for each broker that clients
-are to see. A `guest` has connections to brokers of its own, each an `upstream`. `serving` is the process. No record is
-read here, and nothing is kept that cannot be asked again.
+are to see. A `guest` has connections to brokers of its own, each an `upstream`. The `gate` says who comes in, and as
+whom. `serving` is the process. Records pass as the bytes they are,
+but for samples on which compression is tried. What is kept is in memory alone.
 """

@@ -12,6 +12,8 @@ from twinshore.proxy.core.layout import Place
 from twinshore.proxy.core.seen import Seen
 from twinshore.proxy.guest import Guest
 from twinshore.proxy.house import House
+from twinshore.proxy.lobby import Lobby
+from twinshore.proxy.porch import Porch
 
 BACKLOG: Final = 1024
 LOOK_S: Final = 1.0
@@ -66,5 +68,19 @@ class Doors:
 
     async def _add(self, port: int, place: Place | None, *, serving: bool = True) -> None:
         loop = asyncio.get_running_loop()
-        guest = partial(Guest, place, self._house)
-        self._open[port] = await loop.create_server(guest, self._address, port, backlog=BACKLOG, start_serving=serving)
+        comes = partial(come_in, place, self._house)
+        self._open[port] = await loop.create_server(comes, self._address, port, backlog=BACKLOG, start_serving=serving)
+
+
+def come_in(place: Place | None, house: House) -> asyncio.BufferedProtocol:
+    """What becomes of a connection at the door of this broker."""
+    if house.balancers is None:
+        return _enter(place, house, "")
+    return Lobby(house.balancers, partial(_enter, place, house), house.hung_up)
+
+
+def _enter(place: Place | None, house: House, address: str) -> asyncio.BufferedProtocol:
+    context = house.gate.door
+    if context is None:
+        return Guest(place, house, address)
+    return Porch(Guest(place, house, address, is_in=True), context, house, address)

@@ -7,21 +7,27 @@ so a connection holds a frame or two, and what the kernel holds.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, assert_never, cast
 
 from twinshore.fleet import WireError
 from twinshore.fleet.once import in_words
-from twinshore.proxy.core.layout import ANY, Place
-from twinshore.proxy.core.moves import Ask, Drop, HangUp, Move, Parts, Pass, Rewrite, Run, Said, Say
-from twinshore.proxy.core.session import Session
+from twinshore.proxy.brokers import Brokers
+from twinshore.proxy.core.layout import Place
+from twinshore.proxy.core.login import BYTES_MAX, Who
+from twinshore.proxy.core.moves import Ask, Drop, HangUp, Hold, Later, Move, Parts, Pass, Run, Said, Say
+from twinshore.proxy.core.strangers import what_it_sent
+from twinshore.proxy.entry import LOGIN_S
 from twinshore.proxy.errands import Going
+from twinshore.proxy.held import Held
 from twinshore.proxy.house import House
-from twinshore.proxy.sockets import keeps_buffers, tune
+from twinshore.proxy.sockets import has_left, keeps_buffers, tune
+from twinshore.proxy.spending import Spending
+from twinshore.proxy.timing import timed
 from twinshore.proxy.turns import Turn, Turns
 from twinshore.proxy.upstream import Asked, Upstream, deadline
+from twinshore.proxy.writing import Writing
 from twinshore.wire.apis import shape_of
 from twinshore.wire.framing import Framer
 from twinshore.wire.headers import frame, read_response_header
@@ -34,33 +40,45 @@ UNANSWERED_MAX: Final = 64
 HALF_REQUEST_S: Final = 30.0
 IDLE_S: Final = 11 * 60.0
 UNREAD_S: Final = 300.0
+# A request that a switch holds is refused after that, so that its client asks again before it takes it for lost.
+HELD_S: Final = 15.0
 # A buffer that grew for a large frame is kept while its connection is busy.
 KEPT_BYTES: Final = 64 << 10
 _SMALL_BYTES: Final = 16 << 10
 
 
 class Guest(asyncio.BufferedProtocol):
-    """`place`: the broker that its port stands for."""
+    """`place`: the broker that its port stands for. `address`: where the client is, if a balancer says it. `is_in`: it
+    was let in already, and is counted."""
 
-    def __init__(self, place: Place | None, house: House) -> None:
-        self._house = house
-        self._session = Session(place, house.layout, house.news)
-        self._framer = Framer()
-        self._turns = Turns()
-        self._upstreams: dict[Place, Upstream] = {}
-        self._choked: set[Place] = set()
+    def __init__(self, place: Place | None, house: House, address: str = "", *, is_in: bool = False) -> None:
+        self._house, self._told_address, self._is_in = house, address, is_in
+        self._session = house.session(place)
+        self._entry = house.gate.entry()
+        self._framer, self._turns = Framer(), Turns()
+        self._spending = Spending(house, self._go_on)
+        self._brokers = Brokers(house, self._pace, self._flows)
         self._errand: Going | None = None
+        self._held = Held(self, house)
+        self._writing = Writing(house, self._brokers.ask_behind)
         self._transport: asyncio.Transport | None = None
         self._kept = True
         self._reading = self._paused = self._unread = self._draining = self._leaving = False
         self._heard_s = self._unread_since_s = house.now_s
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._kept = keeps_buffers(asyncio.get_running_loop())
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none of asyncio's classes
+        self._address = self.peer
+        if not self._is_in and not self._house.lets_in(self._address):
+            self._transport.abort()
+            self._transport = None
+            return
+        self._session.comes_from(self._address)
+        self._kept = self._house.gate.tls or keeps_buffers(asyncio.get_running_loop())
+        self._brokers.who = self._house.gate.who(transport)
         tune(transport)
         self._house.came(self)
+        self._read()  # behind a handshake of TLS something may have come already
 
     def get_buffer(self, _: int) -> memoryview:
         return self._framer.room()
@@ -73,21 +91,16 @@ class Guest(asyncio.BufferedProtocol):
         self._house.counts.bytes_in += nbytes
         self._read()
 
-    def eof_received(self) -> bool:
-        return False
-
     def connection_lost(self, _: Exception | None) -> None:
         self._end()
 
     def pause_writing(self) -> None:
         self._unread, self._unread_since_s = True, self._house.now_s
-        for upstream in self._upstreams.values():
-            upstream.pause(True)
+        self._brokers.pause(True)
 
     def resume_writing(self) -> None:
         self._unread = False
-        for upstream in self._upstreams.values():
-            upstream.pause(False)
+        self._brokers.pause(False)
         self._go_on()
 
     def hang_up(self, why: str) -> None:
@@ -101,35 +114,39 @@ class Guest(asyncio.BufferedProtocol):
     def peer(self) -> str:
         """Where the client is, without its port."""
         found = self._transport.get_extra_info("peername") if self._transport else None
-        return str(found[0]) if found else "unknown"
+        return self._told_address or (str(found[0]) if found else "unknown")
 
     @property
-    def held(self) -> bytearray:
+    def received(self) -> bytearray:
         """Where what it sends is received."""
         return self._framer.buffer
 
     def drain(self) -> None:
         """Reads nothing more, and ends once what was read is answered."""
         self._draining = True
+        self._refuse_held()
         self._pace()
         self._end_if_drained()
 
     def look(self, now_s: float) -> None:
         """Once a second: ends what takes too long, and gives back memory."""
-        for upstream in list(self._upstreams.values()):
-            if upstream.late(now_s):
-                return
+        if self._brokers.late(now_s):
+            return
+        if self._held.waits_longer(HELD_S):
+            self._refuse_held()
+            self._go_on()
         quiet_s = now_s - self._heard_s
         if self._unread and now_s - self._unread_since_s > UNREAD_S:
             self.hang_up(f"it has read nothing for {UNREAD_S:g} s")
         elif self._framer.waiting and not self._turns and quiet_s > HALF_REQUEST_S:
             self.hang_up(f"it sent half a request, and then nothing for {HALF_REQUEST_S:g} s")
+        elif self._entry is not None and self._entry.late(now_s):
+            self.hang_up(f"it has not logged in within {LOGIN_S:g} s")
         elif not self._turns and quiet_s > IDLE_S:
             self.hang_up(f"it has asked nothing for {IDLE_S:g} s")
         elif quiet_s > 1 and not self._turns and len(self._framer.buffer) > KEPT_BYTES:
             self._framer.let_go()
-            for upstream in self._upstreams.values():
-                upstream.framer.let_go()
+            self._brokers.let_go()
 
     def _read(self) -> None:
         """Takes what was received, one request after another. What one of them leads to may end the connection."""
@@ -137,23 +154,30 @@ class Guest(asyncio.BufferedProtocol):
             return
         self._reading = True
         try:
-            while not self._full and (found := self._framer.next(REQUEST_BYTES_MAX)) is not None:
+            while not self._full and (found := self._framer.next(self._bytes_max)) is not None:
                 self._take(found)
         except WireError as error:
-            self.hang_up(f"it does not keep to the protocol: {error}")
+            self.hang_up(what_it_sent(error))
         finally:
             self._reading = False
         self._pace()
+
+    @property
+    def _bytes_max(self) -> int:
+        return REQUEST_BYTES_MAX if self._entry is None else BYTES_MAX
 
     @property
     def _full(self) -> bool:
         """Whether nothing more may be begun now."""
         return (
             self._transport is None
+            or (self._entry is not None and self._entry.busy)
             or self._errand is not None
+            or bool(self._held)
             or self._draining
             or self._unread
-            or bool(self._choked)
+            or self._spending.slowed
+            or self._brokers.take_no_more
             or len(self._turns) >= UNANSWERED_MAX
         )
 
@@ -169,46 +193,119 @@ class Guest(asyncio.BufferedProtocol):
             else:
                 transport.resume_reading()
 
+    def _flows(self) -> None:
+        if not self._reading:
+            self._go_on()
+
     def _go_on(self) -> None:
         """Something may be begun again: first what was received already."""
         self._read()
         self._end_if_drained()
 
     def _take(self, found: memoryview) -> None:
+        if self._entry is not None:
+            self._entry.take(found, self._house.seen.offers, self)
+            return
         request = read_request(found)
-        self._house.counts.requests[request.key] += 1
-        self._carry_out(request, self._session.move(request, self._house.seen), found)
+        self._spending.asks(request, len(found))
+        self._carry_out(request, self._session.move(request, self._house.known()), self._framer.with_size(found))
 
-    def _carry_out(self, request: Request, move: Move, found: memoryview) -> None:
+    def judge_again(self) -> None:
+        """Of the request that was held: more is known now."""
+        if not self._held or self._transport is None:
+            return
+        if has_left(self._transport):
+            self.hang_up("it left while its request was held")
+            return
+        request = self._held.request
+        move = self._session.move(request, self._house.known())
+        if isinstance(move, Hold):
+            self._held.keep(request.view, move)
+        elif (whole := self._held.let_go()) is not None:
+            self._carry_out(request, move, whole)
+            self._go_on()
+
+    def prove(self) -> None:
+        """Has brokers say that they have taken what nobody acknowledges, of topics that wait."""
+        self._writing.prove()
+
+    def _refuse_held(self) -> None:
+        """It is not sent later: its client does not wait for its answer any more."""
+        if self._held:
+            request, refusal = self._held.request, self._held.refusal(is_last=self._draining)
+            self._held.let_go()
+            if refusal is None:
+                self.hang_up("its request was held for too long")
+            else:
+                self._answer(self._turns.begin(request), refusal)
+
+    def _carry_out(self, request: Request, move: Move, whole: memoryview) -> None:
         match move:
             case Pass():
-                self._pass_on(request, move, found)
+                self._pass_on(request, move, whole)
             case Say(body):
                 self._answer(self._turns.begin(request), body)
-            case Run(errand, wait_s):
-                self._house.counts.errands += 1
+            case Later(body, wait_s):
                 turn = self._turns.begin(request)
-                self._errand = Going(errand, partial(self._ask, wait_s), partial(self._come_back, turn), self.hang_up)
+                asyncio.get_running_loop().call_later(wait_s, self._answer, turn, body)
+            case Run(errand, wait_s, topics):
+                self._house.counts.errands += 1
+                self._writing.begins(topics)
+                back = partial(self._come_back, self._turns.begin(request), topics, self._house.lapses)
+                self._errand = Going(errand, partial(self._ask, request.client_id or "", wait_s), back, self.hang_up)
                 self._errand.begin()
+            case Hold():
+                self._held.keep(whole, move)
             case HangUp(why):
                 self.hang_up(why)
             case Drop():
                 pass
+            case _:
+                assert_never(move)
 
-    def _come_back(self, turn: Turn, body: Parts) -> None:
+    def say(self, frame: Parts) -> None:
+        self._write(frame, None)
+
+    def let_in(self, who: Who) -> None:
+        self._spending.software = self._session.is_made_with(self._entry.software if self._entry else "")
+        self._entry, self._brokers.who = None, who
+        self._go_on()
+
+    def see_out(self, frame: Parts, why: str) -> None:
+        if self._transport is not None:
+            self._house.refused(self.peer, why)
+            self._write(frame, None)
+            self._transport.close()
+        self._end()
+
+    def _come_back(self, turn: Turn, topics: tuple[str, ...], lapses: int, body: Parts, lost: bool) -> None:
         self._errand = None
-        self._answer(turn, body)
+        self._writing.ends(topics, lost=lost)
+        if self._may_tell(topics, lapses):
+            self._answer(turn, body)
 
-    def _pass_on(self, request: Request, move: Pass, found: memoryview) -> None:
-        upstream = self._upstream(move.place)
+    def _may_tell(self, topics: tuple[str, ...], lapses: int) -> bool:
+        """Whether what was written counts. While no switch waited for this proxy, as when it stood still, the topic may
+        have moved: what its old home took then is nowhere else, and the client is to send it again."""
+        if not topics or (not self._house.is_deaf() and self._house.lapses == lapses):
+            return True
+        self.hang_up("it wrote while no switch waited for this proxy")
+        return False
+
+    def _pass_on(self, request: Request, move: Pass, whole: memoryview) -> None:
+        upstream = self._brokers.to(move.place)
         if upstream is None:
             self.hang_up(f"{move.place.cluster} has no broker {move.place.node} now")
             return
         asked = None
         if move.answered:
-            done = partial(self._passed_back, self._turns.begin(request), upstream, move.rewrite)
-            asked = Asked(request.key, request.number, deadline(move.wait_s), done)
-        sent: Sequence[Buffer] = [self._framer.with_size(found)]
+            self._writing.begins(move.topics)
+            done = partial(self._passed_back, self._turns.begin(request), upstream, move, self._house.lapses)
+            heard = timed(done, self._house.fuses, move, request.client_id)
+            asked = Asked(request.key, request.number, deadline(move.wait_s), heard)
+        else:
+            self._writing.blindly(upstream.place, move.topics)
+        sent: Sequence[Buffer] = [whole]
         if move.body is not None:
             tags = shape_of(request.key, request.version).tags_in_request
             sent = frame(request.key, request.version, request.number, request.client_id or "", move.body, tags)
@@ -216,18 +313,24 @@ class Guest(asyncio.BufferedProtocol):
         if self._kept and upstream.unsent:
             self._framer.let_go()
 
-    def _passed_back(self, turn: Turn, upstream: Upstream, rewrite: Rewrite | None, found: memoryview | None) -> None:
+    def _passed_back(self, turn: Turn, upstream: Upstream, move: Pass, lapses: int, found: memoryview | None) -> None:
         if found is None:
             self.hang_up(f"its broker {upstream.place.node} of {upstream.place.cluster} is gone: {upstream.ended_by}")
             return
         request = turn.request
+        self._writing.ends(move.topics)
+        if not self._may_tell(move.topics, lapses):
+            return
+        self._spending.spend(request, len(found))
         try:
             tags = shape_of(request.key, request.version).tags_in_answer
-            parts = rewrite(found, read_response_header(found, tags)[1]) if rewrite else None
+            parts = move.rewrite(found, read_response_header(found, tags)[1]) if move.rewrite else None
         except Exception as error:  # the client would wait for its answer for ever
             self.hang_up(f"an answer of its broker cannot be used: {in_words(error)}")
             return
-        if parts is None:
+        if isinstance(parts, Later):
+            asyncio.get_running_loop().call_later(parts.wait_s, self._answer, turn, parts.body)
+        elif parts is None:
             self._finish(turn, [upstream.framer.with_size(found)], upstream)
         else:
             self._finish(turn, answer_frame(request.key, request.version, request.number, parts), upstream)
@@ -261,86 +364,36 @@ class Guest(asyncio.BufferedProtocol):
         if owner is not None and self._kept and transport.get_write_buffer_size():
             owner.framer.let_go()
 
-    def _ask(self, wait_s: float, ask: Ask, heard: Callable[[Said], None]) -> None:
-        """Asks in the client's name, over its own connection to that broker."""
-        upstream = self._upstream(ask.place)
-        if upstream is None:
-            # Not at once: the errand has more to ask before it hears anything.
-            asyncio.get_running_loop().call_soon(heard, None)
-            return
-        shape = shape_of(ask.key, ask.version)
-        number = self._house.number()
-
-        def done(found: memoryview | None) -> None:
-            if found is None:
-                heard(None)
-                return
-            # The next answer of that broker comes into the same buffer.
-            heard(memoryview(bytes(found[read_response_header(found, shape.tags_in_answer)[1] :])))
-
-        asked = Asked(ask.key, number, deadline(wait_s), done)
-        upstream.ask(asked, frame(ask.key, ask.version, number, self._client_id, ask.body, shape.tags_in_request))
-
-    @property
-    def _client_id(self) -> str:
-        return self._turns.latest.request.client_id or ""
-
-    def _upstream(self, place: Place) -> Upstream | None:
-        """The client's own connection there, dialled where it has none; None where there is no such broker now."""
-        if place.node == ANY:
-            place = self._anybody(place.cluster)
-        known = self._upstreams.get(place)
-        if known is not None:
-            return known
-        broker = self._house.seen.clusters[place.cluster].brokers.get(place.node)
-        if broker is None:
-            return None
-        made = self._upstreams[place] = Upstream(place, self)
-        made.dial(broker)
-        if self._unread:
-            made.pause(True)
-        return made
-
-    def _anybody(self, cluster: str) -> Place:
-        """A broker of the cluster, one to which there is a connection already where there is one."""
-        for place in self._upstreams:
-            if place.cluster == cluster:
-                return place
-        nodes = list(self._house.seen.clusters[cluster].brokers)
-        return Place(cluster, random.choice(nodes) if nodes else ANY)
-
-    def choked(self, upstream: Upstream) -> None:
-        self._choked.add(upstream.place)
-        self._pace()
-
-    def flows(self, upstream: Upstream) -> None:
-        self._choked.discard(upstream.place)
-        if not self._reading:
-            self._go_on()
-
-    def lost(self, upstream: Upstream) -> None:
-        self._house.lost()
-        if self._upstreams.get(upstream.place) is upstream:
-            del self._upstreams[upstream.place]
+    def _ask(self, client: str, wait_s: float, ask: Ask, heard: Callable[[Said], None]) -> None:
+        self._brokers.ask(ask, client, wait_s, heard)
 
     def _end_if_drained(self) -> None:
         """Says that nothing more comes. The client closes: a socket that is closed with bytes unread takes back what
         was sent on it last."""
         if self._draining and not self._turns and not self._leaving and self._transport is not None:
             self._leaving = True
-            self._transport.write_eof()
-            self._transport.resume_reading()
+            if self._transport.can_write_eof():
+                self._transport.write_eof()
+                self._transport.resume_reading()
+            else:  # TLS has a word for it, which the client answers
+                self._transport.resume_reading()
+                self._transport.close()
 
     def _end(self) -> None:
         """Forgets the client, and ends its connections to brokers."""
         if self._transport is None:
             return
         self._transport = None
+        self._house.crowd.goes(self._address)
         self._turns.clear()
+        self._session.close()
+        self._spending.close()
+        self._held.let_go()
+        self._writing.close()
+        if self._entry is not None:
+            self._entry.close()
         if self._errand is not None:
             self._errand.close()
             self._errand = None
-        for upstream in self._upstreams.values():
-            upstream.close()
-        self._upstreams.clear()
+        self._brokers.close()
         self._house.went(self)

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from twinshore.fleet.once import Once
 from twinshore.kafka.clock import steady_s
-from twinshore.proxy.core.layout import Layout
+from twinshore.proxy.core.crowds import Crowd
+from twinshore.proxy.core.flows import Flows
+from twinshore.proxy.core.fuses import Fusebox
+from twinshore.proxy.core.groups import AtWork
+from twinshore.proxy.core.layout import Layout, Place
+from twinshore.proxy.core.near.knows import Near
+from twinshore.proxy.core.near.networks import Networks
+from twinshore.proxy.core.quotas import Quotas
+from twinshore.proxy.core.resets import ResetBook
 from twinshore.proxy.core.seen import Seen
+from twinshore.proxy.core.session import Session
+from twinshore.proxy.gate import Gate
 
 
 @dataclass(slots=True)
@@ -21,9 +32,13 @@ class Counts:
     errands: int = 0
     clients: int = 0
     hung_up: int = 0
+    refused: int = 0
     brokers_lost: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
+    held: int = 0
+    slowed: int = 0
+    turned_away: int = 0
 
 
 class Present(Protocol):
@@ -38,16 +53,48 @@ class Present(Protocol):
     def hang_up(self, why: str) -> None:
         """Ends at once."""
 
+    def judge_again(self) -> None:
+        """Of the request that was held: more is known now."""
+
+    def prove(self) -> None:
+        """Has brokers say that they have taken what nobody acknowledges, of topics that wait."""
+
 
 class House:
-    """`now_s` is the time as of the last look, for what need not know it to the millisecond."""
+    """`now_s` is the time as of the last look, for what need not know it to the millisecond. `until_s`: how long a
+    switch waits for this proxy, and so how long what is known of homes holds. `under_way` counts requests that write to
+    a topic and have no answer yet; `quiet` is called once there is none. `holding`: guests whose request waits.
+    `fuses`: what is cut, by hand or by itself. `quotas`, `crowd`: how much a client may have, how many may come.
+    `at_work`: members of groups that have not gathered. `resets`: groups that are being set to other places. `flows`:
+    what goes through, of whom and where. `near`: where clients of each site read what is mirrored. `balancers`: who
+    says in a PROXY header whose connection it passes on."""
 
-    def __init__(self, layout: Layout, seen: Seen, log: Callable[[str], None], news: Callable[[], None]) -> None:
-        self.layout, self.seen, self.news = layout, seen, news
+    def __init__(
+        self,
+        layout: Layout,
+        seen: Seen,
+        log: Callable[[str], None],
+        news: Callable[[], None],
+        gate: Gate | None = None,
+    ) -> None:
+        self.layout, self.seen, self.news, self.gate = layout, seen, news, gate or Gate()
         self.counts, self.guests = Counts(), set[Present]()
         self.now_s = steady_s()
+        self.until_s = math.inf
+        self.under_way = Counter[str]()
+        self.holding: set[Present] = set()
+        self.quiet: Callable[[str], None] = lambda _: None
+        self.fuses, self.quotas, self.crowd = Fusebox(), Quotas(0), Crowd()
+        self.at_work, self.resets, self.flows, self.near = AtWork(), ResetBook(steady_s), Flows(), Near()
+        self.balancers: Networks | None = None
+        self.lapses = 0
         self._log = Once(log)
         self._number = 0
+
+    def session(self, place: Place | None) -> Session:
+        """For one client, who came in by this broker's door."""
+        shared = self.fuses, self.known, self.at_work, self.flows, self.resets, self.near
+        return Session(place, self.layout, self.news, *shared)
 
     def number(self) -> int:
         """For a question of the proxy's own to a broker."""
@@ -63,18 +110,77 @@ class House:
         """It has gone."""
         self.guests.discard(guest)
 
+    def lets_in(self, peer: str) -> bool:
+        """Whether one more of this address is let in: then it is counted, until the crowd is told that it goes."""
+        why = self.crowd.comes(peer)
+        if why:
+            self.counts.turned_away += 1
+            if self.crowd.is_news(peer, steady_s()):
+                self._log.say(f"a client at {peer} was not let in: {why}")
+        return not why
+
     def hung_up(self, peer: str, why: str) -> None:
         """A client's connection was ended here."""
         self.counts.hung_up += 1
         self._log.say(f"a client at {peer} was hung up on: {why}")
 
-    def lost(self) -> None:
-        """A connection to a broker is gone."""
+    def refused(self, peer: str, why: str) -> None:
+        """The same, of one whose login was refused."""
+        self.counts.refused += 1
+        self.hung_up(peer, why)
+
+    def lost(self, shut_out: str = "") -> None:
+        """A connection to a broker is gone; `shut_out`: why the broker does not let it in, which somebody must mend."""
         self.counts.brokers_lost += 1
+        if shut_out:
+            self._log.say(f"a client is not let in by its broker: {shut_out}")
         self.news()
+
+    def known(self) -> Seen:
+        """What a request is judged by."""
+        return self.seen.deaf if self.is_deaf() else self.seen
+
+    def is_deaf(self) -> bool:
+        """Whether no switch waits for this proxy just now."""
+        return steady_s() >= self.until_s
+
+    def heard(self, until_s: float) -> bool:
+        """Switches wait for it until then; whether they did not since it was told so last."""
+        was_deaf = self.is_deaf()
+        self.lapses += was_deaf
+        self.until_s = until_s
+        return was_deaf
+
+    def writes(self, topics: Iterable[str]) -> None:
+        """A request to write there goes out."""
+        under_way = self.under_way
+        for topic in topics:  # a Counter's own ways to add and to delete cost several times as much
+            under_way[topic] = under_way.get(topic, 0) + 1
+
+    def written(self, topics: Iterable[str]) -> None:
+        """It is answered, or nothing of it can arrive any more."""
+        for topic in topics:
+            left = self.under_way.get(topic, 0) - 1
+            if left > 0:
+                self.under_way[topic] = left
+            else:
+                self.under_way.pop(topic, None)
+                if self.seen.must_wait(topic):  # a word of the clusters that is not in force here yet holds nobody
+                    self.quiet(topic)
+
+    def changed(self, seen: Seen) -> None:
+        """More is known: what was held is judged anew."""
+        self.seen = seen
+        self.near.tick(steady_s(), seen)
+        for guest in list(self.guests):
+            guest.prove()
+        for guest in list(self.holding):
+            guest.judge_again()
 
     def look(self) -> None:
         """Once a second, at all that is there."""
         self.now_s = steady_s()
+        self.gate.look()
+        self.at_work.look(self.now_s)
         for guest in list(self.guests):
             guest.look(self.now_s)

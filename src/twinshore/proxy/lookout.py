@@ -7,7 +7,7 @@ known: neither a cluster nor a store that is away ends what clients do elsewhere
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -15,7 +15,7 @@ from functools import partial
 from itertools import combinations
 
 from twinshore import __version__
-from twinshore.fleet import Cluster, KafkaError
+from twinshore.fleet import Cluster, KafkaError, Link, Naming
 from twinshore.fleet.once import Once, in_words
 from twinshore.kafka.clock import steady_s
 from twinshore.kafka.cluster import KafkaCluster
@@ -23,8 +23,9 @@ from twinshore.kafka.connection import Connection
 from twinshore.links.homes import BETWEEN
 from twinshore.proxy.core.layout import Layout
 from twinshore.proxy.core.offers import offered, shared
-from twinshore.proxy.core.seen import Broker, ClusterSeen, Ranges, Seen, homes_of
-from twinshore.store import Store
+from twinshore.proxy.core.seen import Broker, ClusterSeen, Ranges, Seen, apart, homes_of, one_way_homes
+from twinshore.proxy.follows import Led
+from twinshore.proxy.late_store import LateStore
 from twinshore.wire.api_versions import Software
 from twinshore.wire.talk import offered as asks_offered
 
@@ -41,14 +42,25 @@ class Lookout:
     """`seen` is replaced, never changed; it stays the same object while nothing is new. `look` runs until `stop`."""
 
     def __init__(
-        self, clusters: Sequence[Cluster], layout: Layout, store: Store | None, log: Callable[[str], None]
+        self,
+        clusters: Sequence[Cluster],
+        layout: Layout,
+        store: LateStore,
+        log: Callable[[str], None],
     ) -> None:
         self.seen = Seen({one.name: _unseen(one.name) for one in clusters})
         self.changed: Callable[[Seen], None] = lambda _: None
         self._clusters = [_Cluster(one, layout, log) for one in clusters]
         self._pairs = [BETWEEN.join(sorted(pair)) for pair in combinations(layout.clusters, 2)]
         self._store, self._told = store, Once(log)
-        self._versions: dict[str, int] = {}
+        self._links: tuple[Link, ...] = ()
+        self._said: tuple[object, ...] = ()
+        self._asked: tuple[object, ...] = ()
+        self._found: Mapping[str, ClusterSeen] = self.seen.clusters
+        self._knows = False  # whether it was ever heard what links and store say
+        self._carried: Mapping[str, str] = {}
+        self._stored: Mapping[str, str] = {}
+        self._led = Led()
         self._threads = ThreadPoolExecutor(len(clusters) + 1, "lookout")
         self._news = {one.name: asyncio.Event() for one in self._clusters}
         self._home_news, self._stopped = asyncio.Event(), asyncio.Event()
@@ -64,8 +76,11 @@ class Lookout:
             event.set()
 
     async def first(self) -> None:
-        """One look at everything."""
-        await asyncio.gather(self._look_at_homes(), *(self._look_at(one) for one in self._clusters))
+        """One look at everything, taken up whole: else clients of a topic on two clusters would be led to whichever
+        answers first, and stay there."""
+        looks = asyncio.gather(*(self._found_at(one) for one in self._clusters))
+        await self._look_at_homes()
+        self._take({one.name: one for one in await looks})
 
     async def look(self) -> None:
         """Until `stop`."""
@@ -93,37 +108,82 @@ class Lookout:
                 await work()
                 await asyncio.sleep(AGAIN_S)
 
+    async def _found_at(self, cluster: _Cluster) -> ClusterSeen:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, cluster.look)
+
     async def _look_at(self, cluster: _Cluster) -> None:
-        found = await asyncio.get_running_loop().run_in_executor(self._threads, cluster.look)
-        self._take({**self.seen.clusters, cluster.name: found}, self.seen.homes)
+        found = await self._found_at(cluster)
+        if found.topics != self._found[cluster.name].topics:
+            await self._look_at_homes()  # a twin that has just been made has had a home before
+        self._take({**self._found, cluster.name: found})
+
+    def led(self, led: Led) -> None:
+        """What the clusters themselves say of homes."""
+        self._take(self._found, led)
 
     async def _look_at_homes(self) -> None:
-        if self._store is None or not self._pairs:
+        if not self._pairs:
+            self._knows = True
             return
         try:
-            homes = await asyncio.get_running_loop().run_in_executor(self._threads, self._read, self._store)
+            homes = await asyncio.get_running_loop().run_in_executor(self._threads, self._read)
         except Exception as error:  # whoever ended here would lead clients to old homes for ever
             self._told.say(f"{in_words(error)}: topics are led to the homes that were known before")
             return
         self._told.well("the store answers again")
-        if homes is not None:
-            self._take(self.seen.clusters, homes)
+        first, self._knows = not self._knows, True
+        if homes is not None or first:
+            self._stored = self._stored if homes is None else homes
+            self._take(self._found)
 
-    def _read(self, store: Store) -> Mapping[str, str] | None:
-        """The homes; None where they are as they were."""
-        versions = {pair: store.homes.version(pair) for pair in self._pairs}
-        if versions == self._versions:
+    def _read(self) -> Mapping[str, str] | None:
+        """The homes, also of topics whose twins a link carries; None where they are as they were."""
+        links = tuple(self._store.links())
+        store = self._store.get()
+        same = self._same(links)
+        said: tuple[object, ...] = links, {}, {}
+        if store is not None:
+            versions = {pair: store.homes.version(pair) for pair in self._pairs}
+            said = links, versions, {name: store.twins.count(name) for name in same}
+        if said == self._said:
             return None
-        homes = homes_of(row for pair in self._pairs for row in store.homes.of(pair).values())
-        self._versions = versions
+        homes: dict[str, str] = {}
+        if store is not None:
+            homes = {row.topic: same[name] for name in same for row in store.twins.carried(name)}
+            homes |= homes_of(row for pair in self._pairs for row in store.homes.of(pair).values())
+        self._said, self._links = said, links
         return homes
 
-    def _take(self, clusters: Mapping[str, ClusterSeen], homes: Mapping[str, str]) -> None:
-        if clusters == self.seen.clusters and homes == self.seen.homes:
+    def _same(self, links: Iterable[Link]) -> dict[str, str]:
+        """Those that give twins their source's name, with their sources."""
+        names = {one.name for one in self._clusters}
+        return {
+            link.name: link.source
+            for link in links
+            if link.naming is Naming.SAME and {link.source, link.target} <= names
+        }
+
+    def _take(self, clusters: Mapping[str, ClusterSeen], led: Led | None = None) -> None:
+        led = led or self._led
+        news = led.leads, led.wrote, led.learns
+        same_words = news == (self._led.leads, self._led.wrote, self._led.learns)
+        self._led = led
+        self._found = clusters
+        if not self._knows:
+            clusters = apart(clusters)
+        homes = self._homes(clusters)
+        if clusters == self.seen.clusters and homes == self.seen.homes and same_words:
             return
         known = [one.offers for one in clusters.values() if one.offers]
-        self.seen = Seen(clusters, homes, offered(known) if known else {})
+        self.seen = Seen(clusters, homes, offered(known) if known else {}, *news, before=self.seen.routes)
         self.changed(self.seen)
+
+    def _homes(self, clusters: Mapping[str, ClusterSeen]) -> Mapping[str, str]:
+        """As the store has them; of other topics by the links that carry them."""
+        asked = self._links, tuple(one.topics for one in clusters.values())
+        if asked != self._asked:
+            self._asked, self._carried = asked, one_way_homes(clusters.values(), self._links)
+        return {**self._carried, **self._stored}
 
 
 class _Cluster:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from twinshore.kafka.clock import steady_s
+from twinshore.proxy.core.alarms import Alarms
+from twinshore.proxy.core.totals import Totals
 from twinshore.proxy.doors import Doors
 from twinshore.proxy.house import House
+from twinshore.store.traffic_values import LATENCY_MS, SIZE_BYTES
 from twinshore.wire.apis import api_name
 
 
 class ProxyCollector(Collector):
     """Read by another thread than the one that counts: each number is as of some moment."""
 
-    def __init__(self, house: House, doors: Doors) -> None:
-        self._house, self._doors = house, doors
+    def __init__(self, house: House, doors: Doors, totals: Totals, alarms: Alarms) -> None:
+        self._house, self._doors, self._totals, self._alarms = house, doors, totals, alarms
 
     def collect(self) -> Iterator[Metric]:
         counts, seen = self._house.counts, self._house.seen
@@ -28,7 +33,11 @@ class ProxyCollector(Collector):
         for name, told, value in (
             ("clients", "connections of clients that came", counts.clients),
             ("errands", "requests for which several brokers, or another one, were asked", counts.errands),
+            ("held", "requests that waited for a switch", counts.held),
+            ("slowed", "times that a client above its quota was not read for a while", counts.slowed),
+            ("turned_away", "connections of clients that were not let in", counts.turned_away),
             ("hung_up", "connections of clients that were ended here", counts.hung_up),
+            ("logins_refused", "logins of clients that were refused", counts.refused),
             ("brokers_lost", "connections to brokers that ended", counts.brokers_lost),
             ("received_bytes", "bytes received from clients", counts.bytes_in),
             ("sent_bytes", "bytes sent to clients", counts.bytes_out),
@@ -37,12 +46,85 @@ class ProxyCollector(Collector):
         yield GaugeMetricFamily(
             "twinshore_proxy_clients_now", "clients that are connected", value=len(self._house.guests)
         )
+        yield GaugeMetricFamily(
+            "twinshore_proxy_heard",
+            "1 while the proxy hears of switches, which wait for it; else writers wait",
+            value=float(steady_s() < self._house.until_s),
+        )
         answers = GaugeMetricFamily(
             "twinshore_proxy_cluster_answers", "1 where the cluster answers", labels=["cluster"]
         )
         for cluster in list(seen.clusters.values()):
             answers.add_metric([cluster.name], float(cluster.answers))
         yield answers
+        yield from self._near()
+        yield from self._fuses()
+        yield from self._traffic()
+
+    def _traffic(self) -> Iterator[Metric]:
+        """As of the last window."""
+        labels = ["topic", "cluster", "kind"]
+        for name, told in (
+            ("requests", "requests of producers, answers to consumers, of the topic"),
+            ("bytes", "bytes of records that producers sent and consumers were given"),
+            ("records", "records that producers sent"),
+            ("errors", "partitions of answers with an error"),
+        ):
+            metric = CounterMetricFamily(f"twinshore_proxy_topic_{name}", told, labels=labels)
+            for key, flow in list(self._totals.topics.items()):
+                metric.add_metric([*key], getattr(flow, name))
+            yield metric
+        for name, told in (
+            ("requests", "requests of the client id"),
+            ("bytes", "bytes that its clients sent and received"),
+            ("connections", "connections that they opened"),
+        ):
+            metric = CounterMetricFamily(f"twinshore_proxy_client_{name}", told, labels=["client"])
+            for client, flow in list(self._totals.clients.items()):
+                metric.add_metric([client], getattr(flow, name))
+            yield metric
+        stands = GaugeMetricFamily("twinshore_proxy_alarm", "1 while the alarm stands", labels=["alarm"])
+        for name, standing in self._alarms.standing.items():
+            stands.add_metric([name], float(standing))
+        yield stands
+        yield self._histogram("produce_seconds", "how long brokers took to answer producers", LATENCY_MS, 0.001)
+        yield self._histogram("produce_request_bytes", "how large requests of producers are", SIZE_BYTES, 1)
+
+    def _histogram(self, name: str, told: str, bounds: Sequence[int], unit: float) -> Metric:
+        metric = HistogramMetricFamily(f"twinshore_proxy_{name}", told, labels=["cluster"])
+        for cluster, flow in list(self._totals.clusters.items()):
+            counts = flow.latency if bounds is LATENCY_MS else flow.sizes
+            ends = [f"{end * unit:g}" for end in bounds] + ["+Inf"]
+            total = flow.answered_us / 1e6 if bounds is LATENCY_MS else None
+            metric.add_metric([cluster], list(zip(ends, map(float, accumulate(counts)), strict=True)), total)
+        return metric
+
+    def _near(self) -> Iterator[Metric]:
+        near = self._house.near
+        read = CounterMetricFamily(
+            "twinshore_proxy_near_bytes", "bytes of records that clients read at a twin", labels=["cluster"]
+        )
+        for cluster, count in sorted(dict(near.bytes_read).items()):
+            read.add_metric([cluster], count)
+        yield read
+        yield CounterMetricFamily("twinshore_proxy_led_near", "answers that led a client to a twin", value=near.led)
+        yield CounterMetricFamily(
+            "twinshore_proxy_sent_home", "partitions whose client a twin sent home", value=near.sent_home
+        )
+        yield GaugeMetricFamily(
+            "twinshore_proxy_near_partitions", "partitions of twins that clients may read", value=len(near.served)
+        )
+
+    def _fuses(self) -> Iterator[Metric]:
+        box, labels = self._house.fuses, ["topic", "client", "kind"]
+        requests = CounterMetricFamily("twinshore_proxy_fused_requests", "answered by a fuse", labels=labels)
+        records = CounterMetricFamily("twinshore_proxy_fused_records", "records that a fuse kept out", labels=labels)
+        cut = GaugeMetricFamily("twinshore_proxy_fuse_open", "1 where the fuse cuts", labels=labels)
+        for key, tally in list(box.tallies.items()):
+            requests.add_metric([*key], tally.requests)
+            records.add_metric([*key], tally.records)
+            cut.add_metric([*key], float(key in box.open))
+        yield from (requests, records, cut)
 
     def clusters(self) -> dict[str, Any]:
         """How each cluster stands, for /health."""

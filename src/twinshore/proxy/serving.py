@@ -4,49 +4,83 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import math
 import signal
-from collections.abc import Callable, Mapping
+import socket
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
+from uuid import uuid4
 
-from twinshore.fleet import Cluster, ConfigError, NotYetError
-from twinshore.fleet.once import in_words
+from twinshore.fleet import Cluster, ConfigError
+from twinshore.fleet.once import Once, in_words
 from twinshore.fleet.settings import Settings
+from twinshore.fleet.settings.sections import near
 from twinshore.fleet.settings.sections.proxy import SECTION, ProxySettings
+from twinshore.kafka.clock import steady_s
+from twinshore.proxy.control import Control
+from twinshore.proxy.core.alarms import Alarms
+from twinshore.proxy.core.crowds import Crowd
+from twinshore.proxy.core.flows import Flows
 from twinshore.proxy.core.layout import Layout
+from twinshore.proxy.core.naming import NewTopics
+from twinshore.proxy.core.near.knows import Near
+from twinshore.proxy.core.near.networks import Networks
+from twinshore.proxy.core.near.places import Rules
+from twinshore.proxy.core.quotas import Quotas
 from twinshore.proxy.core.seen import Seen
+from twinshore.proxy.core.totals import Totals
 from twinshore.proxy.doors import LOOK_S, Doors
+from twinshore.proxy.follows import Follows, Led
+from twinshore.proxy.gate import Gate
 from twinshore.proxy.house import House
+from twinshore.proxy.late_store import LateStore
+from twinshore.proxy.levels import Levels
 from twinshore.proxy.lookout import Lookout
 from twinshore.proxy.metrics import ProxyCollector
+from twinshore.proxy.reset_hearing import ResetHearing
+from twinshore.proxy.telling import HOUR_MS, Grown, Telling
+from twinshore.proxy.topic_of_traffic import TopicOfTraffic
+from twinshore.service.clock import wall_ms
 from twinshore.service.server import MetricsServer
-from twinshore.store import Store
+from twinshore.store import InstanceRow
 
+# Groups of which a mover of groups hears that they have members at work.
+NAMED_MAX: Final = 5
 # How long what clients have asked may take once the process is to end.
 DRAIN_S: Final = 10.0
 
 
-def serve(settings: Settings, store: Store | None, log: Callable[[str], None]) -> None:
-    """Until Ctrl-C or SIGTERM. ConfigError where the address is not to be had."""
+def serve(settings: Settings, store: LateStore, log: Callable[[str], None]) -> None:
+    """Until Ctrl-C or SIGTERM. ConfigError where the address is not to be had, or a certificate cannot be used."""
     asked = settings.of(SECTION)
     clusters = chosen(settings)
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_Serving(asked, clusters, store, log).run())
+    # uvloop reads on before a handshake can begin, whoever asks it to wait.
+    factory = asyncio.new_event_loop if asked.certificate_file else _loop_factory()
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(_Serving(settings, clusters, store, log).run())
 
 
 def chosen(settings: Settings) -> list[Cluster]:
-    """The clusters behind the proxy. ConfigError where there are none; NotYetError where one wants what is not spoken
-    yet."""
+    """The clusters behind the proxy. ConfigError where there are none."""
     clusters = [settings.cluster(name) for name in settings.of(SECTION).clusters]
     if not clusters:
         raise ConfigError("[proxy] clusters: there is no cluster in the settings", hint="docs/proxy.md has an example")
-    for one in clusters:
-        if one.security.protocol != "PLAINTEXT":
-            raise NotYetError(
-                f"cluster {one.name} speaks {one.security.protocol}, and the proxy speaks PLAINTEXT only",
-                hint="name others in [proxy] clusters",
-            )
     return clusters
+
+
+def layout_of(asked: ProxySettings, clusters: Sequence[Cluster]) -> Layout:
+    """By which numbers and ports clients know the brokers, by the settings."""
+    names = tuple(one.name for one in clusters)
+    new_topics = NewTopics(asked.new_topics, asked.new_topics_by_name)
+    return Layout(asked.advertised_host, asked.port, names, asked.nodes_per_cluster, asked.cluster_id, new_topics)
+
+
+def near_of(asked: near.NearSettings, clusters: Sequence[Cluster]) -> Near:
+    """Where clients read what is mirrored, by the settings."""
+    sites = {one.name: one.site for one in clusters}
+    rules = Rules(sites, asked.next_sites, asked.behind_s_max, asked.own_topics)
+    return Near(rules, Networks(asked.networks))
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
@@ -58,16 +92,48 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     return factory
 
 
+def _topic_of(asked: ProxySettings, clusters: list[Cluster], log: Callable[[str], None]) -> TopicOfTraffic | None:
+    if not asked.traffic_topic:
+        return None
+    (cluster,) = [one for one in clusters if one.name == (asked.traffic_cluster or clusters[0].name)]
+    return TopicOfTraffic(cluster, asked.traffic_topic, asked.traffic_keep_hours * HOUR_MS, log)
+
+
 class _Serving:
     def __init__(
-        self, asked: ProxySettings, clusters: list[Cluster], store: Store | None, log: Callable[[str], None]
+        self, settings: Settings, clusters: list[Cluster], store: LateStore, log: Callable[[str], None]
     ) -> None:
-        self._asked, self._log = asked, log
-        names = tuple(one.name for one in clusters)
-        layout = Layout(asked.advertised_host, asked.port, names, asked.nodes_per_cluster, asked.cluster_id)
+        self._asked, self._log, self._deaf = settings.of(SECTION), log, Once(log)
+        asked = self._asked
+        layout = layout_of(asked, clusters)
+        gate = Gate(asked, clusters, log)
         self._lookout = Lookout(clusters, layout, store, log)
-        self._house = House(layout, self._lookout.seen, log, self._lookout.news)
+        self._house = House(layout, self._lookout.seen, log, self._lookout.news, gate)
+        self._house.quotas = Quotas(asked.client_bytes_s)
+        self._house.crowd = Crowd(asked.clients_max, asked.clients_of_one_address_max)
+        self._totals, self._alarms = Totals(), Alarms(asked.alarms)
+        self._house.flows = Flows(kept=self._alarms.place_of)
+        self._house.near = near_of(settings.of(near.SECTION), clusters)
+        if asked.balancers:
+            self._house.balancers = Networks((one, one) for one in asked.balancers)
+        self._levels = Levels(clusters, self._house.near, lambda: self._house.seen, store, log)
         self._doors = Doors(asked.address, self._house, log)
+        name = f"proxy {asked.advertised_host}:{asked.port}"
+        self._follows = Follows(name, clusters, log) if asked.follows_switches else None
+        serves = InstanceRow(uuid4().hex, name, socket.gethostname(), asked.port, wall_ms(), 0, wall_ms())
+        house = self._house
+        resets = ResetHearing(house.resets, lambda way: house.under_way[way] > 0, lambda: house.changed(house.seen))
+        self._control = Control(store.get, house.fuses, serves, log, resets)
+        self._telling = Telling(
+            store.get,
+            house.flows,
+            serves,
+            log,
+            every_s=asked.traffic_every_s,
+            keep_hours=asked.traffic_keep_hours,
+            heard=self._heard,
+            topic=_topic_of(asked, clusters, log),
+        )
         self._asked_to_end, self._news = asyncio.Event(), asyncio.Event()
 
     async def run(self) -> None:
@@ -79,6 +145,11 @@ class _Serving:
         await self._doors.bind()
         server = self._metrics_server()
         self._lookout.changed = self._changed
+        if self._follows is not None:
+            self._house.until_s = -math.inf
+            self._house.quiet = self._follows.quiet
+            self._follows.changed = self._led
+            self._follows.start()
         tasks: list[asyncio.Task[None]] = []
         try:
             tasks.append(loop.create_task(self._begin(server)))
@@ -91,8 +162,14 @@ class _Serving:
         finally:
             for task in tasks:
                 task.cancel()
+            await self._telling.end()
+            await self._control.end()
             self._lookout.stop()
             self._lookout.close()
+            self._levels.close()
+            if self._follows is not None:
+                await loop.run_in_executor(None, self._follows.stop)
+            self._house.gate.close()
             if server is not None:
                 server.close()
         self._log("ended")
@@ -103,8 +180,9 @@ class _Serving:
     async def _begin(self, server: MetricsServer | None) -> None:
         """Looks, opens, and goes on doing so. Clients come in once a cluster has been seen: before that nobody could
         tell them what they may ask."""
-        await self._lookout.first()
-        looking = asyncio.create_task(self._lookout.look())
+        await asyncio.gather(self._lookout.first(), self._control.first())
+        tasks = (self._lookout.look(), self._control.run(), self._levels.run(), self._telling.run())
+        looking = [asyncio.create_task(one) for one in tasks]
         try:
             while not self._house.seen.offers:
                 await self._wait_for_news(server)
@@ -116,7 +194,8 @@ class _Serving:
                 await self._wait_for_news(server)
                 await self._doors.open(self._house.seen)
         finally:
-            looking.cancel()
+            for one in looking:
+                one.cancel()
 
     async def _wait_for_news(self, server: MetricsServer | None) -> None:
         """Also once a second, for all that has limits in time."""
@@ -125,12 +204,28 @@ class _Serving:
                 await self._news.wait()
         self._news.clear()
         self._house.look()
+        if self._follows is not None and (why := self._follows.trouble()):
+            self._deaf.say(why)
+        else:
+            self._deaf.well("a cluster answers again: writers go on")
         if server is not None:
             server.beat()
 
     def _changed(self, seen: Seen) -> None:
-        self._house.seen = seen
+        self._house.changed(seen)
         self._news.set()
+
+    def _led(self, led: Led) -> None:
+        """What the clusters say of homes; a switch hears at once of topics to which nothing is on its way."""
+        assert self._follows is not None
+        was_deaf = self._house.heard(led.until_s)
+        self._lookout.led(led)
+        self._follows.at_work(self._house.at_work.some(NAMED_MAX) if self._house.seen.groups_gather else ())
+        if was_deaf:
+            self._house.changed(self._house.seen)
+        for topic in self._follows.held():
+            if self._house.seen.must_wait(topic) and not self._house.under_way[topic]:
+                self._follows.quiet(topic)
 
     async def _drain(self) -> None:
         """What was asked is answered, for so long; then all ends."""
@@ -145,11 +240,17 @@ class _Serving:
         for guest in list(self._house.guests):
             guest.hang_up("the proxy ends")
 
+    def _heard(self, grown: Grown, lasted_s: float) -> None:
+        """A window of what went through has ended."""
+        self._totals.take(grown)
+        for one in self._alarms.look(grown, lasted_s, steady_s()):
+            self._log(one.sentence)
+
     def _metrics_server(self) -> MetricsServer | None:
         asked = self._asked
         if not asked.metrics_port:
             return None
-        collector = ProxyCollector(self._house, self._doors)
+        collector = ProxyCollector(self._house, self._doors, self._totals, self._alarms)
         return MetricsServer(
             asked.metrics_address,
             asked.metrics_port,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 import sys
 
@@ -21,6 +22,18 @@ def tune(transport: asyncio.BaseTransport) -> None:
     for name, value in (("TCP_KEEPIDLE", every_s), ("TCP_KEEPINTVL", every_s), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, name):
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def has_left(transport: asyncio.BaseTransport) -> bool:
+    """Whether the peer has closed a connection that is not read just now."""
+    sock = transport.get_extra_info("socket")
+    if sock is None or sock.fileno() < 0:
+        return True
+    if not hasattr(select, "POLLRDHUP"):
+        return False
+    asked = select.poll()
+    asked.register(sock.fileno(), select.POLLRDHUP)
+    return bool(asked.poll(0))
 
 
 def keeps_buffers(loop: asyncio.AbstractEventLoop) -> bool:

@@ -28,11 +28,6 @@ class Turns:
     def __len__(self) -> int:
         return len(self._due)
 
-    @property
-    def latest(self) -> Turn:
-        """That of the request that came last; there must be one."""
-        return self._due[-1]
-
     def begin(self, request: Request) -> Turn:
         """The place of its answer, behind all others."""
         turn = Turn(request)

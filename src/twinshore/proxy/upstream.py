@@ -1,25 +1,34 @@
 """One connection to a broker, which is one client's alone: requests go out in order, answers come back in that order.
 
-TLS and the login of a client belong where the connection is dialled: between that and the first request.
+What the way there asks for, TLS and a login, is done before the first request; a login that ends is made anew in time,
+once all that is under way is answered.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from itertools import count
+from typing import NamedTuple, Protocol, cast
 
-from twinshore.fleet import WireError
+from twinshore.fleet import KafkaError, TwinshoreError, WireError
 from twinshore.kafka.clock import steady_s
 from twinshore.proxy.core.layout import Place
 from twinshore.proxy.core.seen import Broker
 from twinshore.proxy.sockets import tune
-from twinshore.wire.apis import answer_bytes_max, api_name
+from twinshore.proxy.ways import DIAL_S, Way
+from twinshore.wire.apis import answer_bytes_max, api_name, shape_of
 from twinshore.wire.framing import Framer
+from twinshore.wire.headers import frame as framed
+from twinshore.wire.headers import read_response_header
 from twinshore.wire.primitives import I32, Buffer
+from twinshore.wire.talk import Question
 
-DIAL_S = 10.0
+CLIENT_ID = "twinshore-proxy"
+# A broker that lets logins end at once would be logged in to without end.
+SESSION_S_MIN = 0.1
 
 
 class Asked(NamedTuple):
@@ -46,54 +55,125 @@ class Owner(Protocol):
 
 
 class Upstream(asyncio.BufferedProtocol):
-    """`framer` is whose last frame `done` was given; `ended_by` is why it is gone."""
+    """`framer` is whose last frame `done` was given; `ended_by` is why it is gone, and `shut_out` whether that was for
+    its login or its TLS."""
 
-    def __init__(self, place: Place, owner: Owner) -> None:
+    def __init__(self, place: Place, owner: Owner, way: Way) -> None:
         self.place, self.framer, self.bytes_in = place, Framer(), 0
-        self._owner = owner
+        self._owner, self._way = owner, way
         self._asked: deque[Asked] = deque()
-        self._early: list[bytes] = []
+        self._early: deque[tuple[Asked | None, bytes]] = deque()
         self._transport: asyncio.Transport | None = None
         self._dialling: asyncio.Task[None] | None = None
-        self.ended_by = ""
-        self._ended = self._slow = self._held = False
+        self._session_ends: asyncio.TimerHandle | None = None
+        self._numbers = count(1)
+        self.ended_by, self.shut_out = "", False
+        self._open = self._ended = self._slow = self._held = self._expired = self._logging_in = False
 
     @property
     def due_s(self) -> float | None:
         """When the next answer is late."""
-        return self._asked[0].deadline_s if self._asked else None
+        due = self._asked[0] if self._asked else next((asked for asked, _ in self._early if asked is not None), None)
+        return due.deadline_s if due is not None else None
 
     @property
     def takes(self) -> bool:
         """Whether what is written now goes out soon."""
-        return self._transport is not None and not self._slow
-
-    @property
-    def asking(self) -> bool:
-        """Whether an answer is due."""
-        return bool(self._asked)
+        return self._open and not self._slow
 
     def dial(self, broker: Broker) -> None:
         """Until the connection is there, what is asked waits."""
-        self._dialling = asyncio.get_running_loop().create_task(self._dial(broker))
+        self._broker = broker
+        self._dialling = asyncio.get_running_loop().create_task(self._dial())
 
-    async def _dial(self, broker: Broker) -> None:
-        loop = asyncio.get_running_loop()
+    async def _dial(self) -> None:
+        loop, broker, context = asyncio.get_running_loop(), self._broker, self._way.context
+        named = broker.host if context is not None else None
         try:
             async with asyncio.timeout(DIAL_S):
-                await loop.create_connection(lambda: self, broker.host, broker.port)
-        except (OSError, TimeoutError) as error:
-            reason = getattr(error, "strerror", "") or str(error) or f"no answer within {DIAL_S:g} s"
-            self._end(f"{broker.host}:{broker.port} cannot be reached: {reason}")
+                await loop.create_connection(lambda: self, broker.host, broker.port, ssl=context, server_hostname=named)
+                await self._log_in()
+        except (OSError, TimeoutError, TwinshoreError) as error:
+            self._fail("", error)
+        else:
+            self._begin()
+
+    async def _log_in(self) -> None:
+        # Whoever reads slowly has no answers under way here, and must not lose the connection for it.
+        self._logging_in = True
+        self._pace()
+        lasts_s = await self._way.log_in(self._broker, self._ask_first)
+        self._logging_in = False
+        self._pace()
+        if lasts_s:
+            lasts_s = max(lasts_s, SESSION_S_MIN)
+            self._session_ends = asyncio.get_running_loop().call_later(lasts_s, self._expire)
+
+    def _expire(self) -> None:
+        """Between a login's questions a broker takes no others: what comes now waits until it is made anew."""
+        self._open, self._expired = False, True
+        self._owner.choked(self)
+        self._log_in_if_idle()
+
+    def _log_in_if_idle(self) -> None:
+        if self._expired and not self._asked and not self._ended:
+            self._expired = False
+            self._dialling = asyncio.get_running_loop().create_task(self._log_in_again())
+
+    async def _log_in_again(self) -> None:
+        try:
+            async with asyncio.timeout(DIAL_S):
+                await self._log_in()
+        except (OSError, TimeoutError, TwinshoreError) as error:
+            self._fail("it could not log in again: ", error)
+        else:
+            self._begin()
+
+    def _fail(self, what: str, error: Exception) -> None:
+        # A broker that speaks no TLS, or another, hangs up in the middle of the handshake.
+        self.shut_out = isinstance(error, ssl.SSLError | TwinshoreError | ConnectionResetError)
+        self._end(what + self._way.why(error, self._broker))
+
+    async def _ask_first(self, question: Question) -> memoryview:
+        """A question of the login's, behind which nothing else is asked."""
+        transport, shape, number = self._transport, shape_of(question.key, question.version), next(self._numbers)
+        assert transport is not None
+        heard: asyncio.Future[memoryview | None] = asyncio.get_running_loop().create_future()
+
+        def done(found: memoryview | None) -> None:
+            if not heard.done():
+                heard.set_result(None if found is None else memoryview(bytes(found)))
+
+        self._asked.append(Asked(question.key, number, deadline(DIAL_S), done))
+        body = [question.body]
+        parts = framed(question.key, question.version, number, CLIENT_ID, body, shape.tags_in_request)
+        transport.write(b"".join(parts))
+        found = await heard
+        if found is None:
+            raise KafkaError(self.ended_by, retriable=True)
+        return found[read_response_header(found, shape.tags_in_answer)[1] :]
+
+    def _begin(self) -> None:
+        """Sends what waited, and takes more."""
+        if self._ended or self._transport is None:
+            return
+        self._open = True
+        while self._early:
+            asked, data = self._early.popleft()
+            if asked is not None:
+                self._asked.append(asked)
+            self._transport.write(data)
+        if self.takes:
+            self._owner.flows(self)
 
     def ask(self, asked: Asked | None, frame: Sequence[Buffer]) -> None:
         """Sends a whole frame; without `asked` it has no answer. The buffers are the caller's again afterwards."""
-        if asked is not None:
-            self._asked.append(asked)
-        if self._transport is None:
-            self._early.extend(bytes(part) for part in frame)
+        if not self._open or self._transport is None:
+            self._early.append((asked, b"".join(frame)))
             self._owner.choked(self)
             return
+        if asked is not None:
+            self._asked.append(asked)
         data = frame[0] if len(frame) == 1 else b"".join(frame)
         self._transport.write(data)
 
@@ -105,36 +185,34 @@ class Upstream(asyncio.BufferedProtocol):
     def close(self) -> None:
         """At once; nobody hears of it."""
         self._ended = True
-        if self._dialling is not None:
-            self._dialling.cancel()
+        for pending in (self._dialling, self._session_ends):
+            if pending is not None:
+                pending.cancel()
         if self._transport is not None:
             self._transport.abort()
         self._asked.clear()
+        self._early.clear()
 
     def pause(self, paused: bool) -> None:
         """Reads nothing more, so that the broker waits, or reads on."""
         self._held = paused
+        self._pace()
+
+    def _pace(self) -> None:
         if self._transport is None or self._transport.is_closing():
             return
-        if paused:
+        if self._held and not self._logging_in:
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none of asyncio's classes
         tune(transport)
         if self._ended:
-            transport.abort()
+            self._transport.abort()
             return
-        if self._held:
-            transport.pause_reading()
-        for part in self._early:
-            transport.write(part)
-        self._early.clear()
-        if self.takes:
-            self._owner.flows(self)
+        self._pace()
 
     def get_buffer(self, _: int) -> memoryview:
         return self.framer.room()
@@ -162,6 +240,7 @@ class Upstream(asyncio.BufferedProtocol):
                 raise WireError(f"{api_name(asked.key)} {asked.number} got the answer to {number}")
             self._asked.popleft()
             asked.done(frame)
+            self._log_in_if_idle()
 
     def eof_received(self) -> bool:
         return False
@@ -172,9 +251,13 @@ class Upstream(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._slow = False
-        self._owner.flows(self)
+        if self.takes:
+            self._owner.flows(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if isinstance(exc, ssl.SSLError):
+            self._end(self._way.why(exc, self._broker))
+            return
         self._end("the broker closed the connection" if exc is None else f"connection lost: {exc}")
 
     def late(self, now_s: float) -> bool:
@@ -182,13 +265,14 @@ class Upstream(asyncio.BufferedProtocol):
         due_s = self.due_s
         if due_s is None or now_s < due_s:
             return False
-        self._end(f"no answer to {api_name(self._asked[0].key)} in time")
+        asked = self._asked[0] if self._asked else None
+        self._end(f"no answer to {api_name(asked.key)} in time" if asked else "it was not reached in time")
         return True
 
     def _end(self, why: str) -> None:
         if self._ended:
             return
-        waiting, self.ended_by = list(self._asked), why
+        waiting, self.ended_by = [*self._asked, *(asked for asked, _ in self._early if asked is not None)], why
         self.close()
         self._owner.lost(self)
         for asked in waiting:

@@ -2,17 +2,19 @@
 
 A group is at home on one cluster. Its places in topics which that cluster does not have live with the topic, in a group
 of the same name without members. Members are known at home only: so home says whether the member counts, before
-anything is written elsewhere.
+anything is written elsewhere. What it has said holds for a short time alone: `still` is asked right before the writing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeAlias
 
+from twinshore.fleet.nouns import GROUPS_HOME
 from twinshore.kafka.errors import Code
+from twinshore.proxy.core.counting import Counting
 from twinshore.proxy.core.layout import ANY, Place
 from twinshore.proxy.core.messages import (
     answer_kind,
@@ -24,7 +26,7 @@ from twinshore.proxy.core.messages import (
     request_kind,
     written,
 )
-from twinshore.proxy.core.moves import Ask, Errand, Move, Parts, Pass, Run, Said, Say
+from twinshore.proxy.core.moves import Ask, Errand, Hold, Move, Parts, Pass, Run, Said, Say
 from twinshore.proxy.core.offers import FIND_COORDINATOR, HEARTBEAT
 from twinshore.proxy.core.seen import Seen
 from twinshore.wire.apis import OFFSET_COMMIT, OFFSET_FETCH
@@ -36,6 +38,7 @@ _ERROR_OF_GROUP: Final = 2
 _EPOCHS_OF_PLACES: Final = 5
 _SEVERAL_GROUPS: Final = 8
 _BATCHED_COORDINATORS: Final = 4
+_TELLS_NO_GROUP: Final = 9
 # After this one every client asks the same broker the same again.
 _AGAIN: Final = Code.COORDINATOR_LOAD_IN_PROGRESS
 _MOVED: Final = Code.NOT_COORDINATOR
@@ -45,30 +48,36 @@ _Piece: TypeAlias = Generator[Sequence[Ask], Sequence[Said], Any]
 class Committed:
     """For one client: it remembers where a group's coordinators were on other clusters."""
 
-    def __init__(self) -> None:
+    def __init__(self, counting: Counting | None = None) -> None:
         self._coordinators: dict[tuple[str, str], int] = {}
+        self._counting = counting or Counting()
 
-    def commit(self, request: Request, place: Place | None, seen: Seen) -> Move:
-        """Each place where it lives."""
-        asked = read_asked(request)
+    def commit_of(
+        self, request: Request, asked: Any, place: Place | None, seen: Seen, still: Callable[[], bool] = lambda: True
+    ) -> Move:
+        """Each place where it lives, of what is `asked`. `still`: whether what it was judged by holds."""
         if place is None or place.cluster != seen.group_home():
             return Say(_commit_refused(request, asked.topics, {}, Code.NOT_COORDINATOR))
+        if seen.groups_wait:
+            return Hold(_commit_refused(request, asked.topics, {}, _AGAIN))
+        self._counting.committed(request, str(asked.group_id), asked.topics, place.cluster)
         if all(seen.stays(str(one.name)) for one in asked.topics):
-            return Pass(place)
-        return Run(self._commit(request, asked, place, seen))
+            rewrite = partial(_members_told, version=request.version) if request.version >= _TELLS_NO_GROUP else None
+            return Pass(place, rewrite=rewrite, topics=(GROUPS_HOME,))
+        return Run(self._commit(request, asked, place, seen, still), topics=(GROUPS_HOME,))
 
-    def _commit(self, request: Request, asked: Any, place: Place, seen: Seen) -> Errand:
+    def _commit(self, request: Request, asked: Any, place: Place, seen: Seen, still: Callable[[], bool]) -> Errand:
         if asked.generation_id_or_member_epoch != NO_MEMBER:
             code = yield from _member(asked, place, seen)
             if code not in (Code.NONE, Code.REBALANCE_IN_PROGRESS):
                 return _commit_refused(request, asked.topics, {}, code)
         asks: list[Ask] = []
         lost: dict[str, int] = {}
-        for cluster, topics in _by_cluster(asked.topics, seen).items():
+        for cluster, topics in by_cluster(asked.topics, seen).items():
             body = replace(asked, topics=topics)
             where: Place | Code = place
             if cluster != place.cluster:
-                where = yield from self._coordinator(str(asked.group_id), cluster, seen)
+                where = yield from self.coordinator(str(asked.group_id), cluster, seen)
                 body = replace(body, generation_id_or_member_epoch=NO_MEMBER, member_id="")
                 if hasattr(body, "group_instance_id"):
                     body = replace(body, group_instance_id=None)
@@ -76,12 +85,14 @@ class Committed:
                 lost |= {str(topic.name): where for topic in topics}
             else:
                 asks.append(Ask(where, OFFSET_COMMIT, request.version, written(body)))
+        if not still():
+            return _commit_refused(request, asked.topics, {}, _AGAIN)
         said = (yield asks) if asks else []
         told: dict[str, Any] = {}
         for ask, heard in zip(asks, said, strict=True):
-            topics = () if heard is None else read_said(OFFSET_COMMIT, request.version, heard).topics
+            topics = () if heard is None else _by_member(read_said(OFFSET_COMMIT, request.version, heard)).topics
             codes = [part.error_code for one in topics for part in one.partitions]
-            if ask.place == place or not self._moved(asked.group_id, ask.place, codes or [_MOVED]):
+            if ask.place == place or not self.moved(asked.group_id, ask.place, codes or [_MOVED]):
                 told |= {str(one.name): one for one in topics}
         missing = [one for one in asked.topics if str(one.name) not in told]
         refused = _refused_topics(request, missing, lost, _AGAIN)
@@ -112,14 +123,14 @@ class Committed:
         that seems to be missing would have the client begin anew."""
         several = request.version >= _SEVERAL_GROUPS
         parts: Mapping[str, Any] = (
-            dict.fromkeys(seen.clusters) if group.topics is None else _by_cluster(group.topics, seen)
+            dict.fromkeys(seen.clusters) if group.topics is None else by_cluster(group.topics, seen)
         )
         asks: list[Ask] = []
         for cluster, topics in parts.items():
             where: Place | Code = place
             one = replace(group, topics=topics)
             if cluster != place.cluster:
-                where = yield from self._coordinator(str(group.group_id), cluster, seen)
+                where = yield from self.coordinator(str(group.group_id), cluster, seen)
                 if hasattr(one, "member_id"):
                     one = replace(one, member_id=None, member_epoch=NO_MEMBER)
             if isinstance(where, Code):
@@ -132,18 +143,18 @@ class Committed:
             whole = None if heard is None else read_said(OFFSET_FETCH, request.version, heard)
             answer = whole.groups[0] if several and whole is not None else whole
             code = _MOVED if answer is None else getattr(answer, "error_code", Code.NONE)
-            if ask.place != place and self._moved(group.group_id, ask.place, [code]):
+            if ask.place != place and self.moved(group.group_id, ask.place, [code]):
                 return _no_places(request, group, _AGAIN)
             if answer is None or code:
                 return answer or _no_places(request, group, _AGAIN)
-            ours = [one for one in answer.topics if _lives(str(one.name), seen) == ask.place.cluster]
+            ours = [one for one in answer.topics if seen.keeps(str(one.name)) == ask.place.cluster]
             found |= {str(one.name): _without_epoch(one) for one in ours}
         kind = answer_kind(OFFSET_FETCH, request.version)
         return filled(
             part_of(kind, "groups") if several else kind, group_id=group.group_id, topics=tuple(found.values())
         )
 
-    def _coordinator(
+    def coordinator(
         self, group: str, cluster: str, seen: Seen
     ) -> Generator[Sequence[Ask], Sequence[Said], Place | Code]:
         """Who keeps the group's places on a cluster that is not its home."""
@@ -162,13 +173,41 @@ class Committed:
         self._coordinators[cluster, group] = answer.node_id
         return Place(cluster, answer.node_id)
 
-    def _moved(self, group: str, place: Place, codes: Sequence[int]) -> bool:
+    def moved(self, group: str, place: Place, codes: Sequence[int]) -> bool:
         """Whether another broker keeps the group's places there by now, or this one answers nothing: who does is asked
         anew. The client knows its group's home only, and would look for that one."""
         moved = any(code in (Code.NOT_COORDINATOR, Code.COORDINATOR_NOT_AVAILABLE) for code in codes)
         if moved:
             self._coordinators.pop((place.cluster, str(group)), None)
         return moved
+
+
+def _members_told(view: memoryview, at: int, version: int) -> Parts | None:
+    """The answer to a commit where there is no such group; None where there is."""
+    whole = read_said(OFFSET_COMMIT, version, view[at:])
+    told = _by_member(whole)
+    return None if told is whole else written(told)
+
+
+def _by_member(whole: Any) -> Any:
+    """A member of a group that has moved without it is told that it is none: it joins anew then. That there is no such
+    group would be told to its application."""
+    if all(part.error_code != Code.GROUP_ID_NOT_FOUND for one in whole.topics for part in one.partitions):
+        return whole
+    unknown = error(Code.UNKNOWN_MEMBER_ID)
+    return replace(
+        whole,
+        topics=tuple(
+            replace(
+                one,
+                partitions=tuple(
+                    replace(part, error_code=unknown) if part.error_code == Code.GROUP_ID_NOT_FOUND else part
+                    for part in one.partitions
+                ),
+            )
+            for one in whole.topics
+        ),
+    )
 
 
 def _places_hidden(view: memoryview, at: int, version: int) -> Parts:
@@ -203,17 +242,18 @@ def _member(asked: Any, place: Place, seen: Seen) -> Generator[Sequence[Ask], Se
     return Code.COORDINATOR_NOT_AVAILABLE if said is None else int(read_said(HEARTBEAT, version, said).error_code)
 
 
-def _lives(topic: str, seen: Seen) -> str:
-    """The cluster where places in the topic are kept."""
-    return seen.group_home() if seen.stays(topic) else seen.routes[topic]
-
-
-def _by_cluster(topics: Sequence[Any], seen: Seen) -> dict[str, tuple[Any, ...]]:
+def by_cluster(topics: Sequence[Any], seen: Seen) -> dict[str, tuple[Any, ...]]:
+    """The topics by the cluster where places in them are kept."""
     found: dict[str, tuple[Any, ...]] = {}
     for one in topics:
-        cluster = _lives(str(one.name), seen)
+        cluster = seen.keeps(str(one.name))
         found[cluster] = (*found.get(cluster, ()), one)
     return found
+
+
+def all_refused(request: Request, topics: Sequence[Any], code: int) -> Parts:
+    """The answer to OffsetCommit that says this of each place."""
+    return _commit_refused(request, topics, {}, code)
 
 
 def _commit_refused(request: Request, topics: Sequence[Any], lost: Mapping[str, int], code: int) -> Parts:

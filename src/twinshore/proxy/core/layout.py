@@ -7,8 +7,10 @@ the same after a restart, at every proxy, and whichever brokers are away.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+
+from twinshore.proxy.core.naming import NewTopics
 
 NOBODY: Final = -1
 ANY: Final = -2
@@ -24,13 +26,14 @@ class Place(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Layout:
     """`port` leads to no broker in particular; those behind it lead to one each. `cluster_id` is what clients take the
-    whole for, `host` where they reach it."""
+    whole for, `host` where they reach it, `new_topics` on which cluster a topic is made."""
 
     host: str
     port: int
     clusters: tuple[str, ...]
     nodes_per_cluster: int
     cluster_id: str = "twinshore"
+    new_topics: NewTopics = field(default_factory=NewTopics)
 
     def number(self, cluster: str, node: int) -> int:
         """As which clients know the broker; what names none stays as it is."""

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from crc32c import crc32c
-
 from twinshore.kafka.errors import Code
+from twinshore.proxy.core import transactions
+from twinshore.proxy.core.counting import Counting
 from twinshore.proxy.core.layout import ANY, NOBODY, Layout, Place
 from twinshore.proxy.core.messages import (
     answer_kind,
@@ -27,6 +27,7 @@ from twinshore.proxy.core.messages import (
     written,
 )
 from twinshore.proxy.core.moves import Ask, Errand, Move, Parts, Run, Said, Say
+from twinshore.proxy.core.producer_ids import mark_in, mark_of, marked, unmarked
 from twinshore.proxy.core.seen import Seen
 from twinshore.wire.apis import INIT_PRODUCER_ID, METADATA
 from twinshore.wire.serving.requests import Request
@@ -36,28 +37,37 @@ _GROUP: Final = 0
 _TRANSACTION: Final = 1
 _BROKERS: Final = 1
 _BATCHED: Final = 4
-_TAG_SHIFT: Final = 48
-_TAGS: Final = (1 << 14) - 1
-NO_TRANSACTIONS: Final = "transactions are not served by this proxy"
-NO_SUCH_KEY: Final = "only consumer groups have coordinators at this proxy"
+NO_SUCH_KEY: Final = "only consumer groups and transactions have coordinators at this proxy"
 
 
-def metadata(request: Request, layout: Layout, seen: Seen, news: Callable[[], None]) -> Move:
-    """Each topic as its own cluster tells of it. `news` is called where a cluster has a topic that was not known."""
+def metadata(
+    request: Request,
+    layout: Layout,
+    seen: Seen,
+    news: Callable[[], None],
+    counting: Counting,
+    copies: Callable[[str, Seen], Sequence[str]] = lambda _topic, _seen: (),
+) -> Move:
+    """Each topic as its own cluster tells of it. `news` is called where a cluster has a topic that was not known.
+    `copies`: clusters where the client may come to read the topic, beside its home: whoever leads its partitions there
+    is told as a replica, since clients of Java go to no other."""
     asked = read_asked(request)
+    counting.looked(request)
     if asked.topics is None:
         wanted: dict[str, list[str] | None] = dict.fromkeys(seen.clusters)
     else:
-        wanted = _by_cluster(seen, [str(one.name) for one in asked.topics])
-    return Run(_metadata(request, asked, wanted, layout, seen, news))
+        wanted = _by_cluster(seen, [str(one.name) for one in asked.topics], copies)
+    return Run(_metadata(request, asked, wanted, layout, seen, news, counting, copies))
 
 
-def _by_cluster(seen: Seen, topics: Sequence[str]) -> dict[str, list[str] | None]:
+def _by_cluster(
+    seen: Seen, topics: Sequence[str], copies: Callable[[str, Seen], Sequence[str]]
+) -> dict[str, list[str] | None]:
     """Which topics each cluster is asked about. One that nobody is known to have is asked for everywhere."""
     wanted: dict[str, list[str] | None] = {}
     for topic in dict.fromkeys(topics):
         home = seen.route(topic)
-        for name in [home] if home else seen.clusters:
+        for name in [home, *copies(topic, seen)] if home else seen.clusters:
             names = wanted.setdefault(name, [])
             assert names is not None
             names.append(topic)
@@ -71,40 +81,70 @@ def _metadata(
     layout: Layout,
     seen: Seen,
     news: Callable[[], None],
+    counting: Counting,
+    copies: Callable[[str, Seen], Sequence[str]],
 ) -> Errand:
-    topic_kind = part_of(request_kind(METADATA, request.version), "topics")
     answering = [name for name in wanted if seen.clusters[name].answers]
-    asks: list[Ask] = []
-    for name in answering:
-        names = wanted[name]
-        topics = None if names is None else tuple(filled(topic_kind, name=one) for one in names)
-        # A question makes no topic: it would not be known on which cluster.
-        body = written(replace(asked, topics=topics, allow_auto_topic_creation=False))
-        asks.append(Ask(Place(name, ANY), METADATA, request.version, body))
+    asks = [_ask_metadata(request, asked, name, wanted[name]) for name in answering]
     said = (yield asks) if asks else []
     found: dict[str, Any] = {}
+    elsewhere: list[tuple[str, Any]] = []
+    several: set[str] = set()
     for name, heard in zip(answering, said, strict=True):
         for topic in _topics_of(heard, request.version):
-            _take(found, name, _renamed(topic, name, layout), seen)
+            renamed = _renamed(topic, name, layout)
+            _take(found, several, name, renamed, seen)
+            if name in copies(str(topic.name), seen):
+                elsewhere.append((str(topic.name), renamed))
     if any(seen.route(topic) is None and not one.error_code for topic, one in found.items()):
         news()
+    for topic in several:  # one of them is a twin, and it will be known soon which
+        found[topic] = replace(found[topic], error_code=error(Code.LEADER_NOT_AVAILABLE), partitions=())
+    for topic, twin in elsewhere:
+        if topic in found:
+            found[topic] = _with_replicas(found[topic], twin)
     part = part_of(answer_kind(METADATA, request.version), "topics")
-    for topic in (topic for names in wanted.values() for topic in names or ()):
+    for topic in dict.fromkeys(topic for names in wanted.values() for topic in names or ()):
         if topic not in found:
             found[topic] = filled(part, name=topic, error_code=error(Code.LEADER_NOT_AVAILABLE))
+        elif found[topic].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
+            counting.unknown(request, topic)
     return _told_metadata(request, found.values(), layout, seen)
+
+
+def _ask_metadata(request: Request, asked: Any, cluster: str, names: Sequence[str] | None) -> Ask:
+    topic_kind = part_of(request_kind(METADATA, request.version), "topics")
+    topics = None if names is None else tuple(filled(topic_kind, name=one) for one in names)
+    # A question makes no topic: it would not be known on which cluster.
+    body = written(replace(asked, topics=topics, allow_auto_topic_creation=False))
+    return Ask(Place(cluster, ANY), METADATA, request.version, body)
+
+
+def _with_replicas(topic: Any, twin: Any) -> Any:
+    """The topic, with those who lead its twin among its replicas."""
+    leads = {one.partition_index: one.leader_id for one in twin.partitions if one.leader_id >= 0}
+    partitions = tuple(
+        replace(one, replica_nodes=(*one.replica_nodes, leads[one.partition_index]))
+        if one.partition_index in leads
+        else one
+        for one in topic.partitions
+    )
+    return replace(topic, partitions=partitions)
 
 
 def _topics_of(said: Said, version: int) -> Sequence[Any]:
     return () if said is None else read_said(METADATA, version, said).topics
 
 
-def _take(found: dict[str, Any], cluster: str, topic: Any, seen: Seen) -> None:
-    """Keeps what the topic's own cluster says; of one that nobody was known to have, whoever has it."""
+def _take(found: dict[str, Any], several: set[str], cluster: str, topic: Any, seen: Seen) -> None:
+    """Keeps what the topic's own cluster says; of one that nobody was known to have, whoever has it, or that `several`
+    have it."""
     name = str(topic.name)
     if seen.is_elsewhere(name, cluster):
         return
     before = found.get(name)
+    if before is not None and not (before.error_code or topic.error_code):
+        several.add(name)
     if before is None or (before.error_code and not topic.error_code):
         found[name] = topic
 
@@ -177,13 +217,10 @@ def describe_cluster(request: Request, layout: Layout, seen: Seen) -> Move:
 
 
 def find_coordinator(request: Request, layout: Layout, seen: Seen) -> Move:
-    """Of a group: the broker that its home says."""
+    """Of a group, or a transactional id: the broker that the groups' home says."""
     asked = read_asked(request)
-    if getattr(asked, "key_type", _GROUP) != _GROUP:
-        transaction = asked.key_type == _TRANSACTION
-        # Of all errors this one ends librdkafka's and Java's clients, who ask again after others.
-        code = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if transaction else Code.UNSUPPORTED_VERSION
-        return Say(_no_coordinator(request, asked, code, NO_TRANSACTIONS if transaction else NO_SUCH_KEY))
+    if getattr(asked, "key_type", _GROUP) not in (_GROUP, _TRANSACTION):
+        return Say(_no_coordinator(request, asked, Code.UNSUPPORTED_VERSION, NO_SUCH_KEY))
     return Run(_find_coordinator(request, asked, layout, seen))
 
 
@@ -220,7 +257,7 @@ def init_producer_id(request: Request, place: Place | None, seen: Seen) -> Move:
     nobody who asked those may have the same. Brokers do not ask who gave a number out."""
     asked = read_asked(request)
     if asked.transactional_id is not None:
-        return Say(refusal(request, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, producer_epoch=-1))
+        return transactions.init(request, asked, place, seen)
     answering = seen.answering()
     if not answering:
         return Say(refusal(request, Code.COORDINATOR_LOAD_IN_PROGRESS, producer_epoch=-1))
@@ -230,17 +267,12 @@ def init_producer_id(request: Request, place: Place | None, seen: Seen) -> Move:
 
 def _init_producer_id(request: Request, asked: Any, place: Place, seen: Seen) -> Errand:
     mark = mark_of(seen.clusters[place.cluster].cluster_id)
-    if getattr(asked, "producer_id", NOBODY) >> _TAG_SHIFT == mark:
-        asked = replace(asked, producer_id=asked.producer_id & ((1 << _TAG_SHIFT) - 1))
+    if mark_in(getattr(asked, "producer_id", NOBODY)) == mark:
+        asked = replace(asked, producer_id=unmarked(asked.producer_id))
     (said,) = yield [Ask(place, INIT_PRODUCER_ID, request.version, written(asked))]
     if said is None:
         return refusal(request, Code.COORDINATOR_LOAD_IN_PROGRESS, producer_epoch=-1)
     answer = read_said(INIT_PRODUCER_ID, request.version, said)
-    if answer.error_code or answer.producer_id >> _TAG_SHIFT:
+    if answer.error_code or mark_in(answer.producer_id):
         return [said]
-    return written(replace(answer, producer_id=answer.producer_id | mark << _TAG_SHIFT))
-
-
-def mark_of(cluster_id: str) -> int:
-    """What the numbers begin with that this cluster gave to producers: above those that brokers give by themselves."""
-    return crc32c(cluster_id.encode()) % _TAGS + 1
+    return written(replace(answer, producer_id=marked(answer.producer_id, mark)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import struct
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Final, Union, get_args, get_origin
@@ -31,6 +31,7 @@ _ZEROS: Final[dict[str, Any]] = {
     "records": None,
     "bool": False,
     "error_code": ErrorCode(0),
+    "datetime_i64": datetime.fromtimestamp(0, UTC),
     "timedelta_i32": timedelta(0),
     "timedelta_i64": timedelta(0),
 }

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from twinshore.proxy.core.admin.versions import ADMIN
 from twinshore.proxy.core.seen import Ranges
+from twinshore.proxy.core.transactions import ADD_OFFSETS, ADD_PARTITIONS, COMMIT_OFFSETS, END_TRANSACTION
 from twinshore.wire.api_versions import (
     UNSUPPORTED_VERSION,
     VERSION_MAX,
@@ -35,9 +37,10 @@ SYNC_GROUP: Final = 14
 DESCRIBE_GROUPS: Final = 15
 LIST_GROUPS: Final = 16
 DESCRIBE_CLUSTER: Final = 60
+HEARTBEAT_OF_NEWER_GROUP: Final = 68
 
 # The lowest and highest version that is handled. Above these, requests name topics by ids, which differ between
-# clusters, or ask for groups of the new protocol. Below Metadata v4 a question makes topics.
+# clusters, or name no partitions of a transaction. Below Metadata v4 a question makes topics.
 HANDLED: Final[Ranges] = {
     PRODUCE: (3, 12),
     FETCH: (4, 12),
@@ -54,9 +57,18 @@ HANDLED: Final[Ranges] = {
     LIST_GROUPS: (0, 5),
     API_VERSIONS: (0, VERSION_MAX),
     INIT_PRODUCER_ID: (0, 5),
+    ADD_PARTITIONS: (0, 3),
+    ADD_OFFSETS: (0, 4),
+    END_TRANSACTION: (0, 4),
+    COMMIT_OFFSETS: (0, 4),
     OFFSET_FOR_LEADER_EPOCH: (2, 4),
     DESCRIBE_CLUSTER: (0, 1),
+    HEARTBEAT_OF_NEWER_GROUP: (0, 1),
+    **ADMIN,
 }
+# Answered here, and so whatever clusters take. Groups of the newer protocol are refused by their members' own request:
+# where it is not offered, librdkafka looks for another coordinator for ever, and tells its application nothing.
+_OWN: Final = (API_VERSIONS, HEARTBEAT_OF_NEWER_GROUP)
 # Clients of librdkafka compress only where Produce v0 is offered, which they never send.
 _OFFERED_FROM: Final = {PRODUCE: 0}
 
@@ -76,9 +88,8 @@ def shared(offers: Iterable[Ranges]) -> Ranges:
 
 
 def offered(clusters: Iterable[Ranges]) -> Ranges:
-    """What clients may send. ApiVersions is answered here, and so needs no cluster."""
-    taken = shared([HANDLED, *clusters])
-    return {**taken, API_VERSIONS: HANDLED[API_VERSIONS]}
+    """What clients may send."""
+    return {**shared([HANDLED, *clusters]), **{key: HANDLED[key] for key in _OWN}}
 
 
 def versions_body(request: Request, offers: Ranges) -> bytes:

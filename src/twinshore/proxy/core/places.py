@@ -1,20 +1,24 @@
-"""ListOffsets and OffsetForLeaderEpoch: questions about partitions of one broker, by the topic's name. Pure."""
+"""What is asked of the leader of partitions, by the topic's name: ListOffsets, OffsetForLeaderEpoch, DeleteRecords and
+DescribeProducers. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
+from operator import attrgetter
 from typing import Any, Final
 
 from twinshore.kafka.errors import Code
+from twinshore.proxy.core.admin.versions import DELETE_RECORDS
 from twinshore.proxy.core.layout import Place
 from twinshore.proxy.core.messages import answer_kind, error, filled, part_of, read_asked, read_said, written
-from twinshore.proxy.core.moves import Ask, Errand, Move, Pass, Run, Say
+from twinshore.proxy.core.moves import ANSWER_S, Ask, Errand, Move, Pass, Run, Say
 from twinshore.proxy.core.seen import Seen
-from twinshore.wire.apis import LIST_OFFSETS
+from twinshore.wire.apis import DESCRIBE_PRODUCERS, LIST_OFFSETS
 from twinshore.wire.serving.requests import Request
 
 # What each calls a topic, and a partition.
-_WORDS: Final = {LIST_OFFSETS: ("name", "partition_index")}
+_WORDS: Final = dict.fromkeys((LIST_OFFSETS, DELETE_RECORDS, DESCRIBE_PRODUCERS), ("name", "partition_index"))
 _ELSE: Final = ("topic", "partition")
 
 
@@ -28,11 +32,17 @@ def about_partitions(request: Request, place: Place | None, seen: Seen) -> Move:
         else tuple(one for one in asked.topics if not seen.is_elsewhere(getattr(one, topic), place.cluster))
     )
     if place is not None and len(here) == len(asked.topics):
-        return Pass(place)
+        return Pass(place, _wait_s(asked))
     moved = tuple(_moved(request, one) for one in asked.topics if one not in here)
     if place is None or not here:
         return Say(written(filled(answer_kind(request.key, request.version), topics=moved)))
-    return Run(_part(request, replace(asked, topics=here), place, moved))
+    return Run(_part(request, replace(asked, topics=here), place, moved), _wait_s(asked))
+
+
+def _wait_s(asked: Any) -> float:
+    """Deletion of records waits for replicas as long as the client allows."""
+    timeout = getattr(asked, "timeout", timedelta(0))
+    return ANSWER_S + max(0.0, min(timeout.total_seconds(), ANSWER_S))
 
 
 def _part(request: Request, asked: Any, place: Place, moved: tuple[Any, ...]) -> Errand:
@@ -48,6 +58,9 @@ def _moved(request: Request, topic: Any) -> Any:
     name, number = _WORDS.get(request.key, _ELSE)
     kind = part_of(answer_kind(request.key, request.version), "topics")
     part = part_of(kind, "partitions")
-    code = error(Code.NOT_LEADER_OR_FOLLOWER)
-    partitions = tuple(filled(part, error_code=code, **{number: getattr(one, number)}) for one in topic.partitions)
+    values = {"error_code": error(Code.NOT_LEADER_OR_FOLLOWER), "low_watermark": -1}
+    numbers = (
+        topic.partition_indexes if request.key == DESCRIBE_PRODUCERS else map(attrgetter(number), topic.partitions)
+    )
+    partitions = tuple(filled(part, **values, **{number: one}) for one in numbers)
     return filled(kind, partitions=partitions, **{name: getattr(topic, name)})

@@ -11,99 +11,194 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from twinshore.kafka.errors import Code
+from twinshore.proxy.core.counting import Counting
 from twinshore.proxy.core.layout import Layout, Place
-from twinshore.proxy.core.moves import ANSWER_S, Ask, Drop, Errand, HangUp, Move, Parts, Pass, Run, Say
+from twinshore.proxy.core.moved import Judged, MovedWriters, Writer
+from twinshore.proxy.core.moves import ANSWER_S, Ask, Drop, Errand, HangUp, Hold, Later, Move, Parts, Pass, Run, Say
+from twinshore.proxy.core.near.knows import Near
+from twinshore.proxy.core.near.reading import LEADS_FROM, NOTHING_S, Reading, nothing_new
 from twinshore.proxy.core.seen import Seen
 from twinshore.proxy.core.sessions import FetchSessions
+from twinshore.wire.apis import DESCRIBE_PRODUCERS
 from twinshore.wire.serving import fetch, produce
 from twinshore.wire.serving.requests import Request
 
 _NOT_HERE = int(Code.NOT_LEADER_OR_FOLLOWER)
-_SESSIONS = 7
+SESSIONS = 7  # the first version of Fetch that has them
+SESSION_IS_OVER = fetch.FetchAnswer(0, int(Code.FETCH_SESSION_ID_NOT_FOUND), 0, [])
 NO_EPOCH = -1
-_SESSION_IS_OVER = fetch.FetchAnswer(0, int(Code.FETCH_SESSION_ID_NOT_FOUND), 0, [])
 
 
 class Records:
-    """For one client. `stale` is called where a broker says that it leads a partition no more."""
+    """For one client. `stale` is called where a broker says that it leads a partition no more. `reading`: where the
+    client reads what is mirrored."""
 
-    def __init__(self, layout: Layout, stale: Callable[[], None]) -> None:
-        self._layout, self._stale = layout, stale
-        self._sessions = FetchSessions()
+    def __init__(
+        self,
+        layout: Layout,
+        stale: Callable[[], None],
+        now: Callable[[], Seen] | None = None,
+        counting: Counting | None = None,
+        reading: Reading | None = None,
+    ) -> None:
+        self._layout, self._stale, self._now = layout, stale, now
+        self._counting = counting or Counting()
+        self._reading = reading or Reading(Near(), layout)
+        self.sessions = FetchSessions()
+        self._moved = MovedWriters()
 
-    def on_produce(self, request: Request, place: Place | None, seen: Seen) -> Move:
-        """What is for topics of other clusters is refused, so that the client looks again where they are."""
-        asked = produce.read_request(request.view, request.position, request.version)
-        here = [one for one in asked.batches if place and not seen.is_elsewhere(str(one.topic), place.cluster)]
-        if asked.transactional_id is not None:
-            return self._refused(request, asked, Code.INVALID_TXN_STATE)
-        if place is None or not here:
+    def on_produce(
+        self, request: Request, place: Place | None, seen: Seen, asked: produce.ProduceRequest | None = None
+    ) -> Move:
+        """What is for topics of other clusters is refused, so that the client looks again where they are; what a switch
+        holds waits. `asked`: what the request says, where it was read."""
+        asked = asked or produce.read_request(request.view, request.position, request.version)
+        if place is None or not asked.batches:
             return self._refused(request, asked, Code.NOT_LEADER_OR_FOLLOWER)
+        topics = tuple(dict.fromkeys([str(one.topic) for one in asked.batches]))
+        here = [topic for topic in topics if not seen.is_elsewhere(topic, place.cluster)]
+        if asked.transactional_id is not None and place.cluster != seen.group_home() and here:
+            return self._refused(request, asked, Code.INVALID_TXN_STATE)
+        # What a transaction has begun to write goes on: a switch waits until it has ended.
+        if asked.transactional_id is None and any(map(seen.must_wait, here)):
+            refusal = all_refused(request, asked, Code.NOT_LEADER_OR_FOLLOWER) if asked.acks else None
+            return Hold(refusal, goes_first=True)
+        if not here:
+            return self._refused(request, asked, Code.NOT_LEADER_OR_FOLLOWER)
+        untouched = len(here) == len(topics) and seen.leads.keys().isdisjoint(here)
+        judged = Judged(asked) if untouched else self._moved.judge(asked, seen, frozenset(here))
         wait_s = ANSWER_S + asked.timeout_ms / 1000
-        if len(here) == len(asked.batches):
-            heard = partial(self._produced, version=request.version)
-            return Pass(place, wait_s, heard, asked.acks != 0)
+        if not judged.refused and not judged.early:
+            heard = partial(self._produced, request=request, place=place, begun=judged.begins)
+            body = produce.write_request(request.version, judged.asked) if judged.changed else None
+            flows = self._counting.sent(request, judged.asked, place.cluster)
+            return Pass(place, wait_s, heard, asked.acks != 0, body, topics, flows)
         if not asked.acks:
             return HangUp("it sent records for a topic that has moved, and waits for no answer")
-        return Run(self._produce_part(request, asked, place, here), wait_s)
+        return Run(self._produce_part(request, asked, place, judged), wait_s, tuple(here))
 
     def _refused(self, request: Request, asked: produce.ProduceRequest, code: Code) -> Move:
         if not asked.acks:
             return (
                 Drop() if not asked.batches else HangUp("it sent records to the wrong broker, and waits for no answer")
             )
-        appended = [produce.Appended(one.topic, one.partition, int(code), -1) for one in asked.batches]
-        return Say([produce.write_answer(request.version, produce.ProduceAnswer(appended))])
+        return Say(all_refused(request, asked, code))
 
-    def _produce_part(
-        self, request: Request, asked: produce.ProduceRequest, place: Place, here: Sequence[produce.Batches]
-    ) -> Errand:
+    def _produce_part(self, request: Request, asked: produce.ProduceRequest, place: Place, judged: Judged) -> Errand:
         version = request.version
-        body = produce.write_request(version, asked._replace(batches=here))
-        (said,) = yield [Ask(place, request.key, version, body)]
-        kept = {(one.topic, one.partition) for one in here}
-        code = Code.REQUEST_TIMED_OUT if said is None else Code.NONE
-        answer = produce.ProduceAnswer([]) if said is None else produce.read_answer(said, 0, version)
-        given = {(one.topic, one.partition): one for one in answer.appended}
+        if judged.early:
+            (said,) = yield [Ask(place, DESCRIBE_PRODUCERS, 0, self._moved.question(judged))]
+            judged = self._moved.told(judged, said)
+        kept = {(str(one.topic), one.partition) for one in judged.asked.batches}
+        answer = produce.ProduceAnswer([])
+        code = Code.NONE
+        if kept:
+            flows = self._counting.sent(request, judged.asked, place.cluster)
+            (said,) = yield [Ask(place, request.key, version, produce.write_request(version, judged.asked), flows)]
+            code = Code.REQUEST_TIMED_OUT if said is None else Code.NONE
+            answer = answer if said is None else self._kept_out(produce.read_answer(said, 0, version), place)
+        given = {(str(one.topic), one.partition): one for one in answer.appended}
+        self._moved.heard(judged.begins, answer)
         joined = []
         for one in asked.batches:
-            key = (one.topic, one.partition)
-            refused = produce.Appended(*key, int(code) if key in kept else _NOT_HERE, -1)
-            joined.append(given.get(key, refused))
+            key = (str(one.topic), one.partition)
+            refused = int(code) if key in kept else int(judged.refused.get(key, Code.NOT_LEADER_OR_FOLLOWER))
+            joined.append(given.get(key, produce.Appended(*key, refused, -1)))
         return [produce.write_answer(version, _without_leaders(answer._replace(appended=joined)))]
 
-    def _produced(self, view: memoryview, at: int, version: int) -> Parts | None:
+    def _produced(
+        self, view: memoryview, at: int, request: Request, place: Place, begun: Sequence[Writer]
+    ) -> Parts | None:
+        version = request.version
+        if not begun and produce.is_all_taken(view, at, version):
+            return None
         answer = produce.read_answer(view, at, version)
+        self._moved.heard(begun, answer)
+        self._counting.appended(request.client_id or "", place.cluster, answer)
+        if (told := self._kept_out(answer, place)) is not answer:
+            return [produce.write_answer(version, _without_leaders(told))]
         if any(one.error == _NOT_HERE for one in answer.appended):
             self._stale()
         if not answer.endpoints and not any(one.current_leader for one in answer.appended):
             return None
         return [produce.write_answer(version, _without_leaders(answer))]
 
-    def on_fetch(self, request: Request, place: Place | None, seen: Seen) -> Move:
-        """A session is the broker's own, as a client reaches it by one port only; it ends once a topic of it moves."""
-        version = request.version
-        asked = fetch.read_request(request.view, request.position, version)
+    def _kept_out(self, answer: produce.ProduceAnswer, place: Place) -> produce.ProduceAnswer:
+        """A switch keeps writers out by rules as well: whoever comes too late is to look again, and told no error."""
+        seen = self._now() if self._now else None
+        if seen is None or all(one.error != Code.TOPIC_AUTHORIZATION_FAILED for one in answer.appended):
+            return answer
+
+        def told(one: produce.Appended) -> produce.Appended:
+            topic = str(one.topic)
+            held = seen.must_wait(topic) or seen.is_elsewhere(topic, place.cluster)
+            out = one.error == Code.TOPIC_AUTHORIZATION_FAILED and held
+            return one._replace(error=_NOT_HERE, message=None) if out else one
+
+        return answer._replace(appended=[told(one) for one in answer.appended])
+
+    def on_fetch(
+        self,
+        request: Request,
+        place: Place | None,
+        seen: Seen,
+        asked: fetch.FetchRequest | None = None,
+        told: Callable[[fetch.FetchAnswer], None] | None = None,
+    ) -> Move:
+        """A session is the broker's own, as a client reaches it by one port only; it ends once a topic of it moves.
+        `asked`: what the request says, of one that was read and whose session goes on. `told` gets what a broker
+        answers to all of it."""
+        version, is_judged = request.version, asked is not None
+        asked = asked or fetch.read_request(request.view, request.position, version)
         if place is None:
             return Say(self._fetch_refused(version, asked.wanted))
-        sessions = version >= _SESSIONS and asked.session_epoch >= 0
-        if sessions and asked.session_epoch > 0 and not self._sessions.goes_on(asked, seen, place.cluster):
-            return Say(fetch.write_answer(version, _SESSION_IS_OVER))
-        here = [one for one in asked.wanted if not seen.is_elsewhere(str(one.topic), place.cluster)]
+        sessions = version >= SESSIONS and asked.session_epoch >= 0
+        if sessions and asked.session_epoch > 0:
+            if not is_judged and not self.goes_on(asked, place, seen):
+                return Say(fetch.write_answer(version, SESSION_IS_OVER))
+        elif (led := self._led_near(version, asked, place, seen)) is not None:
+            return led
+        here = [one for one in asked.wanted if self._reading.is_here(one, place.cluster, seen)]
         wait_s = ANSWER_S + asked.max_wait_ms / 1000
         if len(here) == len(asked.wanted):
-            noted = asked if sessions else None
-            heard = partial(self._fetched, version=version, cluster=place.cluster, noted=noted)
+            fetched = partial(self._fetched, request=request, cluster=place.cluster, asked=asked, noted=sessions)
+            heard = partial(fetched, told=told, seen=seen)
             return Pass(place, wait_s, heard, body=_body_without_epochs(version, asked))
         if not here:
             return Say(self._fetch_refused(version, asked.wanted))
-        return Run(self._fetch_part(request, asked, place, here), wait_s)
+        return Run(self._fetch_part(request, asked, place, here, seen), wait_s)
+
+    def goes_on(self, asked: fetch.FetchRequest, place: Place, seen: Seen) -> bool:
+        """Whether the client's session goes on here; where some of it is to be read elsewhere, it is opened anew, so
+        that the client can be told."""
+        reading = self._reading
+        if not self.sessions.goes_on(asked, seen, place.cluster, reading.near):
+            return False
+        parts, looked = self.sessions.parts_of(asked.session_id)
+        if not reading.looks_at(asked, parts, seen, looked):
+            return True
+        if not reading.session_leads(parts, place.cluster, seen, looked):
+            return True
+        self.sessions.forget(asked.session_id)
+        return False
+
+    def _led_near(self, version: int, asked: fetch.FetchRequest, place: Place, seen: Seen) -> Move | None:
+        """The client is told to read elsewhere, or to wait until it is known where; None where it goes on here."""
+        reading = self._reading
+        parts = ((str(one.topic), one.partition) for one in asked.wanted)
+        if version < LEADS_FROM or not reading.note(asked, parts, seen):
+            return None
+        if (led := reading.leads(asked, place.cluster, seen)) is not None:
+            return Say(fetch.write_answer(version, led))
+        if reading.waits(asked.wanted, place.cluster, seen):
+            return Later(fetch.write_answer(version, nothing_new(asked.wanted)), NOTHING_S)
+        return None
 
     def _fetch_refused(self, version: int, wanted: Sequence[fetch.Wanted]) -> Parts:
         return fetch.write_answer(version, fetch.FetchAnswer(0, 0, 0, [_nothing(one) for one in wanted]))
 
     def _fetch_part(
-        self, request: Request, asked: fetch.FetchRequest, place: Place, here: Sequence[fetch.Wanted]
+        self, request: Request, asked: fetch.FetchRequest, place: Place, here: Sequence[fetch.Wanted], seen: Seen
     ) -> Errand:
         """Without a session, as what is refused here would be missing from the broker's. The broker may not wait: the
         client is to hear at once what has moved."""
@@ -117,20 +212,36 @@ class Records:
         if said is None:
             moved = [_nothing(one) for one in asked.wanted]
         answer = fetch.FetchAnswer(0, 0, 0, []) if said is None else fetch.read_answer(said, 0, version)
+        answer, _ = self._reading.heard(alone, answer, place.cluster, seen)
         whole = self._fetch_renamed(answer, place.cluster)
         return fetch.write_answer(version, whole._replace(fetched=[*whole.fetched, *moved]))
 
     def _fetched(
-        self, view: memoryview, at: int, version: int, cluster: str, noted: fetch.FetchRequest | None
-    ) -> Parts | None:
+        self,
+        view: memoryview,
+        at: int,
+        request: Request,
+        cluster: str,
+        asked: fetch.FetchRequest,
+        noted: bool,
+        told: Callable[[fetch.FetchAnswer], None] | None,
+        seen: Seen,
+    ) -> Parts | Later | None:
+        version = request.version
         answer = fetch.read_answer(view, at, version)
-        if noted is not None:
-            self._sessions.heard(noted, answer)
+        if told is not None:
+            told(answer)
+        topic = self.sessions.only_topic(asked)
+        if noted:
+            self.sessions.heard(asked, answer)
+        self._counting.fetched(request, asked, topic, cluster, answer)
         if any(one.error == _NOT_HERE for one in answer.fetched):
             self._stale()
-        if all(one.current_leader is None and one.preferred_replica < 0 for one in answer.fetched):
+        shown, wait_s = self._reading.heard(asked, answer, cluster, seen)
+        if shown is answer and all(one.current_leader is None and one.preferred_replica < 0 for one in answer.fetched):
             return None
-        return fetch.write_answer(version, self._fetch_renamed(answer, cluster))
+        parts = fetch.write_answer(version, self._fetch_renamed(shown, cluster))
+        return Later([b"".join(parts)], wait_s) if wait_s else parts
 
     def _fetch_renamed(self, answer: fetch.FetchAnswer, cluster: str) -> fetch.FetchAnswer:
         fetched = [
@@ -138,6 +249,12 @@ class Records:
             for one in answer.fetched
         ]
         return answer._replace(fetched=fetched)
+
+
+def all_refused(request: Request, asked: produce.ProduceRequest, code: Code) -> Parts:
+    """The answer that takes none of its batches."""
+    appended = [produce.Appended(one.topic, one.partition, int(code), -1) for one in asked.batches]
+    return [produce.write_answer(request.version, produce.ProduceAnswer(appended))]
 
 
 def _without_leaders(answer: produce.ProduceAnswer) -> produce.ProduceAnswer:

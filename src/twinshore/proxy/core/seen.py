@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from types import MappingProxyType
 from typing import NamedTuple
 
-from twinshore.links.homes import BETWEEN
+from twinshore.fleet.nouns import GROUPS_HOME, Link, Naming
+from twinshore.links.filters import admits
+from twinshore.links.homes import BETWEEN, counterpart
+from twinshore.proxy.core.leads import Lead, Wrote
 from twinshore.store.values import HomeRow
 
 Ranges = Mapping[int, tuple[int, int]]
@@ -36,15 +42,46 @@ class ClusterSeen:
 
 @dataclass(frozen=True)
 class Seen:
-    """`clusters` in the order of the settings. `offers`: the versions that clients may send."""
+    """`clusters` in the order of the settings. `homes` are the store's, `leads` the clusters' own words, which count
+    more. `offers`: the versions that clients may send. `wrote`: what producers wrote last to partitions that have moved
+    in good order. `waits`: why every writer must wait; empty where none must. `before`: where topics were led before:
+    of one that has no home, another cluster's may be a twin that has just been made. `own`: of topics that each site
+    has for itself, the cluster where these clients have theirs."""
 
     clusters: Mapping[str, ClusterSeen]
     homes: Mapping[str, str] = field(default_factory=dict)
     offers: Ranges = field(default_factory=dict)
+    leads: Mapping[str, Lead] = field(default_factory=dict)
+    wrote: Mapping[tuple[str, int], Mapping[int, Wrote]] = field(default_factory=dict)
+    learns: frozenset[str] = frozenset()
+    waits: str = ""
+    before: Mapping[str, str] = field(default_factory=dict, repr=False)
+    own: Mapping[str, str] = field(default_factory=dict)
     routes: Mapping[str, str] = field(init=False)
+    away: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "routes", routes_of(self.clusters.values(), self.homes))
+        routes = routes_of(self.clusters.values(), self.homes, self.before)
+        away = {topic for topic, lead in self.leads.items() if lead.cluster not in self.clusters}
+        routes |= {topic: name for topic, name in self.own.items() if not self.has_home(topic)}
+        routes |= {topic: str(lead.cluster) for topic, lead in self.leads.items() if topic not in away}
+        object.__setattr__(self, "away", frozenset(away))
+        object.__setattr__(self, "routes", {topic: one for topic, one in routes.items() if topic not in away})
+
+    @cached_property
+    def deaf(self) -> Seen:
+        """The same, once nothing was heard of switches for so long that none waits for this proxy any more."""
+        return replace(self, waits="no cluster was reached for as long as a switch waits for this proxy")
+
+    def has_home(self, topic: str) -> bool:
+        """Whether the topic is at home somewhere, by the clusters' word or the store's: another cluster's is its
+        twin."""
+        return topic in self.leads or topic in self.homes
+
+    def must_wait(self, topic: str) -> bool:
+        """Whether nothing may be written to the topic now."""
+        lead = self.leads.get(topic)
+        return bool(self.waits) or topic in self.learns or (lead is not None and lead.held)
 
     def route(self, topic: str) -> str | None:
         """The cluster that the topic's clients are led to; None where no cluster is known to have it."""
@@ -52,16 +89,36 @@ class Seen:
 
     def is_elsewhere(self, topic: str, cluster: str) -> bool:
         """Whether the topic is known to be at another cluster. One that is not known yet is its broker's to refuse."""
-        return self.routes.get(topic, cluster) != cluster
+        return topic in self.away or self.routes.get(topic, cluster) != cluster
 
     def group_home(self) -> str:
-        """The cluster where groups are: the first one, also while it is away, since a group in two places would read
-        everything twice."""
-        return next(iter(self.clusters))
+        """The cluster where groups are: that which the clusters say, else the first one. Also while it is away, since a
+        group in two places would read everything twice."""
+        lead = self.leads.get(GROUPS_HOME)
+        return lead.cluster if lead and lead.cluster else next(iter(self.clusters))
+
+    @property
+    def groups_gather(self) -> bool:
+        """Whether members are to commit what they have read, and to wait then: groups are about to move. Also while
+        nothing is heard of switches: they may have moved already."""
+        lead = self.leads.get(GROUPS_HOME)
+        return bool(self.waits) or (lead is not None and (lead.moves or lead.held or lead.cluster is None))
+
+    @property
+    def groups_wait(self) -> bool:
+        """Whether no place may be committed now."""
+        lead = self.leads.get(GROUPS_HOME)
+        return bool(self.waits) or (lead is not None and (lead.held or lead.cluster is None))
+
+    def keeps(self, topic: str) -> str:
+        """The cluster where places in the topic are kept."""
+        return self.group_home() if self.stays(topic) else self.routes[topic]
 
     def stays(self, topic: str) -> bool:
         """Whether places in the topic are kept at the groups' home: it has the topic, or nobody is known to."""
         home = self.group_home()
+        if topic in self.own:
+            return self.routes.get(topic, home) == home
         return topic in self.clusters[home].topics or self.routes.get(topic, home) == home
 
     def answering(self) -> list[str]:
@@ -69,15 +126,48 @@ class Seen:
         return [name for name, one in self.clusters.items() if one.answers]
 
 
-def routes_of(clusters: Iterable[ClusterSeen], homes: Mapping[str, str]) -> dict[str, str]:
-    """Which cluster the clients of each topic are led to: its home, else the first that has it. A home that has not
-    been seen to have the topic stands all the same: it may be away, and what others have is a twin."""
+def routes_of(
+    clusters: Iterable[ClusterSeen], homes: Mapping[str, str], before: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, str]:
+    """Which cluster the clients of each topic are led to: its home, else where they were led before, else the first
+    that has it. A home that has not been seen to have the topic stands all the same: it may be away, and what others
+    have is a twin."""
     routes: dict[str, str] = {}
     known = {one.name: one for one in clusters}
     for one in known.values():
         for topic in one.topics:
             routes.setdefault(topic, one.name)
+    routes |= {topic: name for topic, name in before.items() if name in known and topic in known[name].topics}
     return routes | {topic: home for topic, home in homes.items() if home in known}
+
+
+def apart(clusters: Mapping[str, ClusterSeen]) -> dict[str, ClusterSeen]:
+    """The clusters without topics that several of them have: whoever does not know yet which is a twin leads nobody."""
+    count = Counter(topic for one in clusters.values() for topic in one.topics)
+    return {
+        name: replace(one, topics=frozenset(topic for topic in one.topics if count[topic] == 1))
+        for name, one in clusters.items()
+    }
+
+
+def one_way_homes(clusters: Iterable[ClusterSeen], links: Iterable[Link]) -> dict[str, str]:
+    """Topics that two clusters have of which a link carries them from one to the other, and none back: what the second
+    has is a twin, or will be."""
+    known = {one.name: one for one in clusters}
+    same = [link for link in links if link.naming is Naming.SAME and {link.source, link.target} <= known.keys()]
+    found: dict[str, str] = {}
+    for link in same:
+        back = counterpart(link, same)
+        for topic in known[link.source].topics & known[link.target].topics:
+            if admits(link, topic) and not (back is not None and admits(back, topic)):
+                found[topic] = link.source
+    # Of a chain the first one is the home.
+    targets = {(link.target, topic): link.source for link in same for topic in found if admits(link, topic)}
+    for topic, home in found.items():
+        for _ in same:
+            home = targets.get((home, topic), home)
+        found[topic] = home
+    return found
 
 
 def homes_of(rows: Iterable[HomeRow]) -> dict[str, str]:

@@ -6,9 +6,12 @@ its partitions are known, and a session that is not known here is opened anew by
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 
+from twinshore.proxy.core.near.knows import Near
+from twinshore.proxy.core.near.places import Part
+from twinshore.proxy.core.near.reading import Looked
 from twinshore.proxy.core.seen import Seen
 from twinshore.wire.serving.fetch import FetchAnswer, FetchRequest
 
@@ -18,10 +21,21 @@ SESSIONS_MAX = 4
 
 @dataclass(slots=True)
 class _Session:
-    """`judged`: as of when all its topics were at home here; it may have thousands of partitions."""
+    """`judged`: as of when all of it was read here; it may have thousands of partitions. `looked`: as of when nothing
+    of it was to be read elsewhere. `only`: the topic of all of it, empty where there are several."""
 
-    held: set[tuple[str, int]]
-    judged: Seen | None = None
+    held: set[Part]
+    judged: tuple[Seen, frozenset[tuple[str, str, int]]] | None = None
+    looked: Looked = field(default_factory=Looked)
+    only: str = ""
+
+    def __post_init__(self) -> None:
+        self.look()
+
+    def look(self) -> None:
+        """The partitions are others."""
+        topics = {topic for topic, _ in self.held}
+        self.only = topics.pop() if len(topics) == 1 else ""
 
 
 class FetchSessions:
@@ -30,21 +44,46 @@ class FetchSessions:
     def __init__(self) -> None:
         self._known: dict[int, _Session] = {}
 
-    def goes_on(self, asked: FetchRequest, seen: Seen, cluster: str) -> bool:
-        """Whether the session is known here, and all its topics are still at this cluster. Else it is over."""
+    def goes_on(self, asked: FetchRequest, seen: Seen, cluster: str, near: Near) -> bool:
+        """Whether the session is known here, and all of it is still read at this cluster. Else it is over."""
         session = self._known.get(asked.session_id)
         if session is None:
             return False
+        count = len(session.held)
         session.held.difference_update((str(one.topic), one.partition) for one in asked.dropped)
-        session.held.update((str(one.topic), one.partition) for one in asked.wanted)
-        topics = {str(one.topic) for one in asked.wanted}
-        if seen is not session.judged:
-            topics |= {topic for topic, _ in session.held}
-        if any(seen.is_elsewhere(topic, cluster) for topic in topics):
+        named = {(str(one.topic), one.partition) for one in asked.wanted}
+        session.held.update(named)
+        if asked.dropped or len(session.held) != count:
+            session.look()
+        judged, now = session.judged, (seen, near.served)
+        same = judged is not None and judged[0] is now[0] and judged[1] is now[1]
+        parts = named if same else session.held
+        away = {topic for topic in {topic for topic, _ in parts} if seen.is_elsewhere(topic, cluster)}
+        if away and not all(near.serves(cluster, *part) for part in parts if part[0] in away):
             del self._known[asked.session_id]
             return False
-        session.judged = seen
+        session.judged = now
         return True
+
+    def parts_of(self, session_id: int) -> tuple[set[Part], Looked]:
+        """The partitions that it holds, and as of when none of them was to be read elsewhere."""
+        session = self._known[session_id]
+        return session.held, session.looked
+
+    def topics_of(self, session_id: int) -> set[str]:
+        """Whose partitions it holds."""
+        return {topic for topic, _ in self._known[session_id].held}
+
+    def only_topic(self, asked: FetchRequest) -> str:
+        """The one that all that is asked for belongs to; empty where there are several."""
+        if (session := self._known.get(asked.session_id)) is not None and asked.session_epoch > 0:
+            return session.only
+        topics = {one.topic for one in asked.wanted}
+        return str(topics.pop()) if len(topics) == 1 else ""
+
+    def forget(self, session_id: int) -> None:
+        """It is over: its client opens another one."""
+        self._known.pop(session_id, None)
 
     def heard(self, asked: FetchRequest, answer: FetchAnswer) -> None:
         """What the broker made of the request."""

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from twinshore.fleet.settings import Settings
+from twinshore.proxy.late_store import LateStore
 from twinshore.proxy.serving import chosen
 from twinshore.proxy.serving import serve as until_ended
-from twinshore.store.opening import open_if_there
 
 
 def serve(settings: Settings, log: Callable[[str], None]) -> None:
-    """Until Ctrl-C or SIGTERM. Without a store, each topic is led to the first cluster that has it."""
+    """Until Ctrl-C or SIGTERM. It begins without a store as well, and takes up one that is made later."""
     chosen(settings)
-    store = open_if_there(settings)
-    if store is None:
-        log(f"there is no store at {settings.store.url}: each topic is led to the first cluster that has it")
-        until_ended(settings, None, log)
-        return
-    with store:
+    store = LateStore(settings, log)
+    try:
         until_ended(settings, store, log)
+    finally:
+        store.close()

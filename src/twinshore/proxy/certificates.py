@@ -1,0 +1,91 @@
+"""The proxy's own certificate, what clients' certificates say of them, and handshakes that fail, in plain words."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from typing import Any, Final
+
+from twinshore.fleet import ConfigError
+from twinshore.fleet.settings.sections.proxy import ProxySettings
+
+# What OpenSSL says of bytes that are no TLS at all.
+_NO_TLS: Final = (
+    "WRONG_VERSION_NUMBER",
+    "HTTP_REQUEST",
+    "HTTPS_PROXY_REQUEST",
+    "RECORD_LAYER_FAILURE",
+    "BAD_RECORD_TYPE",
+)
+_TOO_OLD: Final = ("UNSUPPORTED_PROTOCOL", "VERSION_TOO_LOW", "NO_SHARED_CIPHER")
+# As Java and so Kafka abbreviates them.
+_SHORT: Final = {
+    "commonName": "CN",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "countryName": "C",
+    "stateOrProvinceName": "ST",
+    "localityName": "L",
+    "streetAddress": "STREET",
+    "domainComponent": "DC",
+    "userId": "UID",
+}
+
+
+def server_context(asked: ProxySettings) -> ssl.SSLContext:
+    """For clients' connections, of the files as they are now; ConfigError where they cannot be used."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        # Always a password: without one OpenSSL asks at the terminal, and the process hangs.
+        context.load_cert_chain(asked.certificate_file, asked.key_file, password="")
+    except (ssl.SSLError, OSError, ValueError) as error:
+        raise ConfigError(
+            f"[proxy] certificate_file {asked.certificate_file} with key_file {asked.key_file} cannot be used: {error}",
+            hint="PEM files that belong together, and that this user can read",
+        ) from error
+    if asked.client_ca_file:
+        try:
+            context.load_verify_locations(asked.client_ca_file)
+        except (ssl.SSLError, OSError) as error:
+            raise ConfigError(f"[proxy] client_ca_file {asked.client_ca_file} cannot be used: {error}") from error
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def subject_of(certificate: Mapping[str, Any] | None) -> str:
+    """The subject as Kafka names a principal: `CN=app,O=corp`, the narrowest part first; empty without one."""
+    parts = [
+        "+".join(f"{_SHORT.get(name, name)}={_escaped(value)}" for name, value in part)
+        for part in (certificate or {}).get("subject", ())
+    ]
+    return ",".join(reversed(parts))
+
+
+def _escaped(value: str) -> str:
+    text = "".join(f"\\{letter}" if letter in ',+"\\<>;' else letter for letter in value)
+    return f"\\{text}" if text[:1] in ("#", " ") else text
+
+
+def why_no_handshake(error: Exception) -> str:
+    """Why a client is hung up on; empty where it went by itself, as what only looks whether a port is open does."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        reason = error.reason or str(error)
+        if reason in _NO_TLS:
+            return "it speaks no TLS, and this port does"
+        if reason in _TOO_OLD:
+            return f"it speaks no TLS that is taken here: {_spoken(reason)}"
+        if reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
+            return "it shows no certificate, and [proxy] client_ca_file asks for one"
+        if "ALERT" in reason:
+            return f"it does not accept the proxy's certificate, or its TLS: {_spoken(reason)}"
+        return f"its TLS handshake failed: {_spoken(reason)}"
+    if isinstance(error, ConnectionAbortedError | TimeoutError):
+        return "its TLS handshake took too long"
+    return "" if isinstance(error, ConnectionError) else f"its TLS handshake failed: {error or type(error).__name__}"
+
+
+def _spoken(reason: str) -> str:
+    return reason.replace("_", " ").lower()

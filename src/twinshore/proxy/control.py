@@ -1,0 +1,159 @@
+"""What a process hears of fuses and of resets of groups from the store, and what it says there: what it goes by, and
+what its fuses answered.
+
+A store that is away changes nothing: the fuses stay as they were heard of last, and what they answered is told later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Final, TypeVar
+
+from twinshore.fleet.once import Once, in_words
+from twinshore.kafka.clock import steady_s
+from twinshore.proxy.core.fuses import Drop, Fusebox
+from twinshore.proxy.reset_hearing import ResetHearing
+from twinshore.service.clock import wall_ms
+from twinshore.store import DropRow, FuseCountRow, FuseKey, FuseRow, InstanceRow, Store
+
+EVERY_S: Final = 0.5
+# Where nothing has changed: so that it is seen to live.
+TELL_S: Final = 2.0
+END_S: Final = 3.0
+
+T = TypeVar("T")
+_Heard = tuple[int, tuple[FuseRow, ...]]
+
+
+class Control:
+    """`serves`: this process, as others are to see it."""
+
+    def __init__(
+        self,
+        store: Callable[[], Store | None],
+        box: Fusebox,
+        serves: InstanceRow,
+        log: Callable[[str], None],
+        resets: ResetHearing | None = None,
+    ) -> None:
+        self._resets = resets or ResetHearing()
+        self._stores, self._box, self._serves = store, box, serves
+        self._store: Store | None = None
+        self._told, self._rows = Once(log), dict[FuseKey, FuseCountRow]()
+        self._dropped: dict[tuple[str, str, int], int] = {}
+        self._told_s, self._told_revision = -TELL_S, -1
+        self._threads = ThreadPoolExecutor(1, "control")
+        self._last: set[FuseKey] = set()
+        self._log = log
+
+    async def first(self) -> None:
+        """Hears once which fuses there are, before anybody is served."""
+        self._tick()
+        await self._exchange()
+
+    async def run(self) -> None:
+        """Until it is cancelled. A store that hangs holds up no fuse that is to trip or to close by itself."""
+        await asyncio.gather(self._ticks(), self._exchanges())
+
+    async def end(self) -> None:
+        """Says the last, and that the process serves no more."""
+        if self._store is not None:
+            self._told_s = -TELL_S
+            with suppress(TimeoutError):
+                async with asyncio.timeout(END_S):
+                    await self._exchange()
+                    await self._call(partial(self._leave, self._store))
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _ticks(self) -> None:
+        while True:
+            self._tick()
+            await asyncio.sleep(EVERY_S)
+
+    async def _exchanges(self) -> None:
+        while True:
+            await self._exchange()
+            await asyncio.sleep(EVERY_S)
+
+    def _tick(self) -> None:
+        self._box.tick(steady_s(), wall_ms())
+        self._resets.tick(wall_ms())
+        tripped = self._box.all_tripped()
+        for key in tripped - self._last:
+            self._log(f"the {key.kind} fuse of {key.topic} for clients {key.client} has tripped: a limit was passed")
+        for key in self._last - tripped:
+            self._log(f"the {key.kind} fuse of {key.topic} for clients {key.client} is closed again")
+        self._last = tripped
+
+    async def _call(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def _exchange(self) -> None:
+        try:
+            self._store = await self._call(self._stores)
+            if self._store is None:
+                return
+            heard = await self._call(partial(_read, self._store, self._box.revision))
+            if heard is not None:
+                self._box.take(heard[1], heard[0])
+            self._resets.take(await self._call(partial(self._resets.read, self._store)))
+            await self._tell(self._store)
+        except Exception as error:  # whoever ended here would never hear of a fuse again
+            self._told.say(f"{in_words(error)}: fuses stay as they are")
+            return
+        self._told.well("the store answers again: fuses are as it says")
+
+    async def _tell(self, store: Store) -> None:
+        if words := self._resets.words(self._serves.id, wall_ms()):
+            await self._call(partial(store.proxy_resets.tell, words))
+            self._resets.told(words)
+        drops = self._drops()
+        quiet = not drops and self._box.revision == self._told_revision
+        if quiet and steady_s() - self._told_s < TELL_S:
+            return
+        now_ms, ended, revision = wall_ms(), list(self._box.ended), self._box.revision
+        counts = self._counts(now_ms)
+        serves = replace(self._serves, revision=revision, seen_ms=now_ms)
+        await self._call(partial(store.proxies.tell, serves, list(counts.values()), drops))
+        self._rows |= counts
+        self._told_s, self._told_revision = steady_s(), revision
+        self._dropped |= {(row.topic, row.client, row.since_ms): row.records for row in drops}
+        for one in ended:
+            self._box.ended.remove(one)
+            self._dropped.pop((one[0], one[1], one[2].since_ms), None)
+
+    def _counts(self, now_ms: int) -> dict[FuseKey, FuseCountRow]:
+        """Those that are other than they were told last."""
+        found: dict[FuseKey, FuseCountRow] = {}
+        for key, tally in self._box.tallies.items():
+            row = FuseCountRow(
+                self._serves.id, *key, tally.requests, tally.records, tally.bytes, self._box.tripped(key), now_ms
+            )
+            known = self._rows.get(key)
+            if known is None or replace(known, changed_ms=now_ms) != row:
+                found[key] = row
+        return found
+
+    def _drops(self) -> list[DropRow]:
+        open_now = [(topic, client, drop) for (topic, client), drop in self._box.drops.items()]
+        rows = [self._row(topic, client, drop) for topic, client, drop in [*self._box.ended, *open_now]]
+        return [row for row in rows if self._dropped.get((row.topic, row.client, row.since_ms)) != row.records]
+
+    def _row(self, topic: str, client: str, drop: Drop) -> DropRow:
+        partitions = ",".join(map(str, sorted(drop.partitions)))
+        where = (self._serves.id, topic, client, drop.since_ms, drop.fuse, partitions)
+        return DropRow(*where, drop.records, drop.bytes, drop.until_ms)
+
+    def _leave(self, store: Store) -> None:
+        store.proxies.leave(self._serves.id)
+        store.proxies.forget_before(wall_ms())
+
+
+def _read(store: Store, known: int) -> _Heard | None:
+    """None where fuses are as they were."""
+    return None if store.proxies.revision() == known else store.proxies.fuses()

@@ -1,0 +1,213 @@
+"""Which fuses cut, whom, and what they answered: what all clients of a process share. Pure.
+
+A fuse cuts a topic, or a client's use of it, without a word to brokers or clients' owners. `fused` is what becomes of
+one request; here is what it goes by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from twinshore.proxy.core.trips import Gauge, Rate, step
+from twinshore.store.proxy_values import EVERY, FuseKey, FuseKind, FuseRow, FuseState
+
+# Clients that are told apart on the ledger of one topic; those beyond it are counted together.
+CLIENTS_MAX: Final = 1000
+OTHERS: Final = "*"
+CLIENT_MAX: Final = 255
+# Of names that clients may choose freely no more are remembered.
+_KNOWN_MAX: Final = 20_000
+_GAPS_MAX: Final = 100_000
+
+
+class Written(NamedTuple):
+    """An idempotent producer in a partition."""
+
+    topic: str
+    partition: int
+    producer_id: int
+    epoch: int
+
+
+@dataclass(slots=True)
+class Tally:
+    """What one fuse answered."""
+
+    requests: int = 0
+    records: int = 0
+    bytes: int = 0
+
+
+@dataclass(slots=True)
+class Drop:
+    """Records of one client that were dropped, since its fuse began to."""
+
+    fuse: str
+    since_ms: int
+    until_ms: int
+    partitions: set[int] = field(default_factory=set)
+    records: int = 0
+    bytes: int = 0
+
+
+@dataclass(slots=True)
+class _Meter:
+    gauge: Gauge = field(default_factory=Gauge)
+    records: int = 0
+    bytes: int = 0
+    slowest_ms: float = 0.0
+
+
+class _Judged(NamedTuple):
+    """Of one topic and client: which fuse cuts, and which ones measure."""
+
+    cuts: FuseRow | None
+    meters: tuple[_Meter, ...]
+
+
+class Fusebox:
+    """`revision`: of the fuses as they are in force. `now_s` and `now_ms` are as of the last `tick`, on a clock that
+    only goes forward and on the wall's. `looks`: the kinds of which some fuse cuts, or has something measured; `times`:
+    whether how long brokers take is. `open`: those that cut. `ended`: drops whose fuse has closed, until they are on
+    the ledger. `gaps`: producers of which something was dropped, so that brokers would miss numbers."""
+
+    def __init__(self) -> None:
+        self.revision = 0
+        self.now_s, self.now_ms = 0.0, 0
+        self.looks: frozenset[FuseKind] = frozenset()
+        self.times = False
+        self.tallies: dict[FuseKey, Tally] = {}
+        self.drops: dict[tuple[str, str], Drop] = {}
+        self.ended: list[tuple[str, str, Drop]] = []
+        self.gaps: dict[Written, None] = {}
+        self._rows: tuple[FuseRow, ...] = ()
+        self._meters: dict[FuseKey, _Meter] = {}
+        self.open: frozenset[FuseKey] = frozenset()
+        self._known: dict[tuple[FuseKind, str, str], _Judged] = {}
+        self._ticked_s: float | None = None
+        self._since_ms = 0
+
+    def take(self, rows: Sequence[FuseRow], revision: int) -> None:
+        """These fuses hold from now on."""
+        self.revision, self._rows = revision, tuple(rows)
+        kept = {row.key: self._meters.get(row.key, _Meter()) for row in rows if row.limits.any}
+        self._meters = kept
+        for row in rows:
+            self.tallies.setdefault(row.key, Tally())
+        self._judge_anew()
+
+    def tick(self, now_s: float, now_ms: int) -> None:
+        """Some time has gone by: fuses may trip, or close."""
+        took_s = now_s - self._ticked_s if self._ticked_s is not None else 0.0
+        self.now_s, self.now_ms, self._ticked_s = now_s, now_ms, now_s
+        if took_s > 0:
+            for row in self._rows:
+                if (meter := self._meters.get(row.key)) is not None:
+                    rate = Rate(meter.records / took_s, meter.bytes / took_s, meter.slowest_ms)
+                    meter.gauge = step(meter.gauge, row.limits, rate, now_s)
+                    meter.records = meter.bytes = 0
+                    meter.slowest_ms = 0.0
+        if self.open != self._open_now():
+            self._judge_anew()
+
+    def tripped(self, key: FuseKey) -> bool:
+        """Whether its limits have it cut."""
+        return key in self._meters and self._meters[key].gauge.tripped
+
+    def all_tripped(self) -> set[FuseKey]:
+        """Those that limits have cut just now."""
+        return {key for key, meter in self._meters.items() if meter.gauge.tripped}
+
+    def _open_now(self) -> frozenset[FuseKey]:
+        return frozenset(row.key for row in self._rows if self._is_open(row))
+
+    def _is_open(self, row: FuseRow) -> bool:
+        by_hand = row.state is FuseState.OPEN and (not row.until_ms or self.now_ms < row.until_ms)
+        return by_hand or self.tripped(row.key)
+
+    def _judge_anew(self) -> None:
+        self.open = self._open_now()
+        self.looks = frozenset(row.kind for row in self._rows if row.key in self.open or row.limits.any)
+        self.times = any(row.limits.latency_ms for row in self._rows)
+        self._known.clear()
+        for (topic, client), drop in list(self.drops.items()):
+            row = self._cut_by(FuseKind.PRODUCE, topic, client)
+            others = client == OTHERS and any(key[0] == drop.fuse for key in self.open)
+            if not others and (row is None or row.topic != drop.fuse):
+                del self.drops[topic, client]
+                self.ended.append((topic, client, drop))
+
+    def _cut_by(self, kind: FuseKind, topic: str, client: str) -> FuseRow | None:
+        ours = [row for row in self._rows if row.key in self.open and _means(row, kind, topic, client)]
+        return min(ours, key=_widest, default=None)
+
+    def _judged(self, kind: FuseKind, topic: str, client: str) -> _Judged:
+        found = self._known.get((kind, topic, client))
+        if found is None:
+            measures = (row for row in self._rows if row.limits.any and _means(row, kind, topic, client))
+            meters = tuple(self._meters[row.key] for row in measures)
+            found = _Judged(self._cut_by(kind, topic, client), meters)
+            if len(self._known) >= _KNOWN_MAX:
+                self._known.clear()
+            self._known[kind, topic, client] = found
+        return found
+
+    def cut(self, kind: FuseKind, topic: str, client: str) -> FuseRow | None:
+        """The fuse that cuts this client off from the topic, the one that names it most closely; None where none
+        does."""
+        return self._judged(kind, topic, client).cuts if kind in self.looks else None
+
+    def wants(self, kind: FuseKind, topic: str, client: str, records: int, size: int) -> None:
+        """A client wants that much of the topic."""
+        for meter in self._judged(kind, topic, client).meters:
+            meter.records += records
+            meter.bytes += size
+
+    def waited(self, kind: FuseKind, topics: Iterable[str], client: str, took_ms: float) -> None:
+        """A broker took so long to answer."""
+        for topic in topics:
+            for meter in self._judged(kind, topic, client).meters:
+                meter.slowest_ms = max(meter.slowest_ms, took_ms)
+
+    def answered(self, row: FuseRow, requests: int, records: int, size: int) -> None:
+        """In place of the broker."""
+        tally = self.tallies.setdefault(row.key, Tally())
+        tally.requests += requests
+        tally.records += records
+        tally.bytes += size
+
+    def dropped(self, row: FuseRow, topic: str, client: str, partition: int, records: int, size: int) -> None:
+        """For the ledger: a client takes this for written."""
+        client = client[:CLIENT_MAX]
+        if (topic, client) not in self.drops and sum(name == topic for name, _ in self.drops) >= CLIENTS_MAX:
+            client = OTHERS
+        drop = self.drops.get((topic, client))
+        if drop is None:
+            self._since_ms = max(self.now_ms, self._since_ms + 1)  # by that rows of the ledger are told apart
+            drop = self.drops[topic, client] = Drop(row.topic, self._since_ms, self._since_ms)
+        drop.partitions.add(partition)
+        drop.records += records
+        drop.bytes += size
+        drop.until_ms = max(drop.since_ms, self.now_ms)
+
+    def gap(self, writer: Written) -> None:
+        """Something of this producer was dropped."""
+        self.gaps[writer] = None
+        if len(self.gaps) > _GAPS_MAX:
+            del self.gaps[next(iter(self.gaps))]
+
+
+def _means(row: FuseRow, kind: FuseKind, topic: str, client: str) -> bool:
+    return row.kind is kind and matches(row.topic, topic) and matches(row.client, client)
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Whether the name is meant: by itself, or by how it begins."""
+    return name.startswith(pattern[:-1]) if pattern.endswith(EVERY) else name == pattern
+
+
+def _widest(row: FuseRow) -> tuple[bool, int, bool, int]:
+    """Whole names before beginnings, and long ones before short ones: the client's first."""
+    return row.client.endswith(EVERY), -len(row.client), row.topic.endswith(EVERY), -len(row.topic)

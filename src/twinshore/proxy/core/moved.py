@@ -1,0 +1,122 @@
+"""Producers whose topics have moved: under which id they write where the topic is now, and what of it may go on. Pure.
+
+A producer keeps its id and counts on, whichever cluster a topic is on. Of topics that never moved nothing is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from twinshore.kafka.errors import Code
+from twinshore.proxy.core.messages import filled, part_of, read_said, request_kind, written
+from twinshore.proxy.core.moves import Parts, Said
+from twinshore.proxy.core.producer_ids import stamp_of, stamped
+from twinshore.proxy.core.seen import Seen
+from twinshore.proxy.core.sequels import Batch, Sequel, batch_in, sequel, under
+from twinshore.wire.apis import DESCRIBE_PRODUCERS
+from twinshore.wire.serving import produce
+
+_REFUSED: Mapping[Sequel, Code] = {
+    Sequel.TWICE: Code.DUPLICATE_SEQUENCE_NUMBER,  # which clients take for written
+    Sequel.EARLY: Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    Sequel.STALE: Code.INVALID_PRODUCER_EPOCH,
+}
+
+
+class Writer(NamedTuple):
+    """A producer in a partition, by the id under which it writes there now."""
+
+    topic: str
+    partition: int
+    producer_id: int
+
+
+class Judged(NamedTuple):
+    """`asked`: what may go on, as it is to be sent; `changed`: whether it is other than it came. `refused`: what may
+    not, and why. `early`: what may only where the new home knows its producer already. `begins`: producers that the new
+    home knows once it has taken this."""
+
+    asked: produce.ProduceRequest
+    changed: bool = False
+    refused: Mapping[tuple[str, int], Code] = {}
+    early: Sequence[Writer] = ()
+    begins: Sequence[Writer] = ()
+
+
+class MovedWriters:
+    """Those of one client. It remembers which of them the new home knows."""
+
+    def __init__(self) -> None:
+        self._begun: set[Writer] = set()
+
+    def judge(self, asked: produce.ProduceRequest, seen: Seen, here: frozenset[str]) -> Judged:
+        """`here`: the topics that are at home where this was sent."""
+        kept: list[produce.Batches] = []
+        refused: dict[tuple[str, int], Code] = {}
+        early: list[Writer] = []
+        begins: list[Writer] = []
+        changed = False
+        for one in asked.batches:
+            topic = str(one.topic)
+            if topic not in here:
+                refused[topic, one.partition] = Code.NOT_LEADER_OR_FOLLOWER
+                continue
+            batch = batch_in(one.records) if topic in seen.leads else None
+            if batch is None or batch.header.producer_id < 0:
+                kept.append(one)
+                continue
+            writer = Writer(topic, one.partition, stamped(batch.header.producer_id, stamp_of(seen.leads[topic].term)))
+            how = self._how(batch, writer, seen)
+            if how in _REFUSED and how is not Sequel.EARLY:
+                refused[topic, one.partition] = _REFUSED[how]
+                continue
+            if how is Sequel.EARLY:
+                early.append(writer)
+            begins.append(writer)
+            if writer.producer_id != batch.header.producer_id:
+                one, changed = one._replace(records=bytes(under(batch, writer.producer_id))), True
+            kept.append(one)
+        return Judged(asked._replace(batches=kept), changed, refused, early, begins)
+
+    def _how(self, batch: Batch, writer: Writer, seen: Seen) -> Sequel:
+        if writer in self._begun:
+            return Sequel.NEXT
+        known = seen.wrote.get((writer.topic, writer.partition), {}).get(batch.header.producer_id)
+        how = sequel(batch.header, known) if known is not None else Sequel.NEXT
+        home = seen.clusters.get(seen.leads[writer.topic].cluster or "")
+        can_tell = home is not None and DESCRIBE_PRODUCERS in home.offers
+        return Sequel.NEXT if how is Sequel.EARLY and not can_tell else how
+
+    def question(self, judged: Judged) -> Parts:
+        """Which producers the new home knows."""
+        kind = request_kind(DESCRIBE_PRODUCERS, 0)
+        part = part_of(kind, "topics")
+        numbers: dict[str, list[int]] = {}
+        for one in judged.early:
+            numbers.setdefault(one.topic, []).append(one.partition)
+        topics = tuple(filled(part, name=topic, partition_indexes=tuple(some)) for topic, some in numbers.items())
+        return written(filled(kind, topics=topics))
+
+    def told(self, judged: Judged, said: Said) -> Judged:
+        """What may go on once that is answered. Who cannot be known may not: its client asks again."""
+        known: set[Writer] = set()
+        topics: Sequence[Any] = () if said is None else read_said(DESCRIBE_PRODUCERS, 0, said).topics
+        for topic in topics:
+            for part in topic.partitions:
+                known |= {
+                    Writer(str(topic.name), part.partition_index, one.producer_id) for one in part.active_producers
+                }
+        self._begun |= known & set(judged.early)
+        out = {(one.topic, one.partition) for one in judged.early if one not in known}
+        kept = [one for one in judged.asked.batches if (str(one.topic), one.partition) not in out]
+        refused = {**judged.refused, **dict.fromkeys(out, _REFUSED[Sequel.EARLY])}
+        begins = [one for one in judged.begins if (one.topic, one.partition) not in out]
+        return Judged(judged.asked._replace(batches=kept), judged.changed, refused, (), begins)
+
+    def heard(self, begins: Sequence[Writer], answer: produce.ProduceAnswer) -> None:
+        """What the new home has taken."""
+        if not begins:
+            return
+        taken = {(str(one.topic), one.partition) for one in answer.appended if not one.error}
+        self._begun.update(one for one in begins if (one.topic, one.partition) in taken)

@@ -1,0 +1,96 @@
+"""The PROXY header, by which a balancer says before all else whose connection it passes on: version 1, a line of text,
+and version 2, which is binary. Pure: bytes in, an address out.
+
+It is read to its last byte and no further, since what follows may be a handshake of TLS, for others to read.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import struct
+from typing import Final
+
+from twinshore.fleet.errors import WireError
+from twinshore.proxy.core.near.networks import parsed
+
+# Both versions are longer than what they begin with.
+FIRST: Final = 12
+_SIGNATURE: Final = b"\r\n\r\n\x00\r\nQUIT\n"
+_LINE, _LINE_MAX, _LINE_END = b"PROXY ", 107, b"\r\n"
+_REST: Final = struct.Struct(">BBH")
+_VERSION, _LOCAL, _PROXY = 2, 0, 1
+_TCP4, _TCP6 = 0x11, 0x21
+_PORTS: Final = 4
+# Balancers add what they like behind the addresses, such as names of TLS; that is some hundred bytes.
+_MORE_MAX: Final = 4096
+
+
+class ProxyHeader:
+    """One that is being read. `address`: the client's; empty where the header says none, as where a balancer only looks
+    whether somebody is there."""
+
+    def __init__(self) -> None:
+        self.address = ""
+        self._got = bytearray()
+
+    @property
+    def lacks(self) -> int:
+        """So many bytes may be taken next; 0 once it is whole. WireError where it is no header."""
+        got = self._got
+        if len(got) < FIRST:
+            return FIRST - len(got)
+        if got.startswith(_SIGNATURE):
+            whole = FIRST + _REST.size
+            if len(got) >= whole:
+                whole += self._length()
+            return whole - len(got)
+        return self._lacks_of_line()
+
+    def _length(self) -> int:
+        version, _, length = _REST.unpack_from(self._got, FIRST)
+        if version >> 4 != _VERSION or version & 0xF not in (_LOCAL, _PROXY):
+            raise WireError(f"a PROXY header of a version or command that nobody knows: {version:#04x}")
+        if length > _MORE_MAX:
+            raise WireError(f"a PROXY header of {length} bytes")
+        return int(length)
+
+    def _lacks_of_line(self) -> int:
+        if not self._got.startswith(_LINE):
+            raise WireError("no PROXY header")
+        if self._got.endswith(_LINE_END):
+            return 0
+        if len(self._got) >= _LINE_MAX:
+            raise WireError("a PROXY header without an end")
+        # Its last byte must be the last that is taken.
+        return 1
+
+    def take(self, data: bytes | memoryview) -> None:
+        """No more than it lacks. WireError where it is no header."""
+        self._got += data
+        if self.lacks == 0:
+            self.address = self._of_line() if self._got.startswith(_LINE) else self._of_binary()
+
+    def _of_binary(self) -> str:
+        version, family, length = _REST.unpack_from(self._got, FIRST)
+        size = {_TCP4: 4, _TCP6: 16}.get(family)
+        if version & 0xF == _LOCAL or size is None:
+            return ""
+        if length < 2 * size + _PORTS:
+            raise WireError("a PROXY header that ends within its addresses")
+        begin = FIRST + _REST.size
+        return _text(ipaddress.ip_address(bytes(self._got[begin : begin + size])).compressed)
+
+    def _of_line(self) -> str:
+        words = self._got[: -len(_LINE_END)].decode("latin-1").split(" ")
+        if words[1] == "UNKNOWN":
+            return ""
+        if len(words) != 6 or words[1] not in ("TCP4", "TCP6"):
+            raise WireError("a PROXY header of another kind than TCP4, TCP6 and UNKNOWN")
+        return _text(words[2])
+
+
+def _text(address: str) -> str:
+    found = parsed(address)
+    if found is None:
+        raise WireError("a PROXY header without an address")
+    return str(found)

@@ -1,0 +1,163 @@
+"""Transactions: a transactional id, the topics that it writes and its group live on the groups' home. Pure.
+
+What one transaction writes is committed by one coordinator, which knows its own cluster only. So a topic that is at
+home elsewhere is refused, with an error that lets the application abort and go on. A switch waits for open
+transactions, and while it holds topics no new one begins there. Once groups have moved, their new home knows nothing of
+a producer: it says so, the client aborts once, and is given an id there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from twinshore.fleet.nouns import GROUPS_HOME
+from twinshore.kafka.errors import Code
+from twinshore.proxy.core.layout import Place
+from twinshore.proxy.core.messages import (
+    answer_kind,
+    error,
+    filled,
+    part_of,
+    read_asked,
+    read_said,
+    refusal,
+    written,
+)
+from twinshore.proxy.core.moves import ANSWER_S, Ask, Errand, Hold, Move, Parts, Pass, Run, Say
+from twinshore.proxy.core.seen import Seen
+from twinshore.wire.apis import DESCRIBE_TRANSACTIONS, INIT_PRODUCER_ID
+from twinshore.wire.serving.requests import Request
+from twinshore.wire.transactions import encode_transactions, parse_transactions
+
+ADD_PARTITIONS: Final = 24
+ADD_OFFSETS: Final = 25
+END_TRANSACTION: Final = 26
+COMMIT_OFFSETS: Final = 28
+# Kafka's own, which say that what they are about has no fault of its own, and that the group may not be written.
+_NOT_ATTEMPTED: Final = 55
+_NOT_FOR_GROUP: Final = 30
+_NOBODY: Final = -1
+
+
+def init(request: Request, asked: Any, place: Place | None, seen: Seen) -> Move:
+    """At the groups' home. A number of another cluster means nothing there."""
+    if place is None or place.cluster != seen.group_home():
+        return Say(refusal(request, Code.NOT_COORDINATOR, producer_epoch=-1))
+    if getattr(asked, "producer_id", _NOBODY) < 0:
+        return Pass(place)
+    return Run(_init_known(request, asked, place), ANSWER_S)
+
+
+def _init_known(request: Request, asked: Any, place: Place) -> Errand:
+    question = [encode_transactions([str(asked.transactional_id)])]
+    (said,) = yield [Ask(place, DESCRIBE_TRANSACTIONS, 0, question)]
+    states = [] if said is None else parse_transactions(said, 0)
+    if states and not states[0].error and states[0].producer_id != asked.producer_id:
+        asked = replace(asked, producer_id=_NOBODY, producer_epoch=-1)
+    (answer,) = yield [Ask(place, INIT_PRODUCER_ID, request.version, written(asked))]
+    if answer is None:
+        return refusal(request, Code.COORDINATOR_LOAD_IN_PROGRESS, producer_epoch=-1)
+    return [answer]
+
+
+class Refused:
+    """For one client: transactions that were refused before anything of them had begun. Their coordinator knows nothing
+    of those, and would say so to a client that ends one, which librdkafka's do not survive."""
+
+    def __init__(self) -> None:
+        self._ids: set[str] = set()
+
+    def add_partitions(self, request: Request, place: Place | None, seen: Seen) -> Move:
+        """Where a transaction begins."""
+        asked = read_asked(request)
+        move = _add_partitions(request, asked, place, seen)
+        if isinstance(move, Say) and place is not None and place.cluster == seen.group_home():
+            self._ids.add(str(asked.v3_and_below_transactional_id))
+        return move
+
+    def end(self, request: Request, place: Place | None, seen: Seen) -> Move:
+        """At the coordinator that has the transaction, wherever groups are by now."""
+        del seen
+        if place is None:
+            return Say(refusal(request, Code.NOT_COORDINATOR))
+        asked = read_asked(request)
+        name = str(asked.transactional_id)
+        if asked.committed or name not in self._ids:
+            return Pass(place)
+        self._ids.discard(name)
+        return Pass(place, rewrite=partial(_ended, request))
+
+
+def _ended(request: Request, view: memoryview, at: int) -> Parts | None:
+    answer = read_said(request.key, request.version, view[at:])
+    return refusal(request, Code.NONE) if answer.error_code == Code.INVALID_TXN_STATE else None
+
+
+def _add_partitions(request: Request, asked: Any, place: Place | None, seen: Seen) -> Move:
+    """What is at home elsewhere is refused, and nothing else of the request is done."""
+    names = [str(one.name) for one in asked.v3_and_below_topics]
+    home = seen.group_home()
+    if place is None or place.cluster != home:
+        return Say(_of_partitions(request, asked, dict.fromkeys(names, Code.NOT_COORDINATOR)))
+    # While members gather new ones may begin: whoever waited here would not join anew.
+    if seen.groups_wait or any(seen.must_wait(name) for name in names):
+        return Hold(_of_partitions(request, asked, dict.fromkeys(names, Code.CONCURRENT_TRANSACTIONS)))
+    elsewhere = {name for name in names if seen.is_elsewhere(name, home)}
+    if not elsewhere:
+        return Pass(place)
+    codes = {name: Code.TOPIC_AUTHORIZATION_FAILED if name in elsewhere else _NOT_ATTEMPTED for name in names}
+    return Say(_of_partitions(request, asked, codes))
+
+
+def _of_partitions(request: Request, asked: Any, codes: Mapping[str, int]) -> Parts:
+    kind = answer_kind(request.key, request.version)
+    topic = part_of(kind, "results_by_topic_v3_and_below")
+    part = part_of(topic, "results_by_partition")
+    told = []
+    for one in asked.v3_and_below_topics:
+        code = error(codes[str(one.name)])
+        parts = tuple(filled(part, partition_index=number, partition_error_code=code) for number in one.partitions)
+        told.append(filled(topic, name=one.name, results_by_partition=parts))
+    return written(filled(kind, results_by_topic_v3_and_below=tuple(told)))
+
+
+def add_offsets(request: Request, place: Place | None, seen: Seen) -> Move:
+    """Places of a group become part of a transaction, or it begins with them."""
+    if place is None or place.cluster != seen.group_home():
+        return Say(refusal(request, Code.NOT_COORDINATOR))
+    if seen.groups_wait:
+        return Hold(refusal(request, Code.CONCURRENT_TRANSACTIONS))
+    return Pass(place)
+
+
+def commit_offsets(request: Request, place: Place | None, seen: Seen) -> Move:
+    """Places in topics that the groups' home has."""
+    asked = read_asked(request)
+    if place is None or place.cluster != seen.group_home():
+        return Say(of_places(request, asked, Code.NOT_COORDINATOR))
+    if seen.groups_wait:
+        return Hold(of_places(request, asked, Code.COORDINATOR_LOAD_IN_PROGRESS))
+    if not all(seen.stays(str(one.name)) for one in asked.topics):
+        return Say(of_places(request, asked, _NOT_FOR_GROUP))
+    return Pass(place, topics=(GROUPS_HOME,))
+
+
+def of_places(request: Request, asked: Any, code: int) -> Parts:
+    """The answer to TxnOffsetCommit that says this of each place."""
+    kind = answer_kind(request.key, request.version)
+    topic = part_of(kind, "topics")
+    part = part_of(topic, "partitions")
+    told = [
+        filled(
+            topic,
+            name=one.name,
+            partitions=tuple(
+                filled(part, partition_index=place.partition_index, error_code=error(code)) for place in one.partitions
+            ),
+        )
+        for one in asked.topics
+    ]
+    return written(filled(kind, topics=tuple(told)))

@@ -1,0 +1,91 @@
+"""What clusters say of the home of groups, and who has heard it: read and written on both, by one who moves it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from twinshore.fleet import GROUPS_HOME, KafkaError, RefusedError
+from twinshore.fleet.terms import FIRST_TERM
+from twinshore.homes.follower_lines import FollowerLog
+from twinshore.homes.home_lines import Clash, HomeLine, HomeState, stands
+from twinshore.homes.home_notes import FollowerNotes, HomeNotes
+from twinshore.kafka.clock import steady_s, wall_ms
+from twinshore.kafka.cluster import KafkaCluster
+
+Told = HomeLine | Clash | None
+
+
+class GroupWords:
+    """On these clusters. `first`: where groups are at home before anybody has said anything."""
+
+    def __init__(self, clusters: Sequence[KafkaCluster], first: str) -> None:
+        self._first = first
+        self._clusters = {one.name: one for one in clusters}
+        self._notes = {one.name: HomeNotes(one) for one in clusters}
+        self._followers = FollowerLog()
+        self._hearing = {one.name: FollowerNotes(one, self._followers) for one in clusters}
+
+    def told(self) -> tuple[Told, dict[str, KafkaError]]:
+        """What stands, and which clusters do not answer."""
+        lines, silent = list[HomeLine | None](), dict[str, KafkaError]()
+        for name, notes in self._notes.items():
+            try:
+                lines.append(notes.read().get(GROUPS_HOME))
+            except KafkaError as error:
+                silent[name] = error
+        return stands(lines), silent
+
+    def next(self, told: Told, state: HomeState, switch: str, by: str) -> HomeLine:
+        """The next word of the home that stands."""
+        now_ms = wall_ms()
+        if isinstance(told, Clash):
+            told = told.one  # a higher word ends the clash
+        if told is None:
+            home_id = self._clusters[self._first].cluster_id()
+            return HomeLine(GROUPS_HOME, self._first, home_id, FIRST_TERM, 0, state, switch, "", now_ms, by)
+        return replace(told, step=told.step + 1, state=state, switch=switch, since_ms=now_ms, set_by=by)
+
+    def moved(self, told: Told, to: str, switch: str, by: str) -> HomeLine:
+        """The first word of the new home."""
+        if isinstance(told, Clash):
+            told = told.one
+        term, source = (told.term, told.home) if told is not None else (FIRST_TERM, self._first)
+        home_id = self._clusters[to].cluster_id()
+        return HomeLine(GROUPS_HOME, to, home_id, term + 1, switch=switch, source=source, since_ms=wall_ms(), set_by=by)
+
+    def say(self, line: HomeLine, names: Sequence[str]) -> None:
+        """On these clusters. RefusedError where somebody else has said something meanwhile."""
+        for name in names:
+            notes = self._notes[name]
+            notes.make()
+            notes.say([line], wall_ms())
+            if not notes.log.won(line):
+                raise RefusedError(
+                    f"somebody else moves the groups at this very moment, as {name} says",
+                    hint="`twinshore proxy groups` shows where they are",
+                )
+
+    def move(self, line: HomeLine, to: str, names: Sequence[str]) -> None:
+        """The new home first: once it is said there groups are there, whatever becomes of the rest."""
+        self.say(line, [to])
+        with suppress(KafkaError, RefusedError):
+            self.say(line, [name for name in names if name != to])
+
+    def gathering(self, line: HomeLine) -> list[str]:
+        """Groups with members who have not gathered since this word, and proxies that have not heard it; some."""
+        self._hear()
+        late = self._followers.gathering(GROUPS_HOME, line.word, steady_s())
+        return sorted({name for one in late for name in one.busy or (one.name or one.id,)})
+
+    def _hear(self) -> None:
+        for hearing in self._hearing.values():
+            if hearing.exists():
+                hearing.read()
+
+    def awaited(self, line: HomeLine) -> list[str]:
+        """Proxies that may still commit places at the old home."""
+        self._hear()
+        waits: Mapping[str, Sequence[object]] = self._followers.awaited({GROUPS_HOME: line.word}, steady_s())
+        return sorted(getattr(one, "name", "") or getattr(one, "id", "") for one in waits.get(GROUPS_HOME, ()))

@@ -1,0 +1,57 @@
+"""The store, which may be made after the proxy has begun: a mirror makes it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from twinshore.fleet import Link
+from twinshore.fleet.settings import Settings
+from twinshore.kafka.clock import steady_s
+from twinshore.links.known import of_all_settings
+from twinshore.store import Store
+from twinshore.store.opening import open_if_there
+
+AGAIN_S: Final = 2.0
+
+
+class LateStore:
+    """Threads may share it."""
+
+    def __init__(self, settings: Settings, log: Callable[[str], None]) -> None:
+        self._settings, self._log = settings, log
+        self._guard = threading.Lock()
+        self._looked_s = -AGAIN_S
+        self._store: Store | None = None
+        self._missed = False
+
+    def get(self) -> Store | None:
+        """None where there is none yet; StoreError where it does not answer."""
+        with self._guard:
+            if self._store is None and steady_s() >= self._looked_s + AGAIN_S:
+                # Where that fails it is not taken for one that is not there.
+                self._store = open_if_there(self._settings)
+                self._looked_s = steady_s()
+                if self._store is None and not self._missed:
+                    self._log(f"there is no store at {self._settings.store.url}: {WITHOUT}")
+                elif self._store is not None and self._missed:
+                    self._log(f"there is a store at {self._settings.store.url} now")
+                self._missed = self._store is None
+            return self._store
+
+    def links(self) -> Sequence[Link]:
+        """Those that there are now, as settings and store say."""
+        store = self.get()
+        return of_all_settings(self._settings, store) if store is not None else tuple(self._settings.links)
+
+    def close(self) -> None:
+        """Nobody asks it any more."""
+        with self._guard:
+            if self._store is not None:
+                self._store.close()
+                self._store = None
+                self._looked_s = float("inf")
+
+
+WITHOUT: Final = "each topic is led to where links and clusters say, else to the first cluster that has it"

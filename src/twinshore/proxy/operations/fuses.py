@@ -1,0 +1,272 @@
+"""Fuses by hand: cutting a topic or a client's use of it, letting it go on, and what cut how much."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from twinshore.fleet import ConfigError, RefusedError
+from twinshore.fleet.operations import Plan
+from twinshore.proxy.operations.instances import serving
+from twinshore.service.clock import wall_ms
+from twinshore.store import AuditRow, DropRow, FuseKind, FusePolicy, FuseRow, FuseState, Limits, Store
+
+KIND: Final = "proxy fuse"
+IN_FORCE_S: Final = 3.0
+_LOOK_S: Final = 0.1
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Which fuses: of a topic, or of topics that begin so (`*` behind), for a client id or for those that begin so.
+    `kinds`: one of them, or both."""
+
+    topic: str
+    client: str = "*"
+    kinds: tuple[FuseKind, ...] = (FuseKind.PRODUCE, FuseKind.FETCH)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Fuses are to cut from now on, for `for_s` seconds (0: until they are closed)."""
+
+    named: Named
+    reason: str
+    policy: FusePolicy = FusePolicy.REFUSE
+    for_s: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Fuses are to trip by themselves at these limits."""
+
+    named: Named
+    limits: Limits
+    reason: str
+    policy: FusePolicy = FusePolicy.REFUSE
+
+
+@dataclass(frozen=True, slots=True)
+class FuseStep:
+    """`row`: as it is to be, `before`: as it was in words, `seen`: how often fuses had been changed."""
+
+    row: FuseRow
+    before: str
+    seen: int
+
+    def sentence(self, *, done: bool) -> str:
+        told = "is" if done else "would be"
+        return f"the {self.row.kind} fuse of {whose(self.row)} {told} {words(self.row)}; it was {self.before}"
+
+
+def whose(row: FuseRow) -> str:
+    """The topic, and the clients where they are not all."""
+    return row.topic if row.client == "*" else f"{row.topic} for clients {row.client}"
+
+
+def words(row: FuseRow) -> str:
+    """How it stands."""
+    policy = "" if row.kind is FuseKind.FETCH else f", {row.policy}"
+    until = f" for {max(0, row.until_ms - row.since_ms) // 1000} s" if row.until_ms else ""
+    limits = [
+        f"{value} {unit}"
+        for value, unit in (
+            (row.limits.records_s, "records/s"),
+            (row.limits.bytes_s, "bytes/s"),
+            (row.limits.latency_ms, "ms"),
+        )
+        if value
+    ]
+    trips = f", trips at {' or '.join(limits)}" if limits else ""
+    return f"{row.state}{until}{policy if row.state is FuseState.OPEN or limits else ''}{trips}"
+
+
+def named(topic: str, client: str, *, produce: bool, fetch: bool) -> Named:
+    """Both kinds where neither or both are asked for."""
+    if produce == fetch:
+        return Named(topic, client)
+    return Named(topic, client, (FuseKind.PRODUCE if produce else FuseKind.FETCH,))
+
+
+def limits_of(records_s: int, bytes_s: int, latency_ms: int, above_s: int, quiet_s: int) -> Limits:
+    """As they are asked for; planning says which cannot be."""
+    return Limits(records_s, bytes_s, latency_ms, above_s, quiet_s)
+
+
+def policy_of(text: str) -> FusePolicy:
+    """ConfigError where there is none of that name."""
+    try:
+        return FusePolicy(text)
+    except ValueError:
+        raise ConfigError(f"--policy {text}: there is no such policy", hint="refuse or drop") from None
+
+
+def seconds_of(text: str, option: str = "--for") -> int:
+    """As in 90s, 10m, 2h or 1d. ConfigError where it says no time."""
+    found = re.fullmatch(r"([1-9]\d{0,6})([smhd])", text.strip())
+    if found is None:
+        raise ConfigError(f"{option} {text}: that is no time", hint="write 90s, 10m, 2h or 1d")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def plan_open(asked: Cut, store: Store, *, by: str) -> Plan[FuseStep]:
+    """ConfigError where it names nothing, or says no reason."""
+    _check(asked.named, asked.reason)
+    seen, rows = _known(store)
+    now_ms = wall_ms()
+    until_ms = now_ms + asked.for_s * 1000 if asked.for_s else 0
+    steps = []
+    for kind in asked.named.kinds:
+        old = rows.get((asked.named.topic, asked.named.client, kind))
+        limits = old.limits if old else Limits()
+        row = FuseRow(
+            asked.named.topic,
+            asked.named.client,
+            kind,
+            FuseState.OPEN,
+            asked.policy,
+            asked.reason,
+            by,
+            now_ms,
+            until_ms,
+            limits,
+        )
+        steps.append(FuseStep(row, words(old) if old else "not there", seen))
+    return Plan(tuple(steps), shown=_warning(asked.policy, asked.named))
+
+
+def plan_limits(asked: Guard, store: Store, *, by: str) -> Plan[FuseStep]:
+    """ConfigError where it names nothing, says no reason, or has limits that cannot be."""
+    _check(asked.named, asked.reason)
+    limits = asked.limits
+    if not limits.any or min(limits.records_s, limits.bytes_s, limits.latency_ms) < 0:
+        raise ConfigError("no limit is given", hint="--records-s, --bytes-s or --latency-ms, each above 0")
+    if limits.above_s < 1 or limits.quiet_s < 1:
+        raise ConfigError("--above-s and --quiet-s are seconds, 1 at least")
+    if FuseKind.FETCH in asked.named.kinds and (limits.records_s or limits.latency_ms):
+        raise ConfigError(
+            "what consumers read is measured in bytes alone, since records are not counted and brokers wait for them",
+            hint="add --produce, or give --bytes-s only",
+        )
+    seen, rows = _known(store)
+    steps = []
+    for kind in asked.named.kinds:
+        old = rows.get((asked.named.topic, asked.named.client, kind))
+        state, until_ms = (old.state, old.until_ms) if old else (FuseState.CLOSED, 0)
+        named = (asked.named.topic, asked.named.client, kind, state, asked.policy)
+        row = FuseRow(*named, asked.reason, by, wall_ms(), until_ms, limits)
+        steps.append(FuseStep(row, words(old) if old else "not there", seen))
+    return Plan(tuple(steps), shown=_warning(asked.policy, asked.named))
+
+
+def plan_close(named: Named, store: Store, *, by: str) -> Plan[FuseStep]:
+    """It cuts no more, by hand or by limits. ConfigError where there is no such fuse."""
+    seen, rows = _known(store)
+    ours = [row for kind in named.kinds if (row := rows.get((named.topic, named.client, kind))) is not None]
+    if not ours:
+        raise ConfigError(
+            f"there is no such fuse of {named.topic}", hint="`twinshore proxy fuse list` shows those that there are"
+        )
+    steps = [
+        FuseStep(
+            replace(row, state=FuseState.CLOSED, set_by=by, since_ms=wall_ms(), until_ms=0, limits=Limits()),
+            words(row),
+            seen,
+        )
+        for row in ours
+        if row.state is FuseState.OPEN or row.limits.any
+    ]
+    return Plan(tuple(steps), remarks=() if steps else (f"the fuse of {named.topic} is closed already",))
+
+
+def _check(named: Named, reason: str) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}\*?|\*", named.topic):
+        raise ConfigError(f"{named.topic!r} is no topic, and no beginning of topics", hint="as in orders, or ord*")
+    if not named.client:
+        raise ConfigError("--client: the client id is empty", hint="leave it out for all clients")
+    if not reason.strip():
+        raise ConfigError("--reason is empty", hint="whoever finds the fuse wants to know why")
+
+
+def _warning(policy: FusePolicy, named: Named) -> tuple[str, ...]:
+    if policy is not FusePolicy.DROP or FuseKind.PRODUCE not in named.kinds:
+        return ()
+    return (f"records for {named.topic} are lost while it cuts: producers are told that they are written",)
+
+
+def _known(store: Store) -> tuple[int, dict[tuple[str, str, FuseKind], FuseRow]]:
+    seen, rows = store.proxies.fuses()
+    return seen, {(row.topic, row.client, row.kind): row for row in rows}
+
+
+def act(planned: Plan[FuseStep], store: Store, *, by: str) -> Iterator[FuseStep]:
+    """All of them at once. RefusedError where somebody has changed fuses since the plan was made."""
+    rows = [step.row for step in planned.steps]
+    if not rows:
+        return
+    told = [_told(step, by) for step in planned.steps]
+    if not store.proxies.change(rows, seen=planned.steps[0].seen, told=told):
+        raise RefusedError("somebody else has changed fuses meanwhile", hint="look at them, and ask again")
+    yield from planned.steps
+
+
+def _told(step: FuseStep, by: str) -> AuditRow:
+    row, subject = step.row, f"{step.row.kind} {whose(step.row)}"
+    return AuditRow(
+        wall_ms(), "", KIND, subject, step.before, f"{words(row)}: {row.reason}", "done", by, topic=row.topic
+    )
+
+
+def in_force(store: Store, within_s: float = IN_FORCE_S) -> str:
+    """Says by how many proxies the fuses are in force as they are now, once they are or that time is over."""
+    until_s = time.monotonic() + within_s
+    wanted = store.proxies.revision()
+    while True:
+        live = serving(store)
+        behind = [row.name for row in live if row.revision < wanted]
+        if not live:
+            return "no proxy is known to serve: one that begins takes it up"
+        if not behind:
+            return f"in force at {len(live)} of {len(live)} proxies"
+        if time.monotonic() > until_s:
+            return f"in force at {len(live) - len(behind)} of {len(live)} proxies; not yet at {', '.join(behind)}"
+        time.sleep(_LOOK_S)
+
+
+def look(store: Store) -> list[dict[str, Any]]:
+    """All fuses, with what each has answered at all proxies."""
+    counts = store.proxies.counts()
+    now_ms = wall_ms()
+    live = {row.id for row in serving(store)}
+    found = []
+    for row in store.proxies.fuses()[1]:
+        ours = [one for one in counts if one.key == row.key]
+        cuts = row.state is FuseState.OPEN and (not row.until_ms or now_ms < row.until_ms)
+        found.append(
+            {
+                "topic": row.topic,
+                "client": row.client,
+                "kind": str(row.kind),
+                "open": cuts,
+                "tripped_at": sum(one.tripped and one.instance in live for one in ours),
+                "stands": words(row) if cuts or row.state is FuseState.CLOSED else "closed: its time is over",
+                "policy": str(row.policy),
+                "reason": row.reason,
+                "set_by": row.set_by,
+                "since_ms": row.since_ms,
+                "until_ms": row.until_ms,
+                "requests": sum(one.requests for one in ours),
+                "records": sum(one.records for one in ours),
+                "bytes": sum(one.bytes for one in ours),
+            }
+        )
+    return found
+
+
+def ledger(store: Store, limit: int = 100) -> tuple[DropRow, ...]:
+    """What was dropped, newest first."""
+    return store.proxies.drops(limit)

@@ -1,0 +1,282 @@
+"""Moving all groups of the proxies' clients to another cluster: their members gather, their places go along."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from enum import StrEnum
+
+from twinshore.fleet import ConfigError, KafkaError, RefusedError, TwinshoreError
+from twinshore.fleet.operations import Plan
+from twinshore.fleet.sentences import counted, listed
+from twinshore.fleet.settings import Settings
+from twinshore.fleet.settings.sections.proxy import SECTION
+from twinshore.homes.home_lines import Clash, HomeLine, HomeState
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.proxy.group_words import GroupWords, Told
+from twinshore.proxy.left_behind import left_behind, refused_for
+from twinshore.proxy.resetting import none_under_way
+from twinshore.store import Store
+from twinshore.switch.group_goals import GroupSeen, further_on, short_of
+from twinshore.switch.hands.group_alone import links_between, see_all, set_places
+
+ASK_S = 5.0
+# Members hear of it with their next heartbeat, three seconds apart by default, commit, and wait. One that is at work on
+# what it has read hears of it once it asks for more.
+GATHER_S = 7.0
+GATHER_S_MAX = 30.0
+# So long proxies may take to say that no place is on its way any more; one that was killed is waited for as well.
+HEARD_S = 12.0
+CROSS_S = 5.0
+PAUSE_S = 0.05
+NAMED_MAX = 5
+
+
+class Stage(StrEnum):
+    GATHER = "gather"
+    HOLD = "hold"
+    COPY = "copy"
+    MOVE = "move"
+    STAY = "stay"
+
+
+_DONE = {
+    Stage.GATHER: ("have members commit and wait", "members have committed, and wait"),
+    Stage.HOLD: ("let no place be committed on {old}", "no place is committed on {old} any more"),
+    Stage.COPY: ("copy places to {to}", "places are on {to}: {told}"),
+    Stage.MOVE: ("say that groups are at home on {to}", "groups are at home on {to}"),
+    Stage.STAY: ("say that groups stay on {to}", "groups stay on {to}"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsStep:
+    """`told`: what came of it."""
+
+    stage: Stage
+    old: str
+    to: str
+    told: str = ""
+
+    def sentence(self, *, done: bool) -> str:
+        return _DONE[self.stage][done].format(old=self.old, to=self.to, told=self.told)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Where groups shall be at home; `to` empty: only look. `force`: though the old home does not answer. `gather_s`:
+    how long members that are at work are waited for."""
+
+    to: str = ""
+    force: bool = False
+    gather_s: float = GATHER_S_MAX
+
+
+def plan(asked: Asked, settings: Settings, store: Store | None) -> Plan[GroupsStep]:
+    """ConfigError where the cluster is none behind the proxy."""
+    names = settings.of(SECTION).clusters
+    if asked.to and asked.to not in names:
+        raise ConfigError(f"{asked.to} is none of the clusters behind the proxy: {listed(names, NAMED_MAX)}")
+    with ExitStack() as stack:
+        told, silent = _words(settings, stack).told()
+    home, shown = _home(told, names[0])
+    if home not in names:
+        silent[home] = KafkaError("it is none of the clusters behind the proxy")
+    remarks = [f"{name} does not answer ({error.message})" for name, error in silent.items()]
+    if not asked.to or (asked.to == home and isinstance(told, HomeLine) and told.state is HomeState.SETTLED):
+        return Plan((), (shown,), tuple(remarks))
+    if asked.to == home:
+        return Plan((GroupsStep(Stage.STAY, home, home),), (shown,), tuple(remarks))
+    if refused := _refused(asked, home, silent):
+        return Plan((), (shown,), tuple(remarks), refused)
+    if home in silent:
+        remarks.append(f"groups go on where they stand on {asked.to}: what they read since is read again")
+        return Plan((GroupsStep(Stage.MOVE, home, asked.to),), (shown,), tuple(remarks))
+    if store is None:
+        why = RefusedError("there is no store: nobody knows where groups would stand", hint="name it in [store] url")
+        return Plan((), (shown,), tuple(remarks), why)
+    if (busy := _resets(store)) is not None:
+        return Plan((), (shown,), tuple(remarks), busy)
+    seen = see_all(links_between(settings, store, home, asked.to), settings, store, ".*", asked.to)
+    why_not, more = _judged(seen, home, asked.to)
+    why_not = why_not or refused_for(_left(seen, home, asked.to, settings), home, asked.to)
+    remarks += more
+    whole = (Stage.GATHER, Stage.HOLD, Stage.COPY, Stage.MOVE)
+    steps = tuple(GroupsStep(stage, home, asked.to) for stage in whole) if why_not is None else ()
+    return Plan(steps, (shown,), tuple(remarks), why_not)
+
+
+def _home(told: Told, first: str) -> tuple[str, str]:
+    if told is None:
+        return first, f"groups are at home on {first}, the first of [proxy] clusters"
+    if isinstance(told, Clash):
+        return told.one.home, f"clusters say different things: groups are at home on {told.one.home}, {told.other.home}"
+    under_way = "" if told.state is HomeState.SETTLED else f"; {told.set_by} moves them, or has begun to"
+    return told.home, f"groups are at home on {told.home}, in term {told.term}{under_way}"
+
+
+def _refused(asked: Asked, home: str, silent: dict[str, KafkaError]) -> TwinshoreError | None:
+    if asked.to in silent:
+        return RefusedError(f"{asked.to} does not answer: {silent[asked.to].message}")
+    if home in silent and not asked.force:
+        return RefusedError(
+            f"{home} does not answer, so nobody knows where groups stand there",
+            hint="--force: they go on at the places that the mirror has copied",
+        )
+    if asked.force and home not in silent:
+        return RefusedError(f"{home} answers", hint="leave --force out: then nothing is read again")
+    return None
+
+
+def _resets(store: Store) -> RefusedError | None:
+    try:
+        none_under_way(store)
+    except RefusedError as error:
+        return error
+    return None
+
+
+def _judged(seen: dict[str, GroupSeen], old: str, to: str) -> tuple[RefusedError | None, list[str]]:
+    unheard = [f"{name} ({one.unheard})" for name, one in seen.items() if one.unheard]
+    if unheard:
+        return RefusedError(f"where groups stand is not known: {listed(unheard, NAMED_MAX)}"), []
+    live = sorted(name for name, one in seen.items() if one.new_live)
+    if live:
+        why = RefusedError(
+            f"there are members on {to} already: of {listed(live, NAMED_MAX)}",
+            hint="they did not come through a proxy: stop them first, or let them come through one",
+        )
+        return why, []
+    remarks = [f"{counted(len(seen), 'group')} with places in topics that both clusters have"]
+    lost = sorted(name for name, one in seen.items() if one.lost)
+    if lost:
+        remarks.append(f"nobody knows where some places would be on {to}, of {listed(lost, NAMED_MAX)}")
+    ahead = [f"{name} {said}" for name, one in seen.items() if (said := further_on(one.goals, old, to))]
+    remarks += [f"{one}: these places stay" for one in ahead[:NAMED_MAX]]
+    return None, remarks
+
+
+def act(
+    asked: Asked, meant: Plan[GroupsStep], settings: Settings, store: Store | None, by: str
+) -> Iterator[GroupsStep]:
+    """Each step once it is done. Whatever goes wrong before groups have moved lets them go on where they were."""
+    if not meant.steps:
+        return
+    first = meant.steps[0]
+    switch = secrets.token_hex(16)
+    with ExitStack() as stack:
+        words = _words(settings, stack)
+        told, silent = words.told()
+        names = [name for name in settings.of(SECTION).clusters if name not in silent]
+        match first.stage:
+            case Stage.MOVE:
+                words.move(words.moved(told, asked.to, switch, by), asked.to, names)
+                yield first
+            case Stage.STAY:
+                words.say(words.next(told, HomeState.SETTLED, switch, by), names)
+                yield first
+            case _:
+                assert store is not None
+                yield from _Gently(first.old, asked, words, names, switch, by).steps(told, settings, store)
+
+
+@dataclass(frozen=True, slots=True)
+class _Gently:
+    """Of a home that answers: nothing is read again."""
+
+    old: str
+    asked: Asked
+    words: GroupWords
+    names: Sequence[str]
+    switch: str
+    by: str
+
+    def steps(self, told: Told, settings: Settings, store: Store) -> Iterator[GroupsStep]:
+        to = self.asked.to
+        said = self._say(told, HomeState.ANNOUNCED)
+        try:
+            # Behind the word: whoever begins a reset looks for it behind his own.
+            none_under_way(store)
+            _wait_for_members(self.words, said, self.asked.gather_s)
+            yield GroupsStep(Stage.GATHER, self.old, to)
+            said = self._say(said, HomeState.HELD)
+            _wait_for_proxies(self.words, said)
+            yield GroupsStep(Stage.HOLD, self.old, to)
+            yield GroupsStep(Stage.COPY, self.old, to, _copy(self.old, to, settings, store, self.by))
+            self.words.move(self.words.moved(said, to, self.switch, self.by), to, self.names)
+        except BaseException:
+            self._say(said, HomeState.SETTLED)
+            raise
+        yield GroupsStep(Stage.MOVE, self.old, to)
+
+    def _say(self, told: Told, state: HomeState) -> HomeLine:
+        line = self.words.next(told, state, self.switch, self.by)
+        self.words.say(line, self.names)
+        return line
+
+
+def _wait_for_members(words: GroupWords, said: HomeLine, gather_s: float) -> None:
+    """A member that has not joined anew may commit what it has read after the places were copied."""
+    time.sleep(GATHER_S)
+    until_s = time.monotonic() + gather_s - GATHER_S
+    while late := words.gathering(said):
+        if time.monotonic() > until_s:
+            raise RefusedError(
+                f"members are at work on what they have read, and have not joined anew within {gather_s:g} s: of"
+                f" {listed(late, NAMED_MAX)}",
+                hint="nothing has moved; try again when they ask for more, or give them longer with --gather-s",
+            )
+        time.sleep(PAUSE_S)
+
+
+def _wait_for_proxies(words: GroupWords, said: HomeLine) -> None:
+    until_s = time.monotonic() + HEARD_S
+    while waits := words.awaited(said):
+        if time.monotonic() > until_s:
+            raise RefusedError(f"{listed(waits, NAMED_MAX)} did not say in time that no place is on its way")
+        time.sleep(PAUSE_S)
+
+
+def _copy(old: str, to: str, settings: Settings, store: Store, by: str) -> str:
+    """What became of it. A place that has not crossed yet is waited for."""
+    links = links_between(settings, store, old, to)
+    until_s = time.monotonic() + CROSS_S
+    while True:
+        seen = see_all(links, settings, store, ".*", to)
+        refused, _ = _judged(seen, old, to)
+        refused = refused or refused_for(_left(seen, old, to, settings), old, to)
+        if refused is not None:
+            raise refused
+        short = [why for one in seen.values() if (why := short_of(one.goals))]
+        if not short:
+            break
+        if time.monotonic() > until_s:
+            raise RefusedError(f"{to}: {short[0]}")
+    count = 0
+    for name, one in seen.items():
+        goals = [goal for goal in one.goals if goal.has is None or goal.has < goal.to]
+        steps = set_places(links, settings, store, name, goals, by) if goals else []
+        bad = [step for step in steps if step.refused]
+        if bad:
+            raise RefusedError(f"group {name}: {bad[0].sentence(done=True)}")
+        count += len(steps)
+    return f"{counted(count, 'place')} of {counted(len(seen), 'group')}"
+
+
+def _left(seen: dict[str, GroupSeen], old: str, to: str, settings: Settings) -> dict[str, list[str]]:
+    with ExitStack() as stack:
+        one, other = (stack.enter_context(closing(_cluster(name, settings))) for name in (old, to))
+        return left_behind(one, other, seen)
+
+
+def _cluster(name: str, settings: Settings) -> KafkaCluster:
+    return KafkaCluster(settings.cluster(name), patience_s=ASK_S, call_s=ASK_S)
+
+
+def _words(settings: Settings, stack: ExitStack) -> GroupWords:
+    names = settings.of(SECTION).clusters
+    clusters = [stack.enter_context(closing(_cluster(name, settings))) for name in names]
+    return GroupWords(clusters, names[0])

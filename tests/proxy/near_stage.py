@@ -1,0 +1,51 @@
+"""Sites, twins and looks at them, as values: east is in Frankfurt and home of orders, west in Paris has its twin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tests.proxy.talks import LAYOUT, seen
+from twinshore.proxy.core.layout import Place
+from twinshore.proxy.core.leads import Lead
+from twinshore.proxy.core.near.knows import Ends, Look, Near
+from twinshore.proxy.core.near.networks import Networks
+from twinshore.proxy.core.near.places import Rules
+from twinshore.proxy.core.seen import Seen
+from twinshore.proxy.core.session import Session
+
+PARIS, ELSEWHERE = "10.2.0.7", "192.168.0.1"
+NETWORKS = Networks([("10.1.0.0/16", "frankfurt"), ("10.2.0.0/16", "paris")])
+
+LEVEL = Ends(2, 0, 100)
+
+
+def known(**leads: Lead) -> Seen:
+    """Both clusters have orders, which is at home on east."""
+    plain = seen(homes={"orders": "east"})
+    west = replace(plain.clusters["west"], topics=plain.clusters["west"].topics | {"orders"})
+    return replace(plain, clusters={**plain.clusters, "west": west}, leads=leads)
+
+
+def near(**more: object) -> Near:
+    return Near(replace(Rules({"east": "frankfurt", "west": "paris"}), **more), NETWORKS)  # type: ignore[arg-type]
+
+
+def look(at_s: float, home: int = 100, twin: Ends | None = LEVEL, *, term: int = 0, topic: str = "orders") -> Look:
+    """One partition, that ends there at home."""
+    twins: Mapping[str, Mapping[int, Ends | None]] = {"west": {0: twin}}
+    return Look(topic, "east", term, at_s, {0: home}, twins)
+
+
+def level_at(made: Near, at_s: float, now: Seen, term: int = 0) -> None:
+    """Somebody has wanted orders, and its twin is level."""
+    made.tick(at_s, now)
+    made.wants("orders")
+    made.take([look(at_s, term=term)])
+    made.tick(at_s, now)
+
+
+def client(made: Near, place: Place, address: str = PARIS) -> Session:
+    talk = Session(place, LAYOUT, lambda: None, near=made)
+    talk.comes_from(address)
+    return talk

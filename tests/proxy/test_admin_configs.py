@@ -1,0 +1,174 @@
+"""Settings of topics come from their home, those of a broker from itself, and no address of a broker is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.proxy.admin_talks import (
+    BAD_REQUEST,
+    POLICY,
+    TIMED_OUT,
+    UNKNOWN_TOPIC,
+    Clusters,
+    codes,
+    each_done,
+    played,
+)
+from tests.proxy.talks import WEST, answer, asked, asked_part, said_part, seen
+from twinshore.proxy.core.admin.configs import BROKER, BROKER_LOGGER, GROUP, TOPIC
+from twinshore.proxy.core.admin.versions import ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS
+from twinshore.proxy.core.layout import ANY, Place
+from twinshore.proxy.core.leads import Lead
+from twinshore.proxy.core.messages import filled
+from twinshore.proxy.core.moves import Ask
+from twinshore.proxy.core.offers import HANDLED
+from twinshore.wire.apis import DESCRIBE_CONFIGS
+
+CLIENT_METRICS = 16
+ALTERS = [
+    (key, version)
+    for key in (ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS)
+    for version in range(HANDLED[key][0], HANDLED[key][1] + 1)
+]
+EVERYBODY = [(TOPIC, "orders"), (TOPIC, "bills"), (TOPIC, "none"), (BROKER, "3"), (BROKER, "102"), (GROUP, "g")]
+
+
+def about(key: int, version: int, *resources: tuple[int, str], change: str = "retention.ms") -> Any:
+    kind = asked_part(key, version, "resources")
+    values: dict[str, Any] = {}
+    if key != DESCRIBE_CONFIGS:
+        values = {"configs": (filled(asked_part(key, version, "resources", "configs"), name=change, value="1"),)}
+    named = (filled(kind, resource_type=which, resource_name=name, **values) for which, name in resources)
+    return asked(key, version, resources=tuple(named))
+
+
+def tells(values: dict[str, str]) -> Any:
+    """A broker with these settings, each with itself as its only synonym."""
+
+    def says(ask: Ask, found: Any) -> memoryview:
+        kind = said_part(DESCRIBE_CONFIGS, ask.version, "results")
+        part = said_part(DESCRIBE_CONFIGS, ask.version, "results", "configs")
+        synonym = said_part(DESCRIBE_CONFIGS, ask.version, "results", "configs", "synonyms")
+        configs = tuple(
+            filled(part, name=name, value=value, synonyms=(filled(synonym, name=name, value=value),))
+            for name, value in values.items()
+        )
+        told = (
+            filled(kind, resource_type=one.resource_type, resource_name=one.resource_name, configs=configs)
+            for one in found.resources
+        )
+        return answer(DESCRIBE_CONFIGS, ask.version, results=tuple(told))
+
+    return says
+
+
+def by_place(clusters: Clusters) -> dict[Place, list[tuple[int, str]]]:
+    asked_about = clusters.asked("resources").items()
+    return {place: [(one.resource_type, one.resource_name) for one in parts] for place, parts in asked_about}
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+def test_each_is_described_by_whoever_has_it(version: int) -> None:
+    clusters = Clusters(tells({"retention.ms": "5"}))
+    found = played(about(DESCRIBE_CONFIGS, version, *EVERYBODY), clusters)
+    assert codes(found.results, "resource_name") == dict.fromkeys(["orders", "bills", "3", "102", "g"], 0) | {
+        "none": UNKNOWN_TOPIC
+    }
+    assert by_place(clusters) == {
+        Place("east", ANY): [(TOPIC, "orders"), (GROUP, "g")],
+        Place("west", ANY): [(TOPIC, "bills")],
+        Place("east", 3): [(BROKER, "3")],
+        WEST: [(BROKER, "2")],
+    }
+
+
+def test_no_address_and_no_number_of_a_broker_s_own_is_told() -> None:
+    own = {"node.id": "2", "advertised.listeners": "PLAINTEXT://w2:9092", "log.dirs": "/x"}
+    found = played(about(DESCRIBE_CONFIGS, 4, (BROKER, "102")), Clusters(tells(own)))
+    told = {
+        one.name: (one.value, one.is_sensitive, [two.value for two in one.synonyms]) for one in found.results[0].configs
+    }
+    assert told == {
+        "node.id": ("102", False, ["102"]),
+        "advertised.listeners": (None, True, []),
+        "log.dirs": ("/x", False, ["/x"]),
+    }
+
+
+@pytest.mark.parametrize(
+    ("real", "told"), [("0:2,1:3", "0:102,1:103"), ("*", "*"), ("", ""), ("2:2", "2:102"), ("none", "none")]
+)
+def test_brokers_within_a_topic_s_settings_have_the_client_s_numbers(real: str, told: str) -> None:
+    clusters = Clusters(tells({"leader.replication.throttled.replicas": real}))
+    found = played(about(DESCRIBE_CONFIGS, 4, (TOPIC, "bills")), clusters)
+    assert found.results[0].configs[0].value == told
+
+
+@pytest.mark.parametrize(("key", "version"), ALTERS)
+def test_each_is_changed_where_it_is(key: int, version: int) -> None:
+    clusters = Clusters(each_done("responses", names, "resources"))
+    found = played(about(key, version, *EVERYBODY), clusters)
+    assert codes(found.responses, "resource_name") == dict.fromkeys(["orders", "bills", "3", "102", "g"], 0) | {
+        "none": UNKNOWN_TOPIC
+    }
+    assert by_place(clusters)[WEST] == [(BROKER, "2")]
+
+
+def test_a_topic_that_is_being_moved_is_described_and_not_changed() -> None:
+    now = replace(seen(), leads={"bills": Lead("west", 3, held=True)})
+    clusters = Clusters(each_done("responses", names, "resources"))
+    (told,) = played(about(INCREMENTAL_ALTER_CONFIGS, 1, (TOPIC, "bills")), clusters, now=now).responses
+    assert (int(told.error_code), clusters.heard) == (TIMED_OUT, [])
+    (told,) = played(about(DESCRIBE_CONFIGS, 4, (TOPIC, "bills")), Clusters(tells({"x": "5"})), now=now).results
+    assert int(told.error_code) == 0
+
+
+def names(one: Any) -> dict[str, Any]:
+    return {"resource_type": one.resource_type, "resource_name": one.resource_name}
+
+
+@pytest.mark.parametrize(
+    ("resource", "change", "code", "says"),
+    [
+        ((BROKER, "7"), "x", BAD_REQUEST, "there is no broker 7 behind this proxy"),
+        ((BROKER_LOGGER, "east"), "x", BAD_REQUEST, "there is no broker east behind this proxy"),
+        ((BROKER, "9" * 50), "x", BAD_REQUEST, f"there is no broker {'9' * 50} behind this proxy"),
+        (
+            (BROKER, ""),
+            "x",
+            POLICY,
+            "what holds for all brokers is each cluster's own: name a broker, or ask the cluster",
+        ),
+        ((BROKER, "3"), "listeners", POLICY, "listeners is changed at the broker's own address only"),
+        ((CLIENT_METRICS, "all"), "x", POLICY, "settings of the type 16 are not served by this proxy"),
+        (
+            (TOPIC, "orders"),
+            "leader.replication.throttled.replicas",
+            POLICY,
+            "leader.replication.throttled.replicas names brokers by their own numbers",
+        ),
+    ],
+)
+def test_what_cannot_be_changed_here_is_said(resource: tuple[int, str], change: str, code: int, says: str) -> None:
+    clusters = Clusters(each_done("responses", names, "resources"))
+    (told,) = played(about(INCREMENTAL_ALTER_CONFIGS, 1, resource, change=change), clusters).responses
+    assert (int(told.error_code), clusters.heard) == (code, [])
+    assert told.error_message.startswith(says)
+
+
+def test_what_holds_for_all_brokers_is_told_by_the_first_cluster() -> None:
+    clusters = Clusters(tells({"log.retention.ms": "5"}))
+    (told,) = played(about(DESCRIBE_CONFIGS, 4, (BROKER, "")), clusters).results
+    assert (told.resource_name, by_place(clusters)) == ("", {Place("east", ANY): [(BROKER, "")]})
+
+
+def test_a_cluster_that_is_away_costs_its_own_topics_and_brokers_alone() -> None:
+    for silent in (False, True):
+        clusters = Clusters(tells({"retention.ms": "5"}), silent=("west",) if silent else ())
+        now = seen() if silent else seen(away=("west",))
+        found = played(about(DESCRIBE_CONFIGS, 4, *EVERYBODY), clusters, now=now)
+        told = codes(found.results, "resource_name")
+        assert told == {"orders": 0, "3": 0, "g": 0, "none": UNKNOWN_TOPIC, "bills": TIMED_OUT, "102": TIMED_OUT}

@@ -1,0 +1,165 @@
+"""A process hears of fuses from the store and says what they did; a store that is away changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from twinshore.fleet import StoreError
+from twinshore.proxy import control as controls
+from twinshore.proxy.control import Control
+from twinshore.proxy.core.fuses import Fusebox
+from twinshore.service.clock import wall_ms
+from twinshore.store import (
+    AuditRow,
+    FuseKind,
+    FusePolicy,
+    FuseRow,
+    FuseState,
+    InstanceRow,
+    Limits,
+    Store,
+    open_store,
+)
+from twinshore.store import proxies as rows
+
+OPEN = FuseRow("orders", "*", FuseKind.PRODUCE, FuseState.OPEN, FusePolicy.DROP, "too much", "anna", 1_000)
+SERVES = InstanceRow("p1", "proxy a:19092", "a", 19092, 500, 0, 1_000)
+TOLD = AuditRow(1_000, "", "proxy fuse", "orders", "", "open", "done", "anna")
+
+
+class Played:
+    def __init__(self, store: Store | None) -> None:
+        self.box, self.said = Fusebox(), list[str]()
+        self.control = Control(lambda: store, self.box, SERVES, self.said.append)
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(20):
+            while not holds():
+                await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return open_store(f"sqlite:///{tmp_path}/store.db")
+
+
+def play(store: Store | None, scene: Callable[[Played], Awaitable[None]]) -> None:
+    async def begin() -> None:
+        played = Played(store)
+        await played.control.first()
+        running = asyncio.create_task(played.control.run())
+        await scene(played)
+        running.cancel()
+        await played.control.end()
+
+    asyncio.run(begin())
+
+
+def test_it_takes_up_what_changes_and_says_that_it_has(store: Store) -> None:
+    async def scene(played: Played) -> None:
+        assert [row.revision for row in store.proxies.instances()] == [0]
+        assert store.proxies.change([OPEN], seen=0, told=[TOLD])
+        await played.until(lambda: played.box.cut(FuseKind.PRODUCE, "orders", "app") == OPEN)
+        await played.until(lambda: [row.revision for row in store.proxies.instances()] == [1])
+        assert store.proxies.change([replace(OPEN, state=FuseState.CLOSED)], seen=1, told=[TOLD])
+        await played.until(lambda: played.box.cut(FuseKind.PRODUCE, "orders", "app") is None)
+
+    play(store, scene)
+    assert store.proxies.instances() == (), "it has ended"
+
+
+def test_what_was_dropped_is_on_the_ledger_within_a_second_and_grows_there(store: Store) -> None:
+    async def scene(played: Played) -> None:
+        assert store.proxies.change([OPEN], seen=0, told=[TOLD])
+        await played.until(lambda: played.box.revision == 1)
+        for count in (1, 2):
+            played.box.answered(OPEN, 1, 5, 70)
+            played.box.dropped(OPEN, "orders", "app", count, 5, 70)
+            await played.until(lambda count=count: sum(row.records for row in store.proxies.drops()) == 5 * count)  # type: ignore[misc]
+        assert store.proxies.change([replace(OPEN, state=FuseState.CLOSED)], seen=1, told=[TOLD])
+        await played.until(lambda: not played.box.drops)
+        assert store.proxies.change([OPEN], seen=2, told=[TOLD])
+        await played.until(lambda: played.box.revision == 3)
+        played.box.dropped(OPEN, "orders", "app", 1, 1, 9)
+
+    play(store, scene)
+    found = [(row.topic, row.client, row.partitions, row.records, row.bytes) for row in store.proxies.drops()]
+    assert found == [("orders", "app", "1", 1, 9), ("orders", "app", "1,2", 10, 140)], "to the last one"
+    assert [(row.requests, row.records, row.bytes) for row in store.proxies.counts()] == [(2, 10, 140)]
+
+
+def test_a_store_that_is_away_is_said_once_and_fuses_stay(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert store.proxies.change([OPEN], seen=0, told=[TOLD])
+
+    def away(_: object) -> int:
+        raise StoreError("the store is away")
+
+    async def scene(played: Played) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(rows.Proxies, "revision", away)
+            await played.until(lambda: len(played.said) == 1)
+            played.box.dropped(OPEN, "orders", "app", 0, 5, 70)
+            await asyncio.sleep(3 * controls.EVERY_S)
+            assert played.box.cut(FuseKind.PRODUCE, "orders", "app") == OPEN
+            assert played.said == ["the store is away: fuses stay as they are"]
+        await played.until(lambda: len(played.said) == 2)
+        assert played.said[1] == "the store answers again: fuses are as it says"
+        await played.until(lambda: [row.records for row in store.proxies.drops()] == [5])
+
+    play(store, scene)
+
+
+def test_a_store_that_hangs_holds_up_no_fuse_that_closes_at_its_time(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs = threading.Event()
+
+    def hang(_: object) -> int:
+        hangs.wait(20)
+        raise StoreError("the store hangs")
+
+    async def scene(played: Played) -> None:
+        row = replace(OPEN, until_ms=wall_ms() + 1_500)
+        assert store.proxies.change([row], seen=0, told=[TOLD])
+        await played.until(lambda: played.box.cut(FuseKind.PRODUCE, "orders", "app") == row)
+        with monkeypatch.context() as patch:
+            patch.setattr(rows.Proxies, "revision", hang)
+            await played.until(lambda: played.box.cut(FuseKind.PRODUCE, "orders", "app") is None)
+            assert played.said == [], "it has not come back yet"
+            hangs.set()
+
+    play(store, scene)
+
+
+def test_without_a_store_there_are_no_fuses() -> None:
+    async def scene(played: Played) -> None:
+        await asyncio.sleep(0)
+        assert played.box.cut(FuseKind.PRODUCE, "orders", "app") is None
+
+    play(None, scene)
+
+
+def test_a_fuse_that_trips_is_said_and_told(store: Store) -> None:
+    row = replace(OPEN, state=FuseState.CLOSED, limits=Limits(records_s=10, above_s=1, quiet_s=1))
+    assert store.proxies.change([row], seen=0, told=[TOLD])
+
+    async def scene(played: Played) -> None:
+        async with asyncio.timeout(20):
+            while not played.box.tripped(row.key):
+                played.box.wants(FuseKind.PRODUCE, "orders", "app", 100, 100)
+                await asyncio.sleep(0.05)
+        await played.until(lambda: any(one.tripped for one in store.proxies.counts()))
+        await played.until(lambda: not played.box.tripped(row.key))
+        await played.until(lambda: not any(one.tripped for one in store.proxies.counts()))
+        assert played.said == [
+            "the produce fuse of orders for clients * has tripped: a limit was passed",
+            "the produce fuse of orders for clients * is closed again",
+        ]
+
+    play(store, scene)

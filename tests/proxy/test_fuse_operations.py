@@ -1,0 +1,147 @@
+"""Fuses by hand: what is asked is checked, done at once for all that it names, and told in the audit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from twinshore.fleet import ConfigError, RefusedError
+from twinshore.proxy.operations.fuses import (
+    Cut,
+    Guard,
+    Named,
+    act,
+    in_force,
+    ledger,
+    look,
+    plan_close,
+    plan_limits,
+    plan_open,
+    seconds_of,
+)
+from twinshore.proxy.operations.instances import GONE_MS
+from twinshore.proxy.operations.instances import look as look_at_instances
+from twinshore.service.clock import wall_ms
+from twinshore.store import DropRow, FuseCountRow, FuseKind, FusePolicy, InstanceRow, Limits, Store, open_store
+
+PRODUCE = Named("orders", "app-7", (FuseKind.PRODUCE,))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(f"sqlite:///{tmp_path}/store.db") as made:
+        yield made
+
+
+def opened(store: Store, asked: Cut) -> list[str]:
+    return [step.sentence(done=True) for step in act(plan_open(asked, store, by="anna"), store, by="anna")]
+
+
+def test_both_kinds_are_cut_at_once_and_the_audit_says_why(store: Store) -> None:
+    assert opened(store, Cut(Named("orders"), "too much", for_s=600)) == [
+        "the produce fuse of orders is open for 600 s, refuse; it was not there",
+        "the fetch fuse of orders is open for 600 s; it was not there",
+    ]
+    assert store.proxies.revision() == 1
+    told = {(row.subject, row.after, row.actor, row.topic) for row in store.audit.rows("")}
+    assert told == {
+        ("produce orders", "open for 600 s, refuse: too much", "anna", "orders"),
+        ("fetch orders", "open for 600 s: too much", "anna", "orders"),
+    }
+
+
+def test_a_dry_run_changes_nothing(store: Store) -> None:
+    planned = plan_open(Cut(PRODUCE, "too much", FusePolicy.DROP), store, by="anna")
+    assert [step.sentence(done=False) for step in planned.steps] == [
+        "the produce fuse of orders for clients app-7 would be open, drop; it was not there"
+    ]
+    assert planned.shown == ("records for orders are lost while it cuts: producers are told that they are written",)
+    assert store.proxies.fuses() == (0, ())
+
+
+def test_limits_stay_when_a_fuse_is_opened_and_go_when_it_is_closed(store: Store) -> None:
+    guard = Guard(PRODUCE, Limits(records_s=100), "it ran away before")
+    for _ in act(plan_limits(guard, store, by="anna"), store, by="anna"):
+        pass
+    opened(store, Cut(PRODUCE, "now"))
+    ((_, rows),) = [store.proxies.fuses()]
+    assert rows[0].limits == Limits(records_s=100)
+    (step,) = act(plan_close(PRODUCE, store, by="bob"), store, by="bob")
+    assert step.sentence(done=True) == (
+        "the produce fuse of orders for clients app-7 is closed; it was open, refuse, trips at 100 records/s"
+    )
+    planned = plan_close(PRODUCE, store, by="bob")
+    assert (planned.steps, planned.remarks) == ((), ("the fuse of orders is closed already",))
+
+
+def test_of_two_who_saw_the_same_the_second_is_refused(store: Store) -> None:
+    planned = plan_open(Cut(PRODUCE, "mine"), store, by="bob")
+    opened(store, Cut(PRODUCE, "too much"))
+    with pytest.raises(RefusedError, match="somebody else has changed fuses meanwhile"):
+        list(act(planned, store, by="bob"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (Cut(Named("or ders"), "x"), "is no topic"),
+        (Cut(Named("o*s"), "x"), "is no topic"),
+        (Cut(Named("orders", ""), "x"), "the client id is empty"),
+        (Cut(Named("orders"), " "), "--reason is empty"),
+        (Guard(PRODUCE, Limits(), "x"), "no limit is given"),
+        (Guard(PRODUCE, Limits(records_s=1, above_s=0), "x"), "1 at least"),
+        (Guard(Named("orders"), Limits(records_s=1), "x"), "measured in bytes alone"),
+    ],
+)
+def test_what_cannot_be_is_said(store: Store, asked: Cut | Guard, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        if isinstance(asked, Cut):
+            plan_open(asked, store, by="anna")
+        else:
+            plan_limits(asked, store, by="anna")
+
+
+def test_a_fuse_that_is_not_there_cannot_be_closed(store: Store) -> None:
+    with pytest.raises(ConfigError, match="there is no such fuse of orders"):
+        plan_close(PRODUCE, store, by="anna")
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("10m", 600), ("2h", 7200), ("1d", 86400)])
+def test_times_are_read(text: str, seconds: int) -> None:
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["10", "0m", "m", "-1s", "1w", "1.5h"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="that is no time"):
+        seconds_of(text)
+
+
+def test_who_serves_and_who_is_behind_or_gone_is_seen(store: Store) -> None:
+    assert in_force(store) == "no proxy is known to serve: one that begins takes it up"
+    opened(store, Cut(PRODUCE, "too much"))
+    now_ms = wall_ms()
+    first = InstanceRow("p1", "proxy a:19092", "a", 19092, now_ms, 1, now_ms)
+    for one in (first, replace(first, id="p2", name="proxy b:19092", revision=0)):
+        store.proxies.tell(one, [], [])
+    store.proxies.tell(replace(first, id="p3", name="proxy c:19092", seen_ms=now_ms - GONE_MS - 1), [], [])
+    stands = [(one["name"], one["stands"]) for one in look_at_instances(store)]
+    assert stands == [("proxy a:19092", "serves"), ("proxy b:19092", "1 change behind"), ("proxy c:19092", "gone")]
+    assert in_force(store, 0.0) == "in force at 1 of 2 proxies; not yet at proxy b:19092"
+
+
+def test_what_a_fuse_answered_at_all_proxies_is_one_figure(store: Store) -> None:
+    opened(store, Cut(PRODUCE, "too much"))
+    now_ms = wall_ms()
+    serves = InstanceRow("p1", "proxy a:19092", "a", 19092, now_ms, 1, now_ms)
+    for name in ("p1", "p2"):
+        count = FuseCountRow(name, "orders", "app-7", FuseKind.PRODUCE, 1, 2, 30, name == "p1", now_ms)
+        drop = DropRow(name, "orders", "app-7", now_ms, "orders", "0", 2, 30, now_ms)
+        store.proxies.tell(replace(serves, id=name), [count], [drop])
+    (found,) = look(store)
+    assert (found["requests"], found["records"], found["bytes"], found["tripped_at"]) == (2, 4, 60, 1)
+    assert (found["open"], found["stands"]) == (True, "open, refuse")
+    assert sum(row.records for row in ledger(store)) == 4

@@ -1,0 +1,321 @@
+"""Clients at ports that speak TLS, or not, and that must log in, or not: what each hears, and what the log says."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.proxy.stage import Client, Stage, about_topics, nothing, on_stage
+from tests.proxy.talks import by_kio, said_part
+from twinshore.fleet import ConfigError
+from twinshore.fleet.settings.sections.proxy import ProxySettings
+from twinshore.kafka.errors import Code
+from twinshore.lab.keys import Authority
+from twinshore.proxy import entry, porch
+from twinshore.proxy.certificates import subject_of
+from twinshore.proxy.core.login import BYTES_MAX, Who
+from twinshore.proxy.core.messages import answer_kind, filled, read_asked, request_kind, written
+from twinshore.proxy.gate import Gate
+from twinshore.proxy.guest import Guest
+from twinshore.store import FlowKey, FlowKind
+from twinshore.wire.api_versions import Software, encode_versions_request
+from twinshore.wire.apis import API_VERSIONS, METADATA, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from twinshore.wire.serving.requests import Request
+
+ANNA = "sesame"
+
+
+@dataclass
+class Rig:
+    """Certificates of an authority, and what the proxy is told of them."""
+
+    authority: Authority
+    asked: ProxySettings
+
+    def gate(self, log: Callable[[str], None]) -> Gate:
+        return Gate(self.asked, (), log)
+
+    def client(self, *, trusts: bool = True, shows: str = "") -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=str(self.authority.ca_file) if trusts else None)
+        if shows:
+            pair = self.authority.issue(shows)
+            context.load_cert_chain(pair.cert_file, pair.key_file)
+        return context
+
+
+def rig(folder: Path, **more: Any) -> Rig:
+    authority = Authority(folder, "proxy")
+    pair = authority.issue("proxy")
+    return Rig(authority, ProxySettings(certificate_file=str(pair.cert_file), key_file=str(pair.key_file), **more))
+
+
+def with_users(folder: Path, **more: Any) -> ProxySettings:
+    (folder / "anna").write_text(ANNA)
+    (folder / "users.toml").write_text(f'[anna]\npassword_file = "{folder}/anna"\n')
+    return ProxySettings(sasl=("PLAIN",), users_file=str(folder / "users.toml"), **more)
+
+
+async def is_told(stage: Stage, sentence: str) -> None:
+    until_s = asyncio.get_running_loop().time() + 10
+    while not any(sentence in line for line in stage.said):
+        assert asyncio.get_running_loop().time() < until_s, stage.said
+        await asyncio.sleep(0.01)
+
+
+async def is_served(client: Client) -> None:
+    client.ask(METADATA, 9, 5, about_topics("orders"))
+    number, body = await client.hears()
+    assert number == 5
+    assert [topic.name for topic in by_kio(METADATA, 9, body[1:]).topics] == ["orders"]
+
+
+async def metadata(request: Request) -> Any:
+    assert request.key == METADATA
+    asked = [topic.name for topic in read_asked(request).topics]
+    kind = answer_kind(METADATA, request.version)
+    part = said_part(METADATA, request.version, "topics")
+    return written(filled(kind, topics=tuple(filled(part, name=topic) for topic in asked)))
+
+
+def test_a_client_by_tls_is_served_and_answered_before_the_end(tmp_path: Path) -> None:
+    own = rig(tmp_path)
+
+    async def play(stage: Stage) -> None:
+        client = await stage.client(own.client())
+        await is_served(client)
+        (guest,) = stage.house.guests
+        assert isinstance(guest, Guest)
+        guest.drain()
+        assert await client.is_hung_up_on()
+        await client.leaves()
+        while stage.house.guests:
+            await asyncio.sleep(0.01)
+        assert stage.said == []
+
+    on_stage(play, metadata, gate=own.gate)
+
+
+@pytest.mark.parametrize("words", [b"\0\0\0\x1f\0\3\0\x09\0\0\0\7\0\3app", b"GET / HTTP/1.1\r\n\r\n"])
+def test_plain_text_at_a_port_of_tls_is_told_in_one_sentence(tmp_path: Path, words: bytes) -> None:
+    async def play(stage: Stage) -> None:
+        client = await stage.client()
+        client.writer.write(words)
+        assert await client.is_hung_up_on()
+        await is_told(stage, "a client at 127.0.0.1 was hung up on: it speaks no TLS, and this port does")
+        assert len(stage.said) == stage.house.counts.hung_up == 1
+        assert not stage.house.guests
+
+    on_stage(play, nothing, gate=rig(tmp_path).gate)
+
+
+def test_tls_at_a_plain_port_is_told_in_one_sentence(tmp_path: Path) -> None:
+    async def play(stage: Stage) -> None:
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await stage.client(rig(tmp_path).client())
+        assert stage.said == ["a client at 127.0.0.1 was hung up on: it speaks TLS, and this port does not"]
+
+    on_stage(play, nothing)
+
+
+def test_a_client_that_does_not_trust_the_certificate_is_told(tmp_path: Path) -> None:
+    own = rig(tmp_path)
+
+    def meet(port: int) -> None:
+        stranger = own.client(trusts=False)
+        line = socket.create_connection(("127.0.0.1", port), timeout=10)
+        with line, pytest.raises(ssl.SSLCertVerificationError):
+            stranger.wrap_socket(line, server_hostname="127.0.0.1")
+
+    async def play(stage: Stage) -> None:
+        await asyncio.to_thread(meet, stage.port)
+        await is_told(stage, "it does not accept the proxy's certificate, or its TLS: tlsv1 alert unknown ca")
+
+    on_stage(play, nothing, gate=own.gate)
+
+
+def test_who_only_looks_whether_the_port_is_open_is_not_told(tmp_path: Path) -> None:
+    async def play(stage: Stage) -> None:
+        for _ in range(3):
+            await (await stage.client()).leaves()
+        await is_served(await stage.client(own.client()))
+        assert stage.said == []
+
+    own = rig(tmp_path)
+    on_stage(play, metadata, gate=own.gate)
+
+
+def test_a_handshake_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(porch, "HANDSHAKE_S", 0.2)
+
+    async def play(stage: Stage) -> None:
+        client = await stage.client()
+        client.writer.write(b"\x16\x03\x01\x02")
+        assert await client.is_hung_up_on()
+        await is_told(stage, "its TLS handshake took too long")
+
+    on_stage(play, nothing, gate=rig(tmp_path).gate)
+
+
+def test_clients_must_show_a_certificate_where_that_is_asked_for(tmp_path: Path) -> None:
+    own = rig(tmp_path, client_ca_file=str(tmp_path / "ca.pem"))
+    (tmp_path / "others").mkdir()
+    stranger = Authority(tmp_path / "others", "others").issue("app")
+
+    async def play(stage: Stage) -> None:
+        client = await stage.client(own.client(shows="app"))
+        await is_served(client)
+        (guest,) = stage.house.guests
+        assert isinstance(guest, Guest)
+        assert guest._brokers.who == Who("CN=app")
+        bare = await stage.client(own.client())
+        assert await bare.is_hung_up_on()
+        await is_told(stage, "it shows no certificate, and [proxy] client_ca_file asks for one")
+        context = own.client()
+        context.load_cert_chain(stranger.cert_file, stranger.key_file)
+        assert await (await stage.client(context)).is_hung_up_on()
+        await is_told(stage, "its certificate is not accepted: unable to get local issuer certificate")
+
+    on_stage(play, metadata, gate=own.gate)
+
+
+def test_a_new_certificate_is_shown_to_who_comes_next_and_a_bad_one_is_told(tmp_path: Path) -> None:
+    own = rig(tmp_path)
+
+    async def play(stage: Stage) -> None:
+        early = await stage.client(own.client())
+        shown = await serial(stage, own)
+        own.authority.issue("proxy")
+        stage.house.look()
+        renewed = await serial(stage, own)
+        assert renewed != shown
+        Path(own.asked.key_file).write_text("no key")
+        for _ in range(3):
+            stage.house.look()
+        assert await serial(stage, own) == renewed
+        assert len([line for line in stage.said if "what was read before stays in force" in line]) == 1
+        await is_served(early)
+
+    on_stage(play, metadata, gate=own.gate)
+
+
+async def serial(stage: Stage, own: Rig) -> str:
+    client = await stage.client(own.client())
+    found: str = client.writer.get_extra_info("peercert")["serialNumber"]
+    return found
+
+
+def test_files_that_cannot_be_used_are_said_at_the_start(tmp_path: Path) -> None:
+    own = rig(tmp_path)
+    other = own.authority.issue("other")
+    for asked, complaint in (
+        (
+            ProxySettings(certificate_file=own.asked.certificate_file, key_file=str(other.key_file)),
+            "KEY_VALUES_MISMATCH",
+        ),
+        (ProxySettings(certificate_file="nowhere.pem", key_file="nowhere.pem"), "nowhere.pem cannot be used"),
+        (
+            ProxySettings(
+                certificate_file=own.asked.certificate_file, key_file=own.asked.key_file, client_ca_file="no"
+            ),
+            "client_ca_file no",
+        ),
+    ):
+        with pytest.raises(ConfigError, match=complaint):
+            Gate(asked)
+
+
+def test_a_login_that_is_right_is_served_and_a_wrong_one_waits_and_hears_so(tmp_path: Path) -> None:
+    own = with_users(tmp_path)
+
+    async def play(stage: Stage) -> None:
+        client = await stage.client()
+        client.ask(API_VERSIONS, 3, 9, [encode_versions_request(3, Software("kept", "1.2"))])
+        await client.hears()
+        assert await log_in(client, "anna", ANNA) == 0
+        await is_served(client)
+        counted = dict(stage.house.flows.window())[FlowKey("app", "", "", FlowKind.CLIENT)]
+        assert (counted.software, counted.connections) == ("kept 1.2", 1)
+        began_s = asyncio.get_running_loop().time()
+        liar = await stage.client()
+        assert await log_in(liar, "anna", "wrong") == Code.SASL_AUTHENTICATION_FAILED
+        assert asyncio.get_running_loop().time() - began_s >= entry.PAUSE_S * 0.9
+        assert await liar.is_hung_up_on()
+        await is_told(stage, "a client at 127.0.0.1 was hung up on: its login is refused: there is no user 'anna' with")
+        assert (stage.house.counts.refused, len(stage.house.guests)) == (1, 1)
+
+    on_stage(play, metadata, gate=lambda log: Gate(own, (), log))
+
+
+async def log_in(client: Client, user: str, password: str) -> int:
+    """The error that it hears; 0 for none."""
+    client.ask(SASL_HANDSHAKE, 1, 1, written(filled(request_kind(SASL_HANDSHAKE, 1), mechanism="PLAIN")))
+    assert (await client.hears())[0] == 1
+    told = f"\0{user}\0{password}".encode()
+    client.ask(SASL_AUTHENTICATE, 1, 2, written(filled(request_kind(SASL_AUTHENTICATE, 1), auth_bytes=told)))
+    found: int = by_kio(SASL_AUTHENTICATE, 1, (await client.hears())[1]).error_code
+    return found
+
+
+def test_who_does_not_log_in_is_not_served(tmp_path: Path) -> None:
+    own = with_users(tmp_path)
+
+    async def play(stage: Stage) -> None:
+        client = await stage.client()
+        client.ask(METADATA, 9, 5, about_topics("orders"))
+        assert await client.is_hung_up_on()
+        await is_told(stage, "it asked Metadata v9 before it had logged in")
+        large = await stage.client()
+        large.ask(PRODUCE, 9, 1, [b"x" * BYTES_MAX])
+        assert await large.is_hung_up_on()
+        await is_told(stage, "it does not keep to the protocol: a frame claims 524")
+        quiet = await stage.client()
+        while len(stage.house.guests) != 1:
+            await asyncio.sleep(0.01)
+        for guest in list(stage.house.guests):
+            guest.look(stage.house.now_s + entry.LOGIN_S + 1)
+        assert await quiet.is_hung_up_on()
+        await is_told(stage, "it has not logged in within 30 s")
+
+    on_stage(play, nothing, gate=lambda log: Gate(own, (), log))
+
+
+def test_who_leaves_during_the_pause_leaves_nothing_behind(tmp_path: Path) -> None:
+    own = with_users(tmp_path)
+
+    async def play(stage: Stage) -> None:
+        client = await stage.client()
+        client.ask(SASL_HANDSHAKE, 1, 1, written(filled(request_kind(SASL_HANDSHAKE, 1), mechanism="SCRAM-SHA-512")))
+        gone = await stage.client()
+        gone.ask(SASL_HANDSHAKE, 1, 1, written(filled(request_kind(SASL_HANDSHAKE, 1), mechanism="SCRAM-SHA-512")))
+        await asyncio.sleep(0.05)
+        gone.writer.transport.abort()
+        client.writer.transport.abort()
+        (first, _) = stage.house.guests
+        first.hang_up("the test says so")
+        while stage.house.guests:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(entry.PAUSE_S)
+        assert (stage.house.counts.refused, stage.house.counts.hung_up) == (1, 2)
+
+    on_stage(play, nothing, gate=lambda log: Gate(own, (), log))
+
+
+def test_logins_without_tls_are_warned_of_where_others_may_listen(tmp_path: Path) -> None:
+    said: list[str] = []
+    Gate(with_users(tmp_path), (), said.append)
+    assert said == []
+    Gate(with_users(tmp_path, address="0.0.0.0"), (), said.append)
+    assert "whoever is on the way can read what clients send" in said[0]
+
+
+def test_a_subject_is_written_as_kafka_writes_a_principal() -> None:
+    subject = ((("countryName", "DE"),), (("organizationName", "Corp, Inc."),), (("commonName", "app+1"),))
+    assert subject_of({"subject": subject}) == "CN=app\\+1,O=Corp\\, Inc.,C=DE"
+    assert subject_of(None) == subject_of({}) == ""

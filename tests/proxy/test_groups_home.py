@@ -1,0 +1,87 @@
+"""What stands in the way of moving groups is said; where a mover was killed, another one ends what it began."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.mirror_rig import settings_text
+from twinshore.fleet import Cluster, ConfigError, RefusedError
+from twinshore.fleet.settings import Settings, parse_settings
+from twinshore.homes.home_lines import HomeLine, HomeState
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.lab import LabCluster
+from twinshore.lab.ports import free_port
+from twinshore.proxy.group_words import GroupWords
+from twinshore.proxy.operations.groups_home import Asked, Stage, act, plan
+from twinshore.store import open_store
+
+pytestmark = pytest.mark.usefixtures("no_topics_before")
+
+SWITCH = "7" * 32
+
+
+def settings(folder: Path, *clusters: Cluster) -> Settings:
+    return parse_settings(settings_text(folder, clusters, {}), name="test", env={})
+
+
+def stages(asked: Asked, known: Settings) -> list[Stage]:
+    with open_store(known.store.url) as store:
+        meant = plan(asked, known, store)
+        if meant.refused:
+            raise meant.refused
+        return [step.stage for step in meant.steps]
+
+
+def done(asked: Asked, known: Settings) -> list[str]:
+    with open_store(known.store.url) as store:
+        return [step.sentence(done=True) for step in act(asked, plan(asked, known, store), known, store, "test")]
+
+
+def test_groups_move_there_and_back_and_what_was_begun_is_ended(
+    east: LabCluster, west: LabCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twinshore.proxy.operations.groups_home.GATHER_S", 0.0)
+    known = settings(tmp_path, east.cluster, west.cluster)
+    with pytest.raises(ConfigError, match="north is none of the clusters behind the proxy: east, west"):
+        stages(Asked("north"), known)
+    assert stages(Asked(), known) == []
+    assert plan(Asked("west"), known, None).refused is not None, "nobody knows where they would stand"
+    with pytest.raises(RefusedError, match="east answers"):
+        stages(Asked("west", force=True), known)
+    whole = [Stage.GATHER, Stage.HOLD, Stage.COPY, Stage.MOVE]
+    assert stages(Asked("west"), known) == whole
+    assert done(Asked("west"), known)[-1] == "groups are at home on west"
+    assert stages(Asked("west"), known) == [], "they are there"
+    with ExitStack() as stack:
+        words = words_of(stack, east, west)
+        held = words.next(words.told()[0], HomeState.HELD, SWITCH, "somebody who was killed")
+        words.say(held, ["east", "west"])
+        assert "somebody who was killed moves them" in plan(Asked(), known, None).shown[0]
+        assert stages(Asked("east"), known) == whole
+        assert done(Asked("west"), known) == ["groups stay on west"]
+        told, _ = words.told()
+        assert isinstance(told, HomeLine)
+        assert (told.state, told.home, told.term) == (HomeState.SETTLED, "west", 2)
+        with pytest.raises(RefusedError, match="somebody else moves the groups at this very moment"):
+            words.say(words.next(held, HomeState.HELD, SWITCH, "one that was paused"), ["east"])
+    assert done(Asked("east"), known)[-1] == "groups are at home on east"
+
+
+def words_of(stack: ExitStack, *labs: LabCluster) -> GroupWords:
+    return GroupWords([stack.enter_context(closing(KafkaCluster(lab.cluster))) for lab in labs], "east")
+
+
+def test_away_from_a_home_that_is_gone_they_go_by_force_alone(
+    west: LabCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twinshore.proxy.operations.groups_home.ASK_S", 1.0)
+    gone = Cluster("gone", (f"127.0.0.1:{free_port()}",))
+    known = settings(tmp_path, gone, west.cluster)
+    with pytest.raises(RefusedError, match="does not answer, so nobody knows where groups stand there"):
+        stages(Asked("west"), known)
+    assert done(Asked("west", force=True), known) == ["groups are at home on west"]
+    back = plan(Asked("gone", force=True), known, None).refused
+    assert back is not None and "gone does not answer" in str(back)

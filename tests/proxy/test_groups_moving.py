@@ -1,0 +1,84 @@
+"""Groups that move to another cluster: members gather, nothing is committed, and they are found where they are then."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.proxy.talks import EAST, WEST, asked, by_kio, carried, session, told, view
+from tests.proxy.talks import seen as plain
+from twinshore.fleet import GROUPS_HOME
+from twinshore.proxy.core.leads import Lead
+from twinshore.proxy.core.moves import Hold, Move, Pass
+from twinshore.proxy.core.offers import FIND_COORDINATOR, HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
+from twinshore.proxy.core.seen import Seen
+from twinshore.proxy.core.transactions import COMMIT_OFFSETS
+from twinshore.wire.apis import OFFSET_COMMIT, OFFSET_FETCH
+
+LOADING, NOT_COORDINATOR, REBALANCING = 14, 16, 27
+ANNOUNCED = Lead("east", 1, moves=True)
+HELD = Lead("east", 1, held=True, moves=True)
+MOVED = Lead("west", 2, came="east")
+AWAY = Lead(None, 2)
+
+
+def seen(lead: Lead) -> Seen:
+    return replace(plain(), leads={GROUPS_HOME: lead})
+
+
+def asks(key: int, lead: Lead) -> Move:
+    return session().move(asked(key, 4 if key == HEARTBEAT else 3, group_id="g"), seen(lead))
+
+
+def error_of(key: int, move: Move) -> int:
+    version = 4 if key == HEARTBEAT else 3
+    body = view(move.refusal or []) if isinstance(move, Hold) else told(move)
+    return int(by_kio(key, version, body).error_code)
+
+
+@pytest.mark.parametrize("lead", [ANNOUNCED, HELD, AWAY])
+def test_members_are_told_to_join_anew_and_wait_then(lead: Lead) -> None:
+    assert error_of(HEARTBEAT, asks(HEARTBEAT, lead)) == REBALANCING
+    join = asks(JOIN_GROUP, lead)
+    assert isinstance(join, Hold)
+    assert error_of(JOIN_GROUP, join) == LOADING
+    for key in (SYNC_GROUP, LEAVE_GROUP):
+        assert isinstance(asks(key, lead), Pass), "it does no harm"
+
+
+def commit(lead: Lead) -> Move:
+    return session().move(asked(OFFSET_COMMIT, 5, group_id="g"), seen(lead))
+
+
+def test_they_commit_what_they_have_read_until_places_are_copied() -> None:
+    passed = commit(ANNOUNCED)
+    assert isinstance(passed, Pass)
+    assert GROUPS_HOME in passed.topics, "the mover waits until it is answered"
+    assert isinstance(commit(HELD), Hold)
+    assert isinstance(commit(AWAY), Hold)
+    assert isinstance(session().move(asked(OFFSET_FETCH, 5, group_id="g", topics=()), seen(HELD)), Pass)
+
+
+def test_a_proxy_that_hears_of_no_switch_commits_no_place_and_has_members_wait() -> None:
+    """No mover waits for it any more, so groups may be elsewhere by now."""
+    deaf = plain().deaf
+    assert isinstance(session().move(asked(OFFSET_COMMIT, 5, group_id="g"), deaf), Hold)
+    assert isinstance(session().move(asked(COMMIT_OFFSETS, 3, group_id="g"), deaf), Hold)
+    assert isinstance(session().move(asked(JOIN_GROUP, 3, group_id="g"), deaf), Hold)
+    assert error_of(HEARTBEAT, session().move(asked(HEARTBEAT, 4, group_id="g"), deaf)) == REBALANCING
+    assert isinstance(session().move(asked(OFFSET_FETCH, 5, group_id="g", topics=()), deaf), Pass)
+
+
+def test_then_they_are_found_at_their_new_home() -> None:
+    for key in (HEARTBEAT, JOIN_GROUP, SYNC_GROUP):
+        assert error_of(key, asks(key, MOVED)) == NOT_COORDINATOR
+        there = session(WEST).move(asked(key, 3, group_id="g"), seen(MOVED))
+        assert isinstance(there, Pass)
+    assert seen(MOVED).group_home() == "west"
+    _, questions = carried(session(EAST).move(asked(FIND_COORDINATOR, 3, key="g"), seen(MOVED)), lambda _: None)
+    assert [one.place.cluster for one in questions] == ["west"]
+
+
+def test_places_in_topics_that_their_home_has_not_live_with_the_topic() -> None:
+    assert [seen(MOVED).stays(topic) for topic in ("orders", "bills", "shared")] == [False, True, True]

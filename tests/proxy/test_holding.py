@@ -1,0 +1,194 @@
+"""A client whose records a switch holds: they go out once it is over, or are refused; what is under way is known."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from tests.proxy.stage import Client, Stage, appended, on_stage, records
+from twinshore.proxy import guest as guests
+from twinshore.proxy import writing
+from twinshore.proxy.core.leads import Lead
+from twinshore.proxy.core.moves import Parts
+from twinshore.wire.apis import API_VERSIONS, PRODUCE
+from twinshore.wire.serving import produce
+from twinshore.wire.serving.requests import Request
+
+NOT_HERE = 6
+HELD, FREE, ELSEWHERE = Lead("east", 1, held=True), Lead("east", 1), Lead("west", 2)
+
+
+def lead(stage: Stage, one: Lead) -> None:
+    stage.house.changed(replace(stage.house.seen, leads={"orders": one}))
+
+
+async def error_in(client: Client) -> tuple[int, int]:
+    """The number of the next answer, and its error."""
+    number, body = await client.hears()
+    (one,) = produce.read_answer(body, 1, 9).appended  # behind the tags of its header
+    return number, one.error
+
+
+async def acknowledges(request: Request) -> Parts | None:
+    if request.key == API_VERSIONS:
+        return [b"\0" * 6]
+    acks = produce.read_request(request.view, request.position, request.version).acks
+    return appended("orders", 3) if acks else None
+
+
+async def until(stage: Stage, holding: int) -> None:
+    for _ in range(1000):
+        if len(stage.house.holding) == holding:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("nothing is held")
+
+
+@pytest.mark.parametrize(("after", "error"), [(FREE, 0), (ELSEWHERE, NOT_HERE)])
+def test_what_was_held_goes_on_or_is_sent_elsewhere_by_its_client(after: Lead, error: int) -> None:
+    async def play(stage: Stage) -> None:
+        lead(stage, HELD)
+        client = await stage.client()
+        client.ask(PRODUCE, 9, 11, records("orders"))
+        client.ask(PRODUCE, 9, 12, records("orders"))
+        await until(stage, 1)
+        lead(stage, HELD._replace(moves=True))
+        assert (len(stage.house.holding), stage.heard) == (1, [])
+        lead(stage, after)
+        assert [await error_in(client) for _ in range(2)] == [(11, error), (12, error)]
+        assert len(stage.heard) == (0 if error else 2)
+        assert (stage.house.holding, stage.house.under_way.total()) == (set(), 0)
+
+    on_stage(play, acknowledges)
+
+
+def test_what_is_held_for_too_long_is_refused_and_not_sent_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guests, "HELD_S", -1)
+
+    async def play(stage: Stage) -> None:
+        lead(stage, HELD)
+        client = await stage.client()
+        client.ask(PRODUCE, 9, 11, records("orders"))
+        await until(stage, 1)
+        client.ask(PRODUCE, 9, 12, records("orders"))
+        await asyncio.sleep(0.05)
+        stage.house.look()
+        assert await client.is_hung_up_on(), "what was sent behind it would overtake it else"
+        lead(stage, FREE)
+        await asyncio.sleep(0.05)
+        assert stage.heard == []
+
+    on_stage(play, acknowledges)
+
+
+def test_what_a_client_left_behind_that_is_gone_is_not_sent() -> None:
+    async def play(stage: Stage) -> None:
+        lead(stage, HELD)
+        client = await stage.client()
+        client.ask(PRODUCE, 9, 11, records("orders"))
+        await until(stage, 1)
+        await client.leaves()
+        await asyncio.sleep(0.05)
+        lead(stage, FREE)
+        await until(stage, 0)
+        await asyncio.sleep(0.05)
+        assert (stage.heard, len(stage.house.guests)) == ([], 0)
+
+    on_stage(play, acknowledges)
+
+
+def test_a_proxy_that_ends_refuses_what_it_holds() -> None:
+    async def play(stage: Stage) -> None:
+        lead(stage, HELD)
+        client = await stage.client()
+        client.ask(PRODUCE, 9, 11, records("orders"))
+        await until(stage, 1)
+        for guest in list(stage.house.guests):
+            guest.drain()
+        assert await error_in(client) == (11, NOT_HERE)
+        assert await client.is_hung_up_on()
+
+    on_stage(play, acknowledges)
+
+
+def test_nothing_is_quiet_before_the_broker_has_answered() -> None:
+    slow = asyncio.Event()
+
+    async def answers(request: Request) -> Parts | None:
+        await slow.wait()
+        return await acknowledges(request)
+
+    async def play(stage: Stage) -> None:
+        quiet: list[str] = []
+        stage.house.quiet = quiet.append
+        client = await stage.client()
+        for number in (11, 12):
+            client.ask(PRODUCE, 9, number, records("orders"))
+        while not stage.heard or stage.house.under_way["orders"] < 2:
+            await asyncio.sleep(0.01)
+        lead(stage, HELD)
+        assert quiet == []
+        slow.set()
+        assert [(await client.hears())[0] for _ in range(2)] == [11, 12]
+        assert quiet == ["orders"]
+
+    on_stage(play, answers)
+
+
+def test_of_what_nobody_acknowledges_the_broker_is_asked_behind_it() -> None:
+    async def play(stage: Stage) -> None:
+        quiet: list[str] = []
+        stage.house.quiet = quiet.append
+        client = await stage.client()
+        for number in range(50):
+            client.ask(PRODUCE, 9, number, records("orders", acks=0))
+        while len(stage.heard) < 50:
+            await asyncio.sleep(0.01)
+        assert (stage.house.under_way["orders"], quiet) == (1, [])
+        lead(stage, HELD)
+        while not quiet:
+            await asyncio.sleep(0.01)
+        assert [one.key for one in stage.heard[50:]] == [API_VERSIONS]
+        assert not stage.house.under_way
+
+    on_stage(play, acknowledges)
+
+
+def test_what_a_client_had_under_way_when_it_left_may_still_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "LATE_S", 0.3)
+
+    async def never(_: Request) -> Parts | None:
+        await asyncio.sleep(30)
+        return None
+
+    async def play(stage: Stage) -> None:
+        quiet: list[str] = []
+        stage.house.quiet = quiet.append
+        client = await stage.client()
+        client.ask(PRODUCE, 9, 11, records("orders"))
+        while not stage.house.under_way:
+            await asyncio.sleep(0.01)
+        lead(stage, HELD)
+        await client.leaves()
+        while stage.house.guests:
+            await asyncio.sleep(0.01)
+        assert (stage.house.under_way["orders"], quiet) == (1, [])
+        await asyncio.sleep(0.4)
+        assert quiet == ["orders"]
+
+    on_stage(play, never)
+
+
+def test_a_proxy_that_hears_nothing_of_switches_holds_all_writers() -> None:
+    async def play(stage: Stage) -> None:
+        stage.house.until_s = 0.0
+        client = await stage.client()
+        client.ask(PRODUCE, 9, 11, records("orders"))
+        await until(stage, 1)
+        assert stage.house.heard(float("inf")), "it was deaf"
+        stage.house.changed(stage.house.seen)
+        assert await error_in(client) == (11, 0)
+
+    on_stage(play, acknowledges)

@@ -1,0 +1,156 @@
+"""How a client logs in at the proxy, as a transcript: its frames, and what becomes of each."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.proxy.talks import by_kio, view
+from twinshore.fleet import SaslMechanism, WireError
+from twinshore.kafka.errors import Code
+from twinshore.kafka.scram import ScramClient
+from twinshore.kafka.scram_server import keys_of
+from twinshore.proxy.core.login import Answer, Enter, Judge, Login, Refuse, Who
+from twinshore.proxy.core.messages import filled, request_kind, written
+from twinshore.proxy.core.moves import HangUp, Parts
+from twinshore.proxy.core.offers import HANDLED
+from twinshore.wire.api_versions import Software, encode_versions_request, parse_versions
+from twinshore.wire.apis import API_VERSIONS, METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE, shape_of
+from twinshore.wire.headers import frame, read_response_header
+
+SCRAM = SaslMechanism.SCRAM_SHA_512.value
+KEYS = keys_of("sesame", SaslMechanism.SCRAM_SHA_512, b"of the sea", 4096)
+
+
+def login(*mechanisms: str) -> Login:
+    """There is anna alone, whose password is sesame."""
+    return Login({"anna": KEYS}.get, mechanisms or (SCRAM, "PLAIN"), lambda: "ours")
+
+
+def sent(key: int, version: int, body: Parts) -> memoryview:
+    return memoryview(b"".join(frame(key, version, 7, "app", body, shape_of(key, version).tags_in_request))[4:])
+
+
+def chosen(mechanism: str, version: int = 1) -> memoryview:
+    return sent(SASL_HANDSHAKE, version, written(filled(request_kind(SASL_HANDSHAKE, version), mechanism=mechanism)))
+
+
+def message(content: bytes, version: int = 2) -> memoryview:
+    body = written(filled(request_kind(SASL_AUTHENTICATE, version), auth_bytes=content))
+    return sent(SASL_AUTHENTICATE, version, body)
+
+
+def said(key: int, version: int, parts: Parts) -> tuple[int, memoryview]:
+    """The number of an answer, and its body."""
+    whole = view(parts)
+    assert struct.unpack_from(">i", whole)[0] == len(whole) - 4
+    number, position = read_response_header(whole[4:], shape_of(key, version).tags_in_answer)
+    return number, whole[4:][position:]
+
+
+def test_a_client_learns_what_is_offered_before_it_logs_in() -> None:
+    asked = sent(API_VERSIONS, 3, [encode_versions_request(3, Software("test", "1"))])
+    ours = login()
+    step = ours.step(asked, HANDLED)
+    assert isinstance(step, Answer)
+    assert ours.software == "test 1"
+    offers = parse_versions(said(API_VERSIONS, 3, step.frame)[1], 0, 3).offers
+    assert {(17, 0, 1), (36, 0, 2), (METADATA, 4, 9)} <= {tuple(one) for one in offers}
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_plain(version: int) -> None:
+    ours = login()
+    step = ours.step(chosen("PLAIN"), HANDLED)
+    assert isinstance(step, Answer)
+    number, body = said(SASL_HANDSHAKE, 1, step.frame)
+    assert (number, by_kio(SASL_HANDSHAKE, 1, body).mechanisms) == (7, (SCRAM, "PLAIN"))
+    step = ours.step(message(b"\0anna\0sesame", version), HANDLED)
+    assert isinstance(step, Judge)
+    assert step.who == Who("anna", "sesame")
+    assert "sesame" not in repr(step.who)
+    assert by_kio(SASL_AUTHENTICATE, version, said(SASL_AUTHENTICATE, version, step.entered)[1]).error_code == 0
+    told = by_kio(SASL_AUTHENTICATE, version, said(SASL_AUTHENTICATE, version, step.refused)[1])
+    assert told.error_code == Code.SASL_AUTHENTICATION_FAILED
+    assert told.error_message == "Authentication failed: user or password is wrong"
+
+
+def test_scram() -> None:
+    ours = login()
+    ours.step(chosen(SCRAM), HANDLED)
+    client = ScramClient(SaslMechanism.SCRAM_SHA_512, "anna", "sesame", "theirs", "test")
+    step = ours.step(message(client.first()), HANDLED)
+    assert isinstance(step, Answer)
+    server_first = by_kio(SASL_AUTHENTICATE, 2, said(SASL_AUTHENTICATE, 2, step.frame)[1]).auth_bytes
+    step = ours.step(message(client.final(server_first)), HANDLED)
+    assert isinstance(step, Enter)
+    assert step.who == Who("anna")
+    client.verify(by_kio(SASL_AUTHENTICATE, 2, said(SASL_AUTHENTICATE, 2, step.frame)[1]).auth_bytes)
+
+
+def test_behind_the_first_version_of_the_handshake_messages_are_bare() -> None:
+    ours = login()
+    ours.step(chosen("PLAIN", 0), HANDLED)
+    step = ours.step(memoryview(b"\0anna\0sesame"), HANDLED)
+    assert isinstance(step, Judge)
+    assert bytes(view(step.entered)) == b"\0\0\0\0"
+    assert step.refused == []
+    ours = login()
+    ours.step(chosen(SCRAM, 0), HANDLED)
+    client = ScramClient(SaslMechanism.SCRAM_SHA_512, "anna", "sesame", "theirs", "test")
+    step = ours.step(memoryview(client.first()), HANDLED)
+    assert isinstance(step, Answer)
+    step = ours.step(memoryview(client.final(bytes(view(step.frame)[4:]))), HANDLED)
+    assert isinstance(step, Enter)
+    client.verify(bytes(view(step.frame)[4:]))
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"root\0anna\0sesame", "would act as somebody else"),
+        (b"\0anna\0", "no user or no password"),
+        (b"anna", "cannot be read"),
+        (b"\xff\0\xff\0\xff", "cannot be read"),
+    ],
+)
+def test_a_login_that_is_refused_hears_nothing_of_why(content: bytes, why: str) -> None:
+    ours = login()
+    ours.step(chosen("PLAIN"), HANDLED)
+    step = ours.step(message(content), HANDLED)
+    assert isinstance(step, Refuse)
+    assert why in step.why
+    told = by_kio(SASL_AUTHENTICATE, 2, said(SASL_AUTHENTICATE, 2, step.frame)[1])
+    assert told.error_code == Code.SASL_AUTHENTICATION_FAILED
+    assert told.error_message == "Authentication failed: user or password is wrong"
+
+
+def test_a_mechanism_that_is_not_taken_is_answered_with_those_that_are() -> None:
+    step = login(SCRAM).step(chosen("PLAIN"), HANDLED)
+    assert isinstance(step, Refuse)
+    assert step.why == "it wants to log in by 'PLAIN', and [proxy] sasl has no such"
+    told = by_kio(SASL_HANDSHAKE, 1, said(SASL_HANDSHAKE, 1, step.frame)[1])
+    assert (told.error_code, told.mechanisms) == (Code.UNSUPPORTED_SASL_MECHANISM, (SCRAM,))
+
+
+def test_nothing_else_is_answered_before() -> None:
+    for early in (sent(METADATA, 9, [b"\0" * 8]), message(b"\0anna\0sesame"), sent(SASL_HANDSHAKE, 9, [b""])):
+        step = login().step(early, HANDLED)
+        assert isinstance(step, HangUp)
+        assert "before it had logged in" in step.why
+
+
+@given(st.lists(st.binary(max_size=120), max_size=4), st.sampled_from(["PLAIN", SCRAM]), st.booleans())
+def test_any_frame_is_judged_or_is_a_wire_error(frames: list[bytes], mechanism: str, bare: bool) -> None:
+    ours = login()
+    if bare:
+        ours.step(chosen(mechanism, 0), HANDLED)
+    with contextlib.suppress(WireError):
+        for one in frames:
+            if not isinstance(step := ours.step(memoryview(one), HANDLED), Answer):
+                assert not isinstance(step, Enter)
+                break

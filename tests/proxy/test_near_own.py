@@ -1,0 +1,110 @@
+"""Topics that each site has for itself: clients write and read theirs, and keep their places beside it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.proxy.near_stage import ELSEWHERE, PARIS, client, near
+from tests.proxy.talks import EAST, WEST, asked, asked_part, request, seen
+from tests.proxy.test_near import passed, wanted
+from twinshore.fleet import RefusedError
+from twinshore.fleet.settings import parse_settings
+from twinshore.proxy.core.layout import Place
+from twinshore.proxy.core.leads import Lead
+from twinshore.proxy.core.messages import filled
+from twinshore.proxy.core.moves import Later, Pass, Run, Say
+from twinshore.proxy.core.seen import Seen
+from twinshore.proxy.whereabouts import none_of_sites
+from twinshore.wire.apis import OFFSET_COMMIT, PRODUCE
+from twinshore.wire.serving import produce
+from twinshore.wire.serving.requests import Request
+
+FRANKFURT = "10.1.0.7"
+OWN = ("sha*",)
+
+
+def sent(topic: str) -> Request:
+    batches = [produce.Batches(topic, 0, b"x")]
+    return request(PRODUCE, 9, produce.write_request(9, produce.ProduceRequest(None, -1, 1000, batches)))
+
+
+def is_taken(address: str, place: Place, now: Seen, own: tuple[str, ...] = OWN) -> tuple[bool, bool]:
+    """Whether this broker takes what a client there writes to `shared`, and gives it what it reads."""
+    made = near(own_topics=own)
+    moves = [client(made, place, address).move(one, now) for one in (sent("shared"), wanted("shared"))]
+    assert all(isinstance(one, Pass | Say | Later) for one in moves)
+    return isinstance(moves[0], Pass), isinstance(moves[1], Pass)
+
+
+@pytest.mark.parametrize(
+    ("address", "east", "west"),
+    [(PARIS, False, True), (FRANKFURT, True, False), (ELSEWHERE, True, False)],
+)
+def test_clients_write_and_read_the_topic_of_their_own_site(address: str, east: bool, west: bool) -> None:
+    assert is_taken(address, EAST, seen()) == (east, east)
+    assert is_taken(address, WEST, seen()) == (west, west)
+
+
+@pytest.mark.parametrize(
+    ("now", "own"),
+    [
+        (seen(), ()),
+        (seen(), ("other*",)),
+        (seen(homes={"shared": "east"}), OWN),
+        (replace(seen(), leads={"shared": Lead("east", 1)}), OWN),
+    ],
+)
+def test_a_topic_that_a_link_carries_or_that_nobody_named_is_written_at_its_home(
+    now: Seen, own: tuple[str, ...]
+) -> None:
+    assert is_taken(PARIS, EAST, now, own) == (True, True)
+    assert is_taken(PARIS, WEST, now, own) == (False, False)
+
+
+def test_a_topic_that_the_site_does_not_have_is_where_it_is() -> None:
+    made = near(own_topics=("*",))
+    assert passed(client(made, EAST).move(wanted("orders"), seen())).place == EAST
+    assert passed(client(made, WEST, FRANKFURT).move(wanted("bills"), seen())).place == WEST
+
+
+def test_what_is_seen_stays_the_same_while_nothing_is_new() -> None:
+    made, now = near(own_topics=OWN), seen()
+    assert made.as_seen(now, "paris") is made.as_seen(now, "paris")
+    assert made.as_seen(now, "paris") != made.as_seen(now, "frankfurt")
+    assert near().as_seen(now, "paris") is now
+
+
+@pytest.mark.parametrize(("address", "stays"), [(PARIS, False), (FRANKFURT, True), (ELSEWHERE, True)])
+def test_places_are_kept_beside_the_topic_that_they_are_of(address: str, stays: bool) -> None:
+    """Groups are at home on east: offsets of west's topic are none of east's."""
+    topic = asked_part(OFFSET_COMMIT, 7, "topics")
+    part = asked_part(OFFSET_COMMIT, 7, "topics", "partitions")
+    named = (filled(topic, name="shared", partitions=(filled(part, partition_index=0, committed_offset=5),)),)
+    commit = asked(OFFSET_COMMIT, 7, group_id="g", generation_id_or_member_epoch=-1, topics=named)
+    move = client(near(own_topics=OWN), EAST, address).move(commit, seen())
+    assert isinstance(move, Pass if stays else Run)
+    if isinstance(move, Run):
+        assert [ask.place.cluster for ask in next(move.errand)] == ["west"], "its coordinator there is asked for"
+
+
+def test_a_rack_names_no_log_since_it_comes_with_a_fetch_alone() -> None:
+    """Every request of a client means the same log, whichever it sends first."""
+    made = near(own_topics=OWN)
+    for place, taken in ((EAST, True), (WEST, False)):
+        talk = client(made, place, ELSEWHERE)
+        moves = [talk.move(wanted("shared", rack="paris"), seen()) for _ in range(3)] + [
+            talk.move(sent("shared"), seen())
+        ]
+        assert [isinstance(one, Pass) for one in moves] == [taken] * 4
+
+
+def test_places_in_topics_of_each_site_are_not_reset_by_the_proxies(tmp_path: Path) -> None:
+    text = f'[store]\nurl = "sqlite:///{tmp_path}/none.db"\n[near]\nown_topics = ["sha*"]\n'
+    settings = parse_settings(text, name="it", env={})
+    with pytest.raises(RefusedError, match=r"each site has topic shared for itself, by \[near\] own_topics"):
+        none_of_sites(["orders", "shared"], seen(), settings)
+    none_of_sites(["orders", "bills"], seen(), settings)
+    none_of_sites(["shared"], seen(homes={"shared": "east"}), settings)

@@ -1,0 +1,93 @@
+"""What is told of clients' sight before a proxy serves: on values, and of two real clusters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from tests.proxy.served import ProxyProcess
+from tests.proxy.talks import LAYOUT, seen
+from twinshore.fleet import Cluster
+from twinshore.fleet.settings import load_settings
+from twinshore.lab import LabCluster
+from twinshore.lab.ports import free_port
+from twinshore.proxy.core.leads import Lead
+from twinshore.proxy.core.prospect import Prospect
+from twinshore.proxy.core.seen import Seen
+from twinshore.proxy.operations.plan import look
+
+
+def prospect(now: Seen, *asked: str, own: tuple[str, ...] = (), **more: object) -> Prospect:
+    return replace(Prospect(now, LAYOUT, asked, lambda topic: topic in own), **more)  # type: ignore[arg-type]
+
+
+def test_a_topic_of_two_clusters_that_nobody_knows_the_home_of_clashes() -> None:
+    clash = prospect(seen())
+    assert clash.clashes == {"shared": ["east", "west"]}
+    (told,) = [one for one in clash.sentences() if one.startswith("CLASH")]
+    assert told.endswith("clients are led to east, and see nothing of it on west")
+    assert (clash.exit_code, clash.values()["exit_code"]) == (1, 1)
+    for quiet in (
+        prospect(seen(homes={"shared": "west"})),
+        prospect(replace(seen(), leads={"shared": Lead("west", 3)})),
+        prospect(seen(), own=("shared",)),
+    ):
+        assert (quiet.clashes, quiet.exit_code) == ({}, 0)
+
+
+def test_of_many_clashes_those_that_were_asked_for_come_first() -> None:
+    many = frozenset(f"t{number:02}" for number in range(30))
+    now = seen()
+    both = {name: replace(one, topics=one.topics | many) for name, one in now.clusters.items()}
+    told = [one for one in prospect(Seen(both, {}, now.offers), "t29").sentences() if "CLASH" in one]
+    assert len(told) == 10 and told[0].startswith("CLASH: t29 is on")
+
+
+def test_where_topics_are_led_and_why() -> None:
+    now = replace(seen(homes={"shared": "west"}), leads={"bills": Lead("west", 2)})
+    told = list(prospect(now, "orders", "bills", "shared", "none").sentences())
+    assert [one for one in told if one.startswith("topic ")] == [
+        "topic orders: led to east, the only one that has it",
+        "topic bills: led to west, where the clusters say that it is at home",
+        "topic shared: led to west, its home by the store or by links",
+        "topic none: no cluster has it",
+    ]
+    assert prospect(now, "none").exit_code == 1
+    assert prospect(now, "orders").values()["routes"] == {"orders": "east"}
+
+
+def test_clusters_ports_and_how_clients_come_in() -> None:
+    told = list(prospect(seen(away=("west",)), tls=True, logins=("PLAIN",)).sentences())
+    assert told[:4] == [
+        "clients are given proxy.example:19092, speak TLS, and log in by PLAIN",
+        "ports to open: 19092 to 19292, one for each broker that there may be",
+        "east: 2 topics; broker 1 at proxy.example:19094, 3 at proxy.example:19096",
+        "west: does not answer; its topics wait until it does",
+    ]
+    assert any(one.startswith("versions that clients may speak: Produce ") for one in told)
+    assert prospect(seen(away=("west",), homes={"shared": "west"})).exit_code == 1
+
+
+def test_what_two_real_clusters_look_like(
+    east: LabCluster, west: LabCluster, unique_topic: str, tmp_path: Path
+) -> None:
+    only, both = f"{unique_topic}-only", f"{unique_topic}-both"
+    for lab, topics in ((east, (only, both)), (west, (both,))):
+        for topic in topics:
+            lab.create_topic(topic)
+    served = ProxyProcess(tmp_path, [east.cluster, west.cluster])
+    found = look(load_settings(served.settings, {}), (only, both))
+    text = "\n".join(found.sentences())
+    assert f"topic {only}: led to east, the only one that has it" in text
+    assert f"CLASH: {both} is on east and west" in text
+    assert f"1 at 127.0.0.1:{served.port_of('east', 1)}" in text
+    values = found.values()
+    assert values["exit_code"] == 1 and both in values["clashes"] and values["versions"]["Produce"][1] >= 9
+    assert not (tmp_path / "store.db").exists(), "it makes no store"
+
+    silent = Cluster("silent", (f"127.0.0.1:{free_port()}",))
+    (tmp_path / "other").mkdir()
+    served = ProxyProcess(tmp_path / "other", [east.cluster, silent])
+    found = look(load_settings(served.settings, {}), (only,))
+    assert (found.seen.route(only), found.unknown, found.exit_code) == ("east", [], 1)
+    assert "silent: does not answer; its topics wait until it does" in list(found.sentences())

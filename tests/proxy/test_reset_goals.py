@@ -1,0 +1,102 @@
+"""Where places go, by values: what is asked for, what lies outside of a log, and what readers see of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from twinshore.fleet import ConfigError
+from twinshore.proxy.core.reset_goals import (
+    Spot,
+    Target,
+    Way,
+    backwards,
+    goals_of,
+    sentence_of,
+    target_of,
+    time_ms_of,
+    topics_of,
+)
+from twinshore.store import ResetGoal
+from twinshore.store.proxy_values import goals_of as goals_in
+from twinshore.store.proxy_values import goals_text
+
+SPOT = Spot("east", "orders", 0, 40, 10, 100)
+NEW = Spot("east", "orders", 1, None, 0, 7)
+SINCE = Spot("east", "orders", 2, 40, 10, 100, 55)
+
+
+def places(target: Target, *spots: Spot) -> tuple[list[int], list[str]]:
+    goals, why = goals_of(target, spots)
+    return [one.to for one in goals], why
+
+
+def test_each_way_has_its_offset() -> None:
+    assert places(Target(Way.EARLIEST), SPOT, NEW) == ([10, 0], [])
+    assert places(Target(Way.LATEST), SPOT, NEW) == ([100, 7], [])
+    assert places(Target(Way.OFFSET, 10), SPOT) == ([10], [])
+    assert places(Target(Way.TIME, 1), SINCE, SPOT) == ([55, 100], []), "nothing is as late: where it will be"
+    assert places(Target(Way.TIME, 1), Spot("east", "orders", 2, 40, 10, 100, 3)) == ([10], [])
+    assert places(Target(Way.SHIFT, -30), SPOT) == ([10], [])
+
+
+def test_what_lies_outside_of_a_log_is_named() -> None:
+    assert places(Target(Way.OFFSET, 9), SPOT, NEW) == (
+        [],
+        ["orders-0 has 10 to 100, and 9 lies outside", "orders-1 has 0 to 7, and 9 lies outside"],
+    )
+    assert places(Target(Way.OFFSET, 100), SPOT) == ([100], []), "the end is the place of what comes next"
+    assert places(Target(Way.SHIFT, 61), SPOT, NEW) == (
+        [],
+        ["orders-0 has 10 to 100, and 101 lies outside", "orders-1 has no place that could be shifted"],
+    )
+
+
+def test_what_readers_read_again_or_skip_is_said() -> None:
+    assert sentence_of(SPOT) == "orders-0: 40, of 10 to 100"
+    assert sentence_of(NEW) == "orders-1: no place, of 0 to 7"
+    assert sentence_of(SPOT, 15) == "orders-0: 40 -> 15, of 10 to 100: 25 are read again"
+    assert sentence_of(SPOT, 100) == "orders-0: 40 -> 100, of 10 to 100: 60 are skipped"
+    assert sentence_of(SPOT, 40) == "orders-0: 40 -> 40, of 10 to 100: it stays"
+    assert sentence_of(NEW, 7) == "orders-1: no place -> 7, of 0 to 7"
+    overtaken = Spot("east", "orders", 3, 4, 10, 100)
+    assert sentence_of(overtaken, 30).endswith("20 are skipped"), "what retention took nobody could read"
+
+
+def test_a_reset_is_taken_back_where_there_was_a_place() -> None:
+    goals = ResetGoal("east", "orders", 0, 40, 10), ResetGoal("west", "bills", 1, None, 0)
+    assert backwards(goals) == (ResetGoal("east", "orders", 0, 10, 40),)
+    assert goals_in(goals_text(goals)) == goals
+
+
+def asked(**options: object) -> Target | None:
+    usual: dict[str, object] = {"earliest": False, "latest": False, "offset": None, "time": "", "shift": None}
+    return target_of(**{**usual, "undone": False, **options})  # type: ignore[arg-type]
+
+
+def test_options_say_one_thing() -> None:
+    assert asked() is None
+    assert asked(undone=True) is None
+    assert asked(offset=0) == Target(Way.OFFSET, 0)
+    assert asked(shift=-5) == Target(Way.SHIFT, -5)
+    assert asked(earliest=True) == Target(Way.EARLIEST)
+    assert asked(latest=True) == Target(Way.LATEST)
+    assert asked(time="1970-01-01T00:01:00") == Target(Way.TIME, 60_000)
+    for options in ({"earliest": True, "latest": True}, {"offset": 3, "undone": True}, {"shift": 1, "offset": 1}):
+        with pytest.raises(ConfigError, match="one thing at a time"):
+            asked(**options)
+
+
+def test_a_time_has_a_zone_or_is_utc() -> None:
+    assert time_ms_of("1970-01-01T01:00:00+01:00") == 0
+    assert time_ms_of("1970-01-01T00:00:01Z") == 1000
+    with pytest.raises(ConfigError, match="yesterday: that is no time"):
+        time_ms_of("yesterday")
+
+
+def test_topics_are_named_whole_or_by_partitions() -> None:
+    assert topics_of([]) == {}
+    assert topics_of(["orders", "bills:0,2", "bills:3"]) == {"orders": None, "bills": frozenset({0, 2, 3})}
+    assert topics_of(["bills:1", "bills"]) == {"bills": None}
+    for word in ("bills:", "bills:a", ":1", "bills:1,", "bills:-1"):
+        with pytest.raises(ConfigError, match="that is no topic"):
+            topics_of([word])

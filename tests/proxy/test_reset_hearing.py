@@ -1,0 +1,85 @@
+"""A process hears of resets from the store, says that it holds a group, and lets its members go again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.proxy.stage import Stage, on_stage
+from tests.proxy.talks import by_kio
+from twinshore.proxy.control import Control
+from twinshore.proxy.core.fuses import Fusebox
+from twinshore.proxy.core.messages import answer_kind, filled, request_kind, written
+from twinshore.proxy.core.moves import Parts
+from twinshore.proxy.core.offers import JOIN_GROUP
+from twinshore.proxy.core.resets import ResetBook, on_its_way
+from twinshore.proxy.reset_hearing import ResetHearing
+from twinshore.service.clock import wall_ms
+from twinshore.store import InstanceRow, ResetRow, ResetState, Store, open_store
+from twinshore.wire.apis import API_VERSIONS
+from twinshore.wire.serving.requests import Request
+
+SERVES = InstanceRow("p1", "proxy a:19092", "a", 19092, 500, 0, 1_000)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return open_store(f"sqlite:///{tmp_path}/store.db")
+
+
+def held(for_ms: int = 60_000) -> ResetRow:
+    return ResetRow("g", "1" * 32, ResetState.HELD, "anna", wall_ms(), wall_ms() + for_ms)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+def test_it_says_that_it_holds_a_group_and_lets_it_go_at_its_time(store: Store) -> None:
+    book, busy = ResetBook(), {on_its_way("g")}
+
+    async def scene() -> None:
+        control = Control(lambda: store, Fusebox(), SERVES, lambda _: None, ResetHearing(book, lambda way: way in busy))
+        await control.first()
+        running = asyncio.create_task(control.run())
+        row = held(2_500)
+        assert store.proxy_resets.change(row, seen=0)
+        await until(lambda: book.holds("g"))
+        await asyncio.sleep(1)
+        assert store.proxy_resets.words(row.run) == (), "something of before is on its way"
+        busy.clear()
+        await until(lambda: [one.instance for one in store.proxy_resets.words(row.run)] == ["p1"])
+        await until(lambda: not book.holds("g"))
+        assert wall_ms() >= row.until_ms
+        running.cancel()
+        await control.end()
+
+    asyncio.run(scene())
+
+
+def test_a_client_that_joins_is_answered_once_its_group_is_held_no_more() -> None:
+    async def answers(request: Request) -> Parts | None:
+        if request.key == API_VERSIONS:
+            return [b"\0" * 6]
+        return written(filled(answer_kind(JOIN_GROUP, 5), member_id="new"))
+
+    async def play(stage: Stage) -> None:
+        house = stage.house
+        hearing = ResetHearing(house.resets, lambda way: house.under_way[way] > 0, lambda: house.changed(house.seen))
+        hearing.tick(wall_ms())
+        hearing.take((1, (held(),)))
+        client = await stage.client()
+        client.ask(JOIN_GROUP, 5, 11, written(filled(request_kind(JOIN_GROUP, 5), group_id="g")))
+        await until(lambda: len(house.holding) == 1)
+        assert [word.waits for word in hearing.words("p1", wall_ms())] == [1]
+        hearing.take((2, (replace(held(), state=ResetState.DONE),)))
+        number, body = await client.hears()
+        assert (number, by_kio(JOIN_GROUP, 5, body).member_id, house.resets.waiting) == (11, "new", {})
+
+    on_stage(play, answers)

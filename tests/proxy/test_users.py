@@ -1,0 +1,122 @@
+"""Users of a file: salted or with a password elsewhere; read again when the file changes, kept while it is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from twinshore.fleet import ConfigError, SaslMechanism, Secret
+from twinshore.kafka.scram import ScramClient
+from twinshore.kafka.scram_server import ScramServer, keys_of
+from twinshore.proxy.operations.user import user_table
+from twinshore.proxy.users import UsersOfFile, read_users
+from twinshore.proxy.watched import Watched
+
+SHA_512 = SaslMechanism.SCRAM_SHA_512
+SALTED = keys_of("open", SHA_512, b"of the sea", 4096).text
+
+
+def users(folder: Path, text: str) -> UsersOfFile:
+    (folder / "users.toml").write_text(text)
+    return read_users(str(folder / "users.toml"))
+
+
+def by_scram(found: UsersOfFile, user: str, password: str) -> bool:
+    client, server = ScramClient(SHA_512, user, password, "theirs", "test"), ScramServer(SHA_512, found.scram_keys, "x")
+    try:
+        client.verify(server.final(client.final(server.first(client.first()))))
+    except Exception:
+        return False
+    return True
+
+
+def test_a_password_of_a_file_and_a_salted_one_log_in_both_ways(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "secret").write_text("sesame\n")
+    monkeypatch.setenv("CAROLS", "carol's")
+    text = f'[anna]\npassword_file = "{tmp_path}/secret"\n["b.o.b"]\nscram_sha_512 = "{SALTED}"\n'
+    found = users(tmp_path, f'{text}[carol]\npassword_env = "CAROLS"\n')
+    for user, password in (("anna", "sesame"), ("b.o.b", "open"), ("carol", "carol's")):
+        for _ in range(2):
+            assert found.knows(user, password)
+            assert by_scram(found, user, password)
+        assert not found.knows(user, "wrong")
+        assert not by_scram(found, user, "wrong")
+    assert not found.knows("eve", "open")
+    assert found.scram_keys("eve") is None
+
+
+def test_a_table_that_was_made_here_is_understood_and_lets_in_whoever_has_the_password(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("sesame\n")
+    table = user_table('a "b"', Secret(file=str(tmp_path / "secret")))
+    assert "sesame" not in table
+    found = users(tmp_path, table)
+    assert found.knows('a "b"', "sesame")
+    assert by_scram(found, 'a "b"', "sesame")
+    (tmp_path / "secret").write_text("\n")
+    with pytest.raises(ConfigError, match="holds no password"):
+        user_table("anna", Secret(file=str(tmp_path / "secret")))
+
+
+def test_a_password_s_file_is_read_at_each_login(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("old")
+    found = users(tmp_path, f'[anna]\npassword_file = "{secret}"\n')
+    assert by_scram(found, "anna", "old")
+    secret.write_text("new")
+    assert by_scram(found, "anna", "new")
+    assert not found.knows("anna", "old")
+    secret.unlink()
+    assert not found.knows("anna", "new")
+    assert not found.knows("anna", "")
+    assert not by_scram(found, "anna", "new")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("anna = 1", r'\["anna"\] must be a section'),
+        ("[anna]", r'\["anna"\] needs scram_sha_512, or password_env or password_file'),
+        ('[anna]\npassword = "x"', "a secret never stands in the settings"),
+        ('[anna]\nscram_sha_512 = "x"', "scram_sha_512: must be salt="),
+        ('[anna]\npassword_file = "nowhere"', "secret file nowhere cannot be read"),
+        ('[anna]\npassword_file = "a"\npassword_env = "B"', "one or the other"),
+        ("[anna", "is not TOML"),
+    ],
+)
+def test_what_is_wrong_in_the_file_is_said(tmp_path: Path, text: str, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        users(tmp_path, text)
+
+
+def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        read_users(str(tmp_path / "none.toml"))
+
+
+def test_a_file_that_changes_is_in_force_and_one_that_is_wrong_is_told_once(tmp_path: Path) -> None:
+    file, said = tmp_path / "number", list[str]()
+    file.write_text("1")
+
+    def make() -> int:
+        try:
+            return int(file.read_text())
+        except (OSError, ValueError):
+            raise ConfigError("that is no number") from None
+
+    found = Watched("the number", (str(file),), make, said.append)
+    found.look()
+    assert (found.value, said) == (1, [])
+    file.write_text("two")
+    found.look()
+    assert said == [], "it may be half of a change"
+    for _ in range(3):
+        found.look()
+    assert (found.value, said) == (1, ["the number: that is no number: what was read before stays in force"])
+    file.unlink()
+    found.look()
+    file.write_text("33")
+    found.look()
+    assert (found.value, said[1:]) == (33, ["the number: the files have changed, and are in force"])

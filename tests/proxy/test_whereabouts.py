@@ -1,0 +1,49 @@
+"""As which clusters a command sees those behind the proxies: as the proxies themselves see them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from twinshore.fleet.nouns import GROUPS_HOME
+from twinshore.fleet.settings import parse_settings
+from twinshore.homes.home_lines import HomeLine
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.metadata import ClusterMetadata
+from twinshore.proxy import whereabouts
+from twinshore.proxy.whereabouts import see_clusters
+from twinshore.store import open_store
+
+MOVED = HomeLine(GROUPS_HOME, "west", "id-west", 2)
+
+
+@dataclass
+class Told:
+    """A cluster that answers; both say that groups have moved."""
+
+    name: str
+
+    def metadata(self) -> ClusterMetadata:
+        return ClusterMetadata(f"id-{self.name}", 1, {}, {})
+
+
+@pytest.mark.parametrize(("follows", "home"), [("true", "west"), ("false", "east")])
+def test_who_does_not_follow_keeps_groups_on_the_first_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, follows: str, home: str
+) -> None:
+    class Notes:
+        def __init__(self, _: KafkaCluster) -> None:
+            pass
+
+        def read(self) -> dict[str, HomeLine]:
+            return {GROUPS_HOME: MOVED}
+
+    monkeypatch.setattr(whereabouts, "HomeNotes", Notes)
+    settings = parse_settings(f"[proxy]\nfollows_switches = {follows}\n", name="test", env={})
+    clusters = cast(dict[str, Any], {name: Told(name) for name in ("east", "west")})
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        seen, silent = see_clusters(clusters, settings, store)
+    assert (seen.group_home(), silent) == (home, {})
