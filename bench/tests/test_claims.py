@@ -17,6 +17,7 @@ from bench.show import advisor as show_advisor
 from bench.show import client as show_client
 from bench.show import crossing as show_crossing
 from bench.show import groups as show_groups
+from bench.show import proxy as show_proxy
 from bench.show import switch as show_switch
 from bench.show import topics as show_topics
 from bench.show.crossing import AGAINST_MIRROR_MAKER, OVER_DISTANCE, bench_parts
@@ -135,6 +136,7 @@ def marks() -> list[dict[str, Any]]:
         (show_groups, 58),
         (show_switch, 24),
         (show_client, 14),
+        (show_proxy, 10),
         (show_advisor, 2),
     ],
 )

@@ -63,7 +63,7 @@ def test_the_terminal_shows_the_last_lines_of_a_demo_that_ended_well() -> None:
 
 def test_each_picture_is_shown_in_light_and_dark_and_says_what_it_shows() -> None:
     shown = set(re.findall(r'docs/pictures/([a-z-]+\.svg)"', README))
-    assert shown == {path.name for path in (DOCS / "pictures").iterdir()}
+    assert shown == {path.name for path in (DOCS / "pictures").glob("*.svg")}
     for name in shown:
         drawn = ElementTree.parse(DOCS / "pictures" / name).getroot()
         title = drawn.find("{http://www.w3.org/2000/svg}title")
@@ -157,4 +157,4 @@ def test_each_alert_that_the_checklist_names_is_there() -> None:
 
 
 def test_the_pages_of_figures_are_drawn() -> None:
-    assert {"capacity.md", "versions.md", "README.md"} <= {path.name for path in pages.pages()}
+    assert {"capacity.md", "versions.md", "README.md"} <= {path.name for path in pages.writers()}

@@ -89,6 +89,7 @@ def test_each_test_has_its_verdict_its_reason_and_what_it_told(file: str) -> Non
     assert not found["test_left_out"].passed, "what is skipped shows nothing"
 
 
+@pytest.mark.long
 def test_two_workers_leave_what_one_leaves(file: str, tmp_path: Path) -> None:
     run_pytest(file, f"--record={tmp_path / 'two'}", "-n", "2")
     run_pytest(file, f"--record={tmp_path / 'one'}")
@@ -113,7 +114,10 @@ def test_marks_are_listed_and_nothing_is_played(file: str, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("marks", "said"),
     [
-        ('@pytest.mark.claim("tropics", "a", "b")', "the shows are advisor, client, crossing, groups, switch, topics"),
+        (
+            '@pytest.mark.claim("tropics", "a", "b")',
+            "the shows are advisor, client, crossing, groups, proxy",
+        ),
         ('@pytest.mark.claim("topics", "a")', "says"),
         ('@pytest.mark.claim("topics", "a", "b")\n@pytest.mark.claim("topics", "a", "c")', "two claims of topics"),
     ],

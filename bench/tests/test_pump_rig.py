@@ -17,6 +17,7 @@ def test_a_peers_bytes_are_batches_at_the_offsets_that_are_asked_for() -> None:
     assert len(headers) > 50
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "workload", [one if one == "small" else pytest.param(one, marks=pytest.mark.long) for one in WORKLOADS]
 )
