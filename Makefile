@@ -2,7 +2,7 @@
 # Each is also a plain command; see CONTRIBUTING.md.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long lint simulate bench-mirror show-crossing show-topics show-groups show-switch show-client show-advisor show-demo docs wheel lock clean
+.PHONY: help setup demo test test-long lint simulate bench-mirror bench-proxy compatibility show-crossing show-topics show-groups show-switch show-client show-proxy show-advisor show-demo docs wheel lock clean
 BIN := .venv/bin
 # Tests wait more than they work: so many run side by side, also on two cores, each with servers of its own. WORKERS=0 for one after the other.
 WORKERS := 3
@@ -13,6 +13,8 @@ SHOWN = $(foreach file,$(RUN),--from-run $(file))
 
 # Another Spark or Python that the user's shell points at would be loaded in place of the locked one.
 unexport SPARK_HOME SPARK_CONF_DIR PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON PYTHONPATH PYTHONHOME VIRTUAL_ENV
+# Tests start some thousand Pythons. Where a shell or an image forbids bytecode, each would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 export PYTHONUNBUFFERED := 1
 
 help: ## show this list
@@ -46,6 +48,13 @@ bench-mirror: setup ## side by side with MirrorMaker 2; writes docs/benchmarks.m
 	@$(BIN)/python -m bench.measure.mirror
 	@$(BIN)/python scripts/pages.py
 
+bench-proxy: setup ## the proxy side by side with others and with none; writes docs/benchmarks.md; KAFKA_PROXY=FILE names a peer's program
+	@$(BIN)/python -m bench.measure.proxy
+	@$(BIN)/python scripts/pages.py
+
+compatibility: setup ## clients of many makes and versions by the proxy; writes docs/compatibility.md
+	@$(BIN)/python -m bench.show.compatibility
+
 show-crossing: setup ## each claim about the mirror on real brokers; LONG=1 at full size
 	@$(BIN)/python -m bench.show.crossing $(SHOWN)
 
@@ -60,6 +69,9 @@ show-switch: setup ## each claim about switching topics on real clusters; LONG=1
 
 show-client: setup ## each claim about the client library on real clusters; LONG=1 for longer; writes docs/evidence/client.md
 	@$(BIN)/python -m bench.show.client $(SHOWN)
+
+show-proxy: setup ## each claim about the proxy on real clusters; writes docs/evidence/proxy.md
+	@$(BIN)/python -m bench.show.proxy $(SHOWN)
 
 show-advisor: setup ## each claim about the advisor on real clusters; LONG=1 at full size; writes docs/evidence/advisor.md
 	@$(BIN)/python -m bench.show.advisor $(SHOWN)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the bench is 
 
 from bench.kit import pictures, reckoned
 from bench.kit.page import PAGE
+from twinshore.advisor.conduct.table import with_habits
 from twinshore.advisor.page import with_rules
 from twinshore.cli.entry import EXIT_CODES
 from twinshore.cli.examples import command
@@ -46,28 +47,37 @@ there is one, a line with the remedy. Every verb prints this with `--help`, and 
 
 def pages() -> dict[Path, str]:
     """Each generated page: where it stands, and what the code says it should hold."""
+    return {path: write() for path, write in writers().items()}
+
+
+def writers() -> dict[Path, Callable[[], str]]:
+    """Where each generated page stands, and what says what it should hold: some of them take seconds."""
     bench = PAGE.read_text()
     crossing, stored = _read("docs/evidence/crossing.md"), _read("docs/evidence/store.md")
+    drawn = pictures.drawings(bench, pictures.RECORDED_DEMO.read_text())
     return {
-        **pictures.drawings(bench, pictures.RECORDED_DEMO.read_text()),
-        ROOT / "README.md": pictures.with_figures(_read("README.md"), bench),
-        ROOT / "ARCHITECTURE.md": with_phases(_read("ARCHITECTURE.md")),
-        ROOT / "docs" / "advisor.md": with_rules(_read("docs/advisor.md")),
-        ROOT / "docs" / "capacity.md": reckoned.capacity(
+        **{path: partial(str, text) for path, text in drawn.items()},
+        ROOT / "README.md": lambda: pictures.with_figures(_read("README.md"), bench),
+        ROOT / "ARCHITECTURE.md": lambda: with_phases(_read("ARCHITECTURE.md")),
+        ROOT / "docs" / "advisor.md": lambda: with_rules(_read("docs/advisor.md")),
+        ROOT / "docs" / "capacity.md": lambda: reckoned.capacity(
             _read("docs/capacity.md"), bench, crossing, _read("ARCHITECTURE.md"), stored
         ),
-        ROOT / "docs" / "any-log.md": reckoned.any_log(_read("docs/any-log.md"), _read("docs/evidence/topics.md")),
-        ROOT / "docs" / "cli.md": render_cli_page(),
-        ROOT / "docs" / "delay.md": with_table((ROOT / "docs" / "delay.md").read_text()),
-        ROOT / "docs" / "incidents.md": render_incidents_page(),
-        ROOT / "docs" / "metrics.md": render_metrics_page(),
-        ROOT / "docs" / "operations.md": reckoned.operations(
+        ROOT / "docs" / "any-log.md": lambda: reckoned.any_log(
+            _read("docs/any-log.md"), _read("docs/evidence/topics.md")
+        ),
+        ROOT / "docs" / "cli.md": render_cli_page,
+        ROOT / "docs" / "conduct.md": lambda: with_habits(_read("docs/conduct.md")),
+        ROOT / "docs" / "delay.md": lambda: with_table(_read("docs/delay.md")),
+        ROOT / "docs" / "incidents.md": render_incidents_page,
+        ROOT / "docs" / "metrics.md": render_metrics_page,
+        ROOT / "docs" / "operations.md": lambda: reckoned.operations(
             _read("docs/operations.md"), crossing, _read("ARCHITECTURE.md"), stored
         ),
-        ROOT / "docs" / "production.md": reckoned.production(_read("docs/production.md"), bench),
-        ROOT / "docs" / "settings.md": render_settings_page(),
-        ROOT / "docs" / "switch.md": with_deeds(_read("docs/switch.md")),
-        ROOT / "docs" / "versions.md": reckoned.versions(
+        ROOT / "docs" / "production.md": lambda: reckoned.production(_read("docs/production.md"), bench),
+        ROOT / "docs" / "settings.md": render_settings_page,
+        ROOT / "docs" / "switch.md": lambda: with_deeds(_read("docs/switch.md")),
+        ROOT / "docs" / "versions.md": lambda: reckoned.versions(
             _read("docs/versions.md"), _read("requirements.lock"), tomllib.loads(_read("pyproject.toml")), bench
         ),
     }

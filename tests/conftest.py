@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Callable, Generator, Iterator
@@ -10,10 +11,13 @@ from typing import Any
 
 import hypothesis
 import pytest
+from confluent_kafka.admin import AdminClient
 
+from twinshore.fleet import Cluster
 from twinshore.lab import LabCluster, MariaDbServer, PostgresServer
-from twinshore.lab.clients import forget_links
+from twinshore.lab.clients import admin_of, forget_links
 from twinshore.lab.databases import DatabaseServer
+from twinshore.lab.watermarks import close_kept
 
 _numbers = itertools.count(1)
 
@@ -46,6 +50,7 @@ _LONGEST = (
     "scenarios/test_mirror_basic.py",
     "scenarios/test_groups.py",
     "scenarios/test_proxy.py",
+    "scenarios/test_proxy_logins.py",
     "scenarios/test_live_control.py",
     "scenarios/test_lost_store.py",
     "scenarios/test_mirror_faults.py",
@@ -110,11 +115,44 @@ def _no_links_of_earlier_tests(request: pytest.FixtureRequest) -> None:
     _forget_links(request)
 
 
+@pytest.fixture(autouse=True)
+def _no_clients_of_earlier_tests() -> Iterator[None]:
+    yield
+    close_kept()
+
+
 def _forget_links(request: pytest.FixtureRequest) -> None:
     """Each test that runs mirrors has a store of its own: who wrote its links before is nobody's affair."""
     if {"scenarios", "cli"} & set(request.path.parts):
-        for cluster in _shared:
-            forget_links(cluster.cluster)
+        for lab in _shared:
+            forget_links(lab.cluster, _admin_of(lab.cluster))
+
+
+@functools.cache
+def _admin_of(cluster: Cluster) -> AdminClient:
+    """One for as long as the shared cluster lives: a new one would take longer than many a test."""
+    return admin_of(cluster)
+
+
+@pytest.fixture
+def no_topics_before() -> None:
+    """For tests in which all groups of a cluster count: of those of earlier tests no topic is left."""
+    _forget_topics()
+
+
+@pytest.fixture(scope="module")
+def no_topics_of_earlier_modules() -> None:
+    """The same, where the module's tests share topics."""
+    _forget_topics()
+
+
+def _forget_topics() -> None:
+    for lab in _shared:
+        admin = _admin_of(lab.cluster)
+        forget_links(lab.cluster, admin)
+        topics = [one for one in admin.list_topics(timeout=30).topics if not one.startswith(("__", "twinshore."))]
+        for gone in admin.delete_topics(topics, operation_timeout=30).values() if topics else ():
+            gone.result(timeout=40)
 
 
 @pytest.fixture

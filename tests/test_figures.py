@@ -18,7 +18,7 @@ from scripts import pages
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 # These are written by the code as a whole.
-WHOLE = {DOCS / f"{name}.md" for name in ("benchmarks", "cli", "incidents", "metrics", "settings")}
+WHOLE = {DOCS / f"{name}.md" for name in ("benchmarks", "cli", "compatibility", "incidents", "metrics", "settings")}
 PAGES = [page for page in [ROOT / "README.md", *sorted(DOCS.glob("*.md"))] if page not in WHOLE]
 
 COUNTED = "records|offsets|markers|partitions|topics|groups|links|commits|transactions|requests"
@@ -59,10 +59,17 @@ BOUNDS = {
         "1 MB": "wire.merge:MERGED_PLAIN_BYTES_MAX",
         "32 times": "wire.merge:PLAIN_PER_BYTE_MAX",
     },
+    "proxy": {
+        "30 seconds": "proxy.operations.groups_home:GATHER_S_MAX",
+        "15 seconds": "proxy.guest:HELD_S",
+        "5 seconds": "homes.following:LEASE_S",
+        "10 seconds": "proxy.core.fused:RETRY_S",
+    },
     "client-protocol": {"50 ms": "homes.following:SWITCH_POLL_S", "524,288 bytes": "homes.home_lines:HOME_BYTES_MAX"},
     "client": {
         "2 s": "client.centres.sources:QUERY_S",
         "5 s": "client.moves:PUSHED_S",
+        "30 s": "client.producer:CLOSE_S",
         "2,000 records": "client.pairs:RECORDS_MAX",
         "16,777,216 bytes": "client.pairs:BYTES_MAX",
     },

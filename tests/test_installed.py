@@ -92,6 +92,7 @@ def assert_looks(installed: Installed, settings: Path) -> None:
     assert "no mirror has run it with this store yet" in installed.says("status", folder=settings)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_wheel_looks_at_real_clusters(settings: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     installed = Installed(settings / "environment", borrowed=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -13,11 +12,13 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.conftest import ClusterFactory
+from tests.scenarios.warm_mirrors import IN_THREADS, start_warm
 from twinshore.fleet import Cluster, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
 from twinshore.lab import LabCluster, LabSecurity
 from twinshore.lab.clients import allow, client_settings, topic_id
+from twinshore.lab.processes import Child
 
 ROOT = Path(__file__).resolve().parent.parent
 USER = "mirror"
@@ -77,13 +78,13 @@ def settings_for(source: LabCluster, target: LabCluster, folder: Path) -> Path:
     return path
 
 
-def wait_for_ends(cluster: Cluster, each: int, mirror: subprocess.Popen[bytes], log: Path) -> None:
+def wait_for_ends(cluster: Cluster, each: int, mirror: Child, log: Path) -> None:
     """Returns when both partitions of the twin end there."""
     parts = [NamedPartition(TOPIC, 0), NamedPartition(TOPIC, 1)]
     deadline_s = time.monotonic() + WITHIN_S
     ends: dict[NamedPartition, int] = {}
     with contextlib.closing(KafkaCluster(cluster)) as client:
-        while time.monotonic() < deadline_s and mirror.poll() is None:
+        while time.monotonic() < deadline_s and mirror.alive():
             if TOPIC in client.metadata(None).topics:
                 ends = client.list_offsets(parts, OffsetKind.HIGH_WATERMARK)
                 if set(ends.values()) == {each}:
@@ -101,17 +102,15 @@ def test_the_rights_on_the_page_are_enough(cluster_factory: ClusterFactory, tmp_
     produce(source.cluster, 0)
     settings = settings_for(source, target, tmp_path)
     log = tmp_path / "mirror.log"
-    with log.open("wb") as out:
-        command = [sys.executable, "-m", "twinshore.cli", "mirror", "run", "--settings", str(settings)]
-        mirror = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+    command = [sys.executable, "-m", IN_THREADS, "mirror", "run", "--settings", str(settings)]
+    mirror = start_warm(command, folder=tmp_path, log=log, environment={})
     try:
         wait_for_ends(target.cluster, RECORDS // 2, mirror, log)
         produce(source.cluster, RECORDS)
         commit_nothing_much(source.cluster)
         wait_for_ends(target.cluster, RECORDS + 2, mirror, log)
     finally:
-        mirror.terminate()
-        mirror.wait(60)
+        mirror.end(patience_s=60)
     said = log.read_text()
     assert "stopped in good order" in said
     assert "rights" not in said

@@ -184,6 +184,7 @@ def test_a_user_s_own_python_habits_do_not_reach_the_set_up(tmp_path: Path, monk
     assert (tmp_path / "log").read_text() == "['PATH']\n"
 
 
+@pytest.mark.long
 def test_two_set_ups_at_once_wait_for_each_other(tmp_path: Path) -> None:
     root = tmp_path / "checkout"
     (root / "scripts").mkdir(parents=True)

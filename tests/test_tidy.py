@@ -34,6 +34,8 @@ VERB_LINES_MAX = 30  # without its options and its docstring
 EMPTY_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}
 # A test that is skipped, or that expects to fail, cannot fail.
 WAYS_TO_SKIP = {"skip", "skipif", "xfail", "importorskip", "skipTest"}
+# What may be an assertion of a constant: only such files are read as code, which takes longer than to look at the text.
+CONSTANT = re.compile(r"""\bassert[\s(]*(?:True\b|False\b|None\b|\.\.\.|\d|[bBrRuU]{0,2}["'])""")
 PUT_OFF = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|X" + r"XX|HA" + r"CK)\b")
 
 # Where somebody's files happen to be. The look-behind lets addresses and longer paths through.
@@ -106,12 +108,15 @@ def test_a_verb_opens_asks_and_shows(path: Path) -> None:
 
 def kinds_in_quotes(source: str) -> list[str]:
     """Kinds of incidents that stand in the code as texts, but for values of another enum that are called the same."""
+    # One word alone, such as "refused", says many things.
+    kinds = {kind for kind in IncidentKind if " " in kind}
+    if not any(kind.split()[0] in source for kind in kinds):
+        return []
     tree = ast.parse(source)
     classes = [one for one in ast.walk(tree) if isinstance(one, ast.ClassDef)]
     values = {id(part.value) for one in classes for part in one.body if isinstance(part, ast.Assign)}
     texts = [one for one in ast.walk(tree) if isinstance(one, ast.Constant) and id(one) not in values]
-    # One word alone, such as "refused", says many things.
-    return [one.value for one in texts if one.value in set(IncidentKind) and " " in one.value]
+    return [one.value for one in texts if one.value in kinds]
 
 
 def test_a_kind_in_quotes_is_seen() -> None:
@@ -128,7 +133,8 @@ def test_a_kind_of_incident_is_the_enum_and_no_text(path: Path) -> None:
 
 @each_of(sorted((ROOT / "src" / "twinshore").rglob("*.py")))
 def test_what_says_that_it_is_pure_stands_under_a_contract(path: Path) -> None:
-    if not re.search(r"\bPure\b", ast.get_docstring(ast.parse(path.read_text())) or ""):
+    text = path.read_text()
+    if "Pure" not in text or not re.search(r"\bPure\b", ast.get_docstring(ast.parse(text)) or ""):
         return
     name = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
@@ -153,7 +159,8 @@ def names_in(folder: Path) -> set[str]:
 def test_a_package_speaks_of_what_is_in_it(path: Path) -> None:
     said = re.findall(r"`([a-z_.]+)`", ast.get_docstring(ast.parse(path.read_text())) or "")
     beside = {one.stem for one in path.parent.parent.iterdir()} | {room.name for room in ROOMS}
-    assert {name.rpartition(".")[2] for name in said} <= names_in(path.parent) | beside
+    strange = {name.rpartition(".")[2] for name in said} - beside
+    assert not strange or strange <= names_in(path.parent)
 
 
 @each_of(SOURCES)
@@ -161,7 +168,10 @@ def test_tests_and_benches_know_nothing_of_each_other_and_the_product_of_neither
     room = path.relative_to(ROOT).parts[:2]
     forbidden = {"src": ("bench", "tests", "scripts"), "tests": ("bench",), "bench": ("tests",)}.get(room[0], ())
     forbidden += {"kit": ("bench.measure", "bench.show"), "measure": ("bench.show",)}.get(room[1], ())
-    for node in ast.walk(ast.parse(path.read_text())):
+    text = path.read_text()
+    if not any(one.partition(".")[0] in text for one in forbidden):
+        return
+    for node in ast.walk(ast.parse(text)):
         named = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         named += [one.name for one in node.names] if isinstance(node, ast.Import) else []
         wrong = [module for module in named for one in forbidden if f"{module}.".startswith(f"{one}.")]
@@ -196,7 +206,10 @@ def test_nothing_is_put_off(path: Path) -> None:
 
 @each_of([path for path in SOURCES if "tests" in path.parts])
 def test_each_test_can_fail(path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text())):
+    text = path.read_text()
+    if not CONSTANT.search(text) and not any(f".{way}" in text for way in WAYS_TO_SKIP):
+        return
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Attribute):
             assert node.attr not in WAYS_TO_SKIP, f"line {node.lineno}"
         if isinstance(node, ast.Assert):

@@ -41,6 +41,7 @@ def told(served: PushProcess, folder: Path, home: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_who_waits_hears_at_once_and_who_has_no_token_nothing(served: PushProcess, tmp_path: Path) -> None:
     token = served.command("token", "shop").stdout.strip()
     other = served.command("token", "bills").stdout.strip()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from tests.scenarios.mirror_rig import settings_text
 from twinshore.cli.entry import app, gather
 from twinshore.fleet import ConfigError
+from twinshore.lab import LabCluster
 from twinshore.loss import STORIES
 
 SMALL = ["simulate", "explore", "--replicas", "2", "--records", "1"]
@@ -32,11 +35,38 @@ def test_stories_are_listed_and_told() -> None:
     assert isinstance(CliRunner().invoke(app, ["simulate", "story", "x"]).exception, ConfigError)
 
 
+def test_each_is_written_as_a_page(tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    for words, has in (
+        (["story", "--html", str(file)], '<section class=play id="two-rounds">'),
+        (["story", "unclean", "--html", str(file)], "<title>Unclean election: a replica that lags is made"),
+        ([*SMALL[1:], "--fault", "crash", "--html", str(file)], "<title>The fewest faults that do harm"),
+    ):
+        done = CliRunner().invoke(app, ["simulate", *words])
+        assert done.output and has in file.read_text()
+    nowhere = ["simulate", "story", "--html", str(tmp_path / "none" / "page.html")]
+    assert isinstance(CliRunner().invoke(app, nowhere).exception, ConfigError)
+
+
 def test_each_option_reaches_the_search() -> None:
     options = [
         *("--acks", "all", "--min-insync", "2", "--unclean", "--flush", "each", "--truncation", "high-watermark"),
         *("--no-elr", "--no-idempotence", "--no-retries", "--one-in-flight", "--commit", "after"),
-        *("--fault", "crash", "--fault", "slow", "--harm", "lost", "--faults", "1", "--states", "7", "--json"),
+        *(
+            "--fault",
+            "crash",
+            "--fault",
+            "slow",
+            "--harm",
+            "lost",
+            "--faults",
+            "1",
+            "--states",
+            "7",
+            "--away",
+            "1",
+            *("--reset", "earliest", "--json"),
+        ),
     ]
     done = CliRunner().invoke(app, [*SMALL, *options])
     assert done.exit_code == 2, done.output
@@ -54,7 +84,10 @@ def test_each_option_reaches_the_search() -> None:
         "retries": False,
         "in_flight": False,
         "commit": "after",
+        "reset": "earliest",
         "faults": ["crash", "slow"],
+        "away": 1,
+        "capped": False,
     }
     assert (values["faults_max"], values["states"], list(values["schedules"])) == (1, 7, ["lost"])
 
@@ -66,3 +99,21 @@ def test_it_ends_with_1_where_a_schedule_does_harm_and_with_0_where_none_does() 
     done = CliRunner().invoke(app, [*SMALL, "--harm", "lost", "--flush", "each"])
     assert done.exit_code == 0
     assert "LOST: by no schedule within 2 faults and 1 record; " in done.output
+
+
+def test_a_live_topic_is_looked_at(east: LabCluster, unique_topic: str, tmp_path: Path) -> None:
+    east.create_topic(unique_topic)
+    file = tmp_path / "twinshore.toml"
+    file.write_text(settings_text(tmp_path, [east.cluster], {}))
+    words = ["simulate", "topic", unique_topic, "--settings", str(file), "--cluster", "east", "--fault", "crash"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 1, done.output
+    assert f"{unique_topic} on east: 1 replica, min.insync.replicas=1" in done.output
+    assert "Left out: power, cut, slow, answer, reader, rest, retention." in done.output
+    more = ["--acks", "1", "--no-idempotence", "--no-retries", "--one-in-flight", "--commit", "auto", "--records", "1"]
+    done = CliRunner().invoke(
+        app, [*words, *more, "--faults", "1", "--states", "99", "--html", str(tmp_path / "page.html"), "--json"]
+    )
+    assert f"What loses a record of {unique_topic} on east" in (tmp_path / "page.html").read_text()
+    (answer,) = json.loads(done.output)["answers"]
+    assert (answer["faults_max"], answer["settings"]["commit"], answer["settings"]["retries"]) == (1, "auto", False)

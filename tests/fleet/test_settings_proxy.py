@@ -22,6 +22,17 @@ def test_by_default_all_clusters_are_behind_it_in_the_order_of_the_settings() ->
     assert read('[proxy]\naddress = "0.0.0.0"\nadvertised_host = "kafka"\n').advertised_host == "kafka"
 
 
+def test_new_topics_are_made_on_one_cluster_or_on_others_by_their_names() -> None:
+    assert (read("").new_topics, read("").new_topics_by_name) == ("", ())
+    found = read('[proxy]\nnew_topics = "west"\n[proxy.new_topics_by_name]\n"app-*" = "east"\n"*-eu" = "west"\n')
+    assert (found.new_topics, found.new_topics_by_name) == ("west", (("app-*", "east"), ("*-eu", "west")))
+
+
+def test_alarms_are_tables_with_bounds() -> None:
+    found = read('[proxy.alarms.busy]\ntopic = "orders*"\nabove_bytes_s = 1000\n').alarms
+    assert [(name, one.topic, one.above_bytes_s, one.for_s) for name, one in found] == [("busy", "orders*", 1000, 30)]
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -29,7 +40,16 @@ def test_by_default_all_clusters_are_behind_it_in_the_order_of_the_settings() ->
         ('clusters = ["west", "west"]', r"\[proxy\] clusters: each once"),
         ('address = "0.0.0.0"', r"advertised_host: is required where address is 0.0.0.0"),
         ("port = 65000\nnodes_per_cluster = 400", r"the last port would be 65800, they end at 65535"),
+        ('new_topics = "wset"', r"\[proxy\] new_topics: no cluster 'wset'; did you mean west\?"),
+        ('new_topics_by_name = { "a-*" = "wset" }', r"'a-\*': no cluster 'wset'; did you mean west\?"),
+        ('new_topics_by_name = { "(a|b)" = "west" }', r"'\(a\|b\)' is no name of topics with `\*` in it"),
+        ("new_topics_by_name = 5", r"new_topics_by_name: must be a table"),
         ("prot = 1", r"prot: unknown; did you mean port\?"),
+        ('traffic_cluster = "wset"', r"traffic_cluster: no cluster 'wset'; did you mean west\?"),
+        ("alarms = 5", r"alarms: must be tables \[proxy.alarms.NAME\]"),
+        ("[proxy.alarms.a]\nfor_s = 5", r"\[proxy.alarms.a\] needs a bound"),
+        ('[proxy.alarms.a]\nabove_bytes_s = 1\nkind = "fetched"', r"no such kind 'fetched'; did you mean fetch\?"),
+        ('[proxy.alarms.a]\nlatency_ms = 1\nkind = "fetch"', r"measured in bytes alone"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(text: str, says: str) -> None:

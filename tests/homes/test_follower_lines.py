@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -155,3 +156,14 @@ def test_what_strangers_say_cannot_draw_on_a_terminal() -> None:
     named = note_text(json.loads(follower().line()[1] or b"") | {"name": "\x1b[2J\ud800"})
     (found,) = seen(((follower().line()[0], named), 0.0)).living(0.0)
     assert found.name == "?[2J?"
+
+
+def test_one_gathers_until_it_has_heard_the_word_and_no_member_is_at_work() -> None:
+    deaf = follower(ONE, "*")
+    heard = follower(TWO, "*", heard={"orders": HELD}, said=2)
+    busy = replace(heard, busy=("app",), said=1)
+    log = seen((deaf.line(), 0.0), (busy.line(), 0.0))
+    assert [(one.id, one.busy) for one in log.gathering("orders", HELD, 1.0)] == [(ONE, ()), (TWO, ("app",))]
+    log.take(*heard.line(), 1.0)
+    assert [one.id for one in log.gathering("orders", HELD, 1.0)] == [ONE]
+    assert log.gathering("orders", HELD, 5.5) == [], "its lease has run out"

@@ -211,6 +211,7 @@ def test_addresses_of_two_clusters_in_one_are_noticed(cluster_factory: ClusterFa
         assert not caught.value.retriable
 
 
+@pytest.mark.long
 def test_questions_follow_leaders_that_die_hang_and_return(cluster_factory: ClusterFactory) -> None:
     lab = cluster_factory(brokers=3, heap_mb=256)
     lab.create_topic("moving", partitions=3, copies=3)

@@ -9,7 +9,7 @@ import pytest
 
 from twinshore.fleet import ConfigError
 from twinshore.fleet.settings import Settings, parse_settings
-from twinshore.links.known import known, taken
+from twinshore.links.known import known, of_all_settings, taken
 from twinshore.links.operations.look import about_links, with_links
 from twinshore.links.registry import Registry
 from twinshore.links.seeds import added, changed, removed
@@ -160,3 +160,15 @@ def test_settings_turn_no_link_round_that_has_twins(tmp_path: Path, store: Store
         taken(turned, store, by="the settings")
     both = settings_of(tmp_path, section(LINK, "orders|bills"), section("west->east", "orders|bills"))
     assert len(taken(both, store, by="the settings").links) == 2, "of a pair homes say which link carries a topic"
+
+
+def test_who_carries_no_link_knows_those_of_other_settings_as_well(tmp_path: Path, store: Store) -> None:
+    """As a proxy, which must know whose twins there are."""
+    mirrors = settings_of(tmp_path, section(LINK, "orders"), section(OTHER, "bills"))
+    taken(mirrors, store, by="test")
+    ours = settings_of(tmp_path)
+    assert known(ours, store).links == ()
+    assert topics_of(ours.with_links(of_all_settings(ours, store))) == {OTHER: ("bills",), LINK: ("orders",)}
+    put(store, removed(row_of(store, OTHER), 1, "anna"))
+    assert [link.name for link in of_all_settings(ours, store)] == [LINK]
+    assert [link.name for link in of_all_settings(mirrors, store)] == [LINK]

@@ -27,6 +27,7 @@ ELSEWHERE = {
     "twinshore delay watch": "tests/scenarios/test_delay.py",
     "twinshore demo": "tests/cli/test_demo.py",
     "twinshore lab": "tests/lab/test_standing.py",
+    "twinshore proxy groups": "tests/scenarios/test_proxy_groups_home.py",
     "twinshore proxy run": "tests/scenarios/test_proxy.py",
     "twinshore push serve": "tests/centre/test_served.py",
     "twinshore prove --continuous": "tests/scenarios/test_proof_again.py",
@@ -44,6 +45,8 @@ REFUSED = {
     'twinshore link resume "east->west" --topic': "is not paused",
     'twinshore link set "east->west" --unset': "'naming' is not set",
     "twinshore link turn": "has twins on west",
+    "twinshore proxy fuse close": "there is no such fuse of orders",
+    "twinshore proxy user": "secret file orders.password cannot be read",
     "twinshore push remove": "nothing is pushed to shop",
     "twinshore push revoke": "no token begins with",
     "twinshore push set": "shop.json cannot be read",
@@ -129,8 +132,9 @@ def test_a_line_is_understood_and_answered(line: str, folder: Path, monkeypatch:
         shutil.copy(file, folder)
     monkeypatch.chdir(folder)
     words = shlex.split(line.partition(" > ")[0])[1:]
-    # Without it a proof starts Spark in this process.
-    words += ["--here"] if words[0] == "prove" and "--here" not in words else []
+    # Without it these start Spark in this process.
+    starts_spark = words[0] == "prove" or words[:2] == ["proxy", "conduct"]
+    words += ["--here"] if starts_spark and "--here" not in words else []
     gather()
     done = CliRunner().invoke(app, words)
     assert "Usage: " not in done.output, "the words are not understood"

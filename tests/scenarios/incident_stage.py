@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import struct
-import subprocess
-import sys
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -13,8 +10,8 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-import twinshore
 from tests.scenarios.mirror_rig import Rig, settings_text, spans_of, until
+from tests.scenarios.warm_mirrors import said_by
 from twinshore.fleet import NamedPartition
 from twinshore.lab import LabCluster
 from twinshore.lab.broker import LabBroker
@@ -119,12 +116,7 @@ class IncidentStage:
 
     def twinshore(self, *words: str) -> tuple[int, str]:
         """Exit code and what the command said."""
-        environment = {**os.environ, "PYTHONPATH": str(Path(twinshore.__file__).parent.parent)}
-        command = [sys.executable, "-m", "twinshore.cli", *words, "--settings", str(self.rig.process.settings)]
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=60, cwd=self._folder, env=environment, check=False
-        )
-        return done.returncode, done.stdout + done.stderr
+        return said_by([*words, "--settings", str(self.rig.process.settings)], folder=self._folder)
 
     def resume(self, topic: str) -> tuple[int, str]:
         return self.twinshore("mirror", "resume", topic)

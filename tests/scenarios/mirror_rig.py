@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from confluent_kafka import Consumer, Message, TopicPartition
-from confluent_kafka.cimpl import KafkaException
 from typer.testing import CliRunner
 
+from tests.scenarios.warm_mirrors import IN_THREADS, start_warm
 from twinshore.cli.entry import app, gather
 from twinshore.fleet import Cluster, Secret, Security
 from twinshore.lab.clients import client_settings
 from twinshore.lab.stages.mirror_process import MirrorProcess
+from twinshore.lab.watermarks import watermarks
 from twinshore.store import LedgerRow, open_store
 
 SPARK_S_MAX = 240.0
-IN_THREADS = "tests.scenarios.pumps_in_threads"
 
 Seen = tuple[int, bytes | str | None, bytes | str | None, object, int]
 
@@ -33,6 +33,7 @@ def security_lines(name: str, security: Security) -> list[str]:
         "sasl": security.sasl.value if security.sasl else "",
         "username": security.username,
         "password_file": security.password.file,
+        "token_file": security.token_file,
     }
     lines = [f"{key} = {'true' if value is True else repr(value)}" for key, value in values.items() if value]
     return [f"[clusters.{name}.security]", *lines] if lines else []
@@ -72,9 +73,11 @@ class Rig:
 
     def __init__(self, folder: Path, settings: str, *, spark: bool = False, store: str = "") -> None:
         self.folder, self._store = folder, store or url_in(folder)
-        command = "twinshore.cli" if spark else IN_THREADS
         self._spark = spark
-        self.process = MirrorProcess(folder, settings, command=command)
+        if spark:
+            self.process = MirrorProcess(folder, settings)
+        else:
+            self.process = MirrorProcess(folder, settings, command=IN_THREADS, start=start_warm)
 
     def until_spark_has_started(self) -> None:
         """Where pumps run on Spark: on a machine that is busy it takes minutes, which no other wait is to count."""
@@ -143,22 +146,8 @@ def until(holds: Callable[[], bool], within_s: float, what: str, rig: Rig | None
     return time.monotonic() - began_s
 
 
-def spans(cluster: Cluster, topic: str, partitions: int) -> list[tuple[int, int]]:
-    """Log start and end of each partition, open transactions included; (-1, -1) where it is not there."""
-    # By its default a client says where the first open transaction begins, and calls that the end.
-    reading = {"group.id": "spans", "isolation.level": "read_uncommitted", "log_level": 0}
-    consumer = Consumer({**client_settings(cluster), **reading})
-    found = []
-    try:
-        for number in range(partitions):
-            try:
-                start, end = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=5.0)
-                found.append((start, end))
-            except KafkaException:
-                found.append((-1, -1))
-    finally:
-        consumer.close()
-    return found
+# Log start and end of each partition.
+spans = watermarks
 
 
 def same_ends(source: Cluster, target: Cluster, topic: str, partitions: int) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 
 from twinshore.cli import main
+from twinshore.cli.examples import command
 from twinshore.fleet.settings import MirrorSettings
 from twinshore.mirror.driver import engine
 from twinshore.mirror.driver.engine import Engine
@@ -38,6 +39,16 @@ def begin(settings: MirrorSettings, lanes: int, stop: threading.Event) -> Engine
     return Threads()
 
 
-if __name__ == "__main__":
+def load() -> None:
+    """What the command needs whatever it is asked."""
+    command()
+
+
+def run() -> None:
+    """The command, as this process was called."""
     engine.begin = begin
     main()
+
+
+if __name__ == "__main__":
+    run()

@@ -51,10 +51,10 @@ class Counting:
     def runs(self) -> bool:
         return self._child is not None and self._child.alive()
 
-    def start(self, cluster: Cluster) -> None:
+    def start(self, cluster: Cluster, guarantee: str = "exactly_once_v2") -> None:
         self._starts += 1
         state = self._folder / f"state-{self._starts}"
-        words = [",".join(cluster.bootstrap), APPLICATION, INPUT, OUTPUT, str(state)]
+        words = [",".join(cluster.bootstrap), APPLICATION, INPUT, OUTPUT, str(state), guarantee]
         command = [java(), *JVM, "-cp", self._classpath, "Counting", *words]
         self._child = start_child(command, folder=self._folder, log=self.log)
 

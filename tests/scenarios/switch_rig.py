@@ -159,12 +159,15 @@ class SwitchRig:
 
 
 @contextmanager
-def carried(east: LabCluster, west: LabCluster, topic: str, folder: Path) -> Iterator[SwitchRig]:
-    """The topic is at home on east, its twin is level, and a mirror runs, with both links."""
+def carried(
+    east: LabCluster, west: LabCluster, topic: str, folder: Path, *, more: Sequence[str] = ()
+) -> Iterator[SwitchRig]:
+    """The topic is at home on east, its twin is level, and a mirror runs, with both links, which carry `more`."""
     east.create_topic(topic, partitions=3)
     for number in range(3):
         fill(east, topic, 10, partition=number)
-    links = {"east->west": topic, "west->east": topic}
+    names = "|".join([topic, *more])
+    links = {"east->west": names, "west->east": names}
     made = Rig(folder, settings_text(folder, [east.cluster, west.cluster], links, mirror=QUICK))
     made.process.start()
     try:

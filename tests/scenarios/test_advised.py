@@ -27,6 +27,7 @@ from twinshore.service.clock import wall_ms
 
 Rules = Mapping[str, set[str]]
 WITHIN_S, ROUNDS = 240.0, 3
+HOUR_MS = 3_600_000
 # Weaknesses that are settings of a topic, and the rules that find them.
 WEAK_TOPICS = {
     "low": ({"min.insync.replicas": "1"}, {"min-insync-low"}),
@@ -99,7 +100,7 @@ def weaken(stage: Stage) -> dict[str, set[str]]:
     cluster.create_topic("read")
     producer = Producer(client_settings(cluster.cluster))
     for number in range(100):
-        producer.produce("read", b"%d" % number, partition=0)
+        producer.produce("read", b"%d" % number, partition=0, timestamp=wall_ms() - HOUR_MS)
     assert producer.flush(60) == 0
     commit(cluster.cluster, "late", TopicPartition("read", 0, 10))
     meant = topic_id(cluster.cluster, "read")

@@ -67,7 +67,7 @@ def write(lab: LabCluster, topic: str, numbers: range, word: bytes = b"") -> Non
     assert producer.flush(60) == 0
 
 
-@pytest.fixture(params=["sqlite", "postgres", pytest.param("mariadb", marks=pytest.mark.long)])
+@pytest.fixture(params=["sqlite", *(pytest.param(one, marks=pytest.mark.long) for one in ("postgres", "mariadb"))])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/inbox.db"

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError, Message, TopicPartition
 
 from tests.scenarios.test_following_writers import Hand, both, records, until
 from twinshore.client import HotConsumer, HotProducer
@@ -222,3 +222,45 @@ def test_a_reader_goes_on_at_the_same_offset_and_hears_of_it(
         assert reader.where(topic) == "west"
     assert read == [b"%d" % number for number in range(11)], "nothing twice, and nothing left out"
     assert moves == [(topic, "east", ""), (topic, "east", "west")]
+
+
+def test_what_a_reader_seeks_and_pauses_while_its_topic_is_held_is_so_at_the_new_home(
+    both: Both, east: LabCluster, west: LabCluster, topic: str
+) -> None:
+    """Though the group stands further there, and no consumer of librdkafka's could be told."""
+    hand, read = Hand(topic, *both), list[tuple[int, int]]()
+    for lab in (east, west):
+        with HotProducer({}, clusters=sites(lab), topics=[topic], name=lab.name) as ours:
+            for number in range(20):
+                ours.produce(topic, b"%d" % number, partition=number % 2)
+            assert ours.flush(60) == 0
+    config = {"group.id": f"{topic}-readers", "auto.offset.reset": "earliest"}
+    first, second = (TopicPartition(topic, number) for number in range(2))
+    with HotConsumer(config, clusters=sites(east, west)) as reader:
+        reader.subscribe([topic])
+
+        def reads(count: int) -> bool:
+            read.extend((one.partition() or 0, one.offset() or 0) for one in reader.consume(10, 0.1))
+            return len(read) >= count
+
+        until(lambda: reads(20), 60, "it reads")
+        reader.seek(TopicPartition(topic, 1, 8))
+        until(lambda: reads(22), 60, "it reads again")
+        line = hand.say("east", 1, 1, HomeState.HELD)
+        until(lambda: not reads(23) and not hand.awaited(line), 60, "it leaves")
+        reader.seek(TopicPartition(topic, 0, 4))
+        reader.pause([first, second])
+        assert [one.offset for one in reader.position([first, second])] == [4, 10]
+        assert [one.offset for one in reader.committed([second, first])] == [10, 10]
+        hand.say("west", 2, 0, HomeState.SETTLED, points=(10, 10))
+        del read[:]
+        until(lambda: not reads(1) and bool(reader.assignment()), 60, "it joins")
+        assert not any(reads(1) for _ in range(5)), "both are paused"
+        reader.resume([first, second])
+        until(lambda: reads(6), 60, "it reads on")
+        assert not reads(7)
+        assert (reader.where(topic), read) == ("west", [(0, number) for number in range(4, 10)])
+        reader.seek(TopicPartition(topic, 1, 9))
+        hand.say("east", 3, 0, HomeState.SETTLED, points=(10, 10))
+        until(lambda: reads(7) and reader.where(topic) == "east", 60, "it goes back, and reads behind what it sought")
+        assert (1, 9) in read and not reads(8)

@@ -41,6 +41,7 @@ def process() -> Iterator[ExitStack]:
         yield stack
 
 
+@pytest.mark.long
 @pytest.mark.claim(
     "client", "spool-sent", "spool: the broker is down and the process killed: the next producer sends all, in order"
 )
@@ -106,6 +107,7 @@ def test_a_process_that_is_killed_while_it_sends_leaves_the_rest_and_doubles_onl
     print(f"told: killed with {left} of 100000 not marked as done: 0 lost; {doubled} are there twice")
 
 
+@pytest.mark.long
 def test_what_a_dead_home_never_acknowledged_is_kept_for_a_topic_that_is_still_held(
     cluster_factory: ClusterFactory, west: LabCluster, tmp_path: Path, unique_topic: str
 ) -> None:
@@ -158,6 +160,7 @@ def test_what_a_dead_home_never_acknowledged_is_kept_for_a_topic_that_is_still_h
     )
 
 
+@pytest.mark.long
 def test_while_its_home_answers_nothing_calls_are_kept_on_the_disk_though_nobody_has_switched(
     cluster_factory: ClusterFactory, west: LabCluster, tmp_path: Path, unique_topic: str
 ) -> None:
@@ -197,6 +200,7 @@ def test_while_its_home_answers_nothing_calls_are_kept_on_the_disk_though_nobody
     assert list(tmp_path.glob("*.spool")) == []
 
 
+@pytest.mark.long
 def test_what_went_straight_and_has_no_answer_is_left_in_the_spool_by_a_producer_that_closes(
     cluster_factory: ClusterFactory, tmp_path: Path
 ) -> None:

@@ -93,6 +93,7 @@ class Eyes:
         return events
 
 
+@pytest.mark.long
 def test_out_of_sight_is_an_alarm_and_only_what_is_over_clears(
     east: LabCluster, guarded: LabCluster, tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from tests.scenarios.incident_stage import QUICK, cut_to, down_and_up, log_file
 from tests.scenarios.mirror_rig import Rig, read_all, same_ends, settings_text, until
 from twinshore.cli.entry import app, gather
-from twinshore.fleet import NamedPartition
+from twinshore.fleet import HEARTBEATS, NamedPartition
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings, delete_records
 from twinshore.lab.stages.log_kinds import COMPACTED, SOURCE_SETTINGS
@@ -84,7 +84,8 @@ def examine(rig: Rig, *words: str) -> tuple[int, list[dict[str, Any]], str]:
     command = ["mirror", "examine", "--here", "--settings", str(rig.process.settings), *words]
     done = CliRunner().invoke(app, [*command, "--json"], catch_exceptions=False)
     values = json.loads(done.stdout)
-    assert values["not_examined"] == [] and values["partitions"] >= 1
+    # The link's own heartbeats may have been written when it had already ended.
+    assert {one["topic"] for one in values["not_examined"]} <= {HEARTBEATS} and values["partitions"] >= 1
     return done.exit_code, values["findings"], CliRunner().invoke(app, command, catch_exceptions=False).stdout
 
 

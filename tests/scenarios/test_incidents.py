@@ -71,6 +71,7 @@ def test_damaged_and_old_batches_stop_their_partitions_alone(stage: IncidentStag
     assert stage.row("damaged", "corrupt batch").closed_ms is None, "one row, over several tides"
 
 
+@pytest.mark.long
 @pytest.mark.claim(
     "topics",
     "truncation",
@@ -206,6 +207,7 @@ def test_an_oversize_batch_rests_until_the_twin_takes_it(stage: IncidentStage) -
     assert row.incident.policy == POLICY_RETRY
 
 
+@pytest.mark.long
 @pytest.mark.claim(
     "topics",
     "lost-by-target",

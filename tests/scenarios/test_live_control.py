@@ -69,6 +69,7 @@ def stage(rig: Steered, east: LabCluster, west: LabCluster) -> Stage:
     return made
 
 
+@pytest.mark.long
 def test_a_links_throttle_is_kept_within_a_tenth(stage: Stage) -> None:
     found = throttle(stage, "live-fast", 3_000_000, 6.0, whole_link=True)
     assert found.off <= 0.1, found.in_words()
@@ -95,6 +96,7 @@ def test_a_topics_throttle_is_kept_and_its_neighbour_does_not_feel_it(
     drained(stage, "live-slow")
 
 
+@pytest.mark.long
 def test_priority_decides_who_crosses_first_where_not_all_can(stage: Stage) -> None:
     rates = prioritised(stage, "live-fast", "live-slow", 3_000_000, 4.0)
     assert sum(rates.values()) == pytest.approx(3_000_000, rel=0.1)

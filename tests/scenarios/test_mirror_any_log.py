@@ -209,7 +209,7 @@ def opener(pair: Pair, topic: str) -> int:
     "retention-while-running",
     "retention gaps while running, short and long: same log, and a row with the range",
 )
-@pytest.mark.parametrize(("kind", "lost"), [("short", 60), ("long", 30_000)])
+@pytest.mark.parametrize(("kind", "lost"), [("short", 60), pytest.param("long", 30_000, marks=pytest.mark.long)])
 def test_retention_that_was_faster_leaves_the_same_log_and_a_row(pair: Pair, kind: str, lost: int) -> None:
     """A topic paused while retention goes on: the twin's readers are right behind, so a short gap becomes markers."""
     topic = f"any-gap-{kind}"

@@ -207,8 +207,9 @@ def test_a_remedied_topic_flows_without_a_restart(rig: Rig, east: LabCluster, we
     admin = admin_of(west.cluster)
     admin.delete_topics(["basic-foreign"], operation_timeout=30)["basic-foreign"].result(timeout=40)
     until(lambda: spans(west.cluster, "basic-foreign", 1) == [(0, 7)], 30, "it flows", rig)
-    (row,) = [row for row in rig.ledger(LINK) if row.incident.topic == "basic-foreign"]
-    assert row.closed_ms is not None, "the ledger knows that it is over"
+    # A slow machine may have told of the moment without a topic as well.
+    rows = [row for row in rig.ledger(LINK) if row.incident.topic == "basic-foreign"]
+    assert rows and all(row.closed_ms is not None for row in rows), f"the ledger knows that it is over: {rows}"
 
 
 @pytest.mark.claim("topics", "restart", "a stop and a start go on where they stood")

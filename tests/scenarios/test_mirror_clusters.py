@@ -12,19 +12,20 @@ import pytest
 
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, until
 from twinshore.lab import KAFKA_3, LabCluster, LabSecurity, Workload, compare_topic, java
+from twinshore.lab.jvm import ONE_COMPILER
 from twinshore.lab.ports import free_port
 from twinshore.lab.processes import Child, start_child
 
 
 @pytest.fixture(scope="module")
 def new() -> Iterator[LabCluster]:
-    with LabCluster("new", security=LabSecurity.SASL_SCRAM_512, tls=True) as cluster:
+    with LabCluster("new", security=LabSecurity.SASL_SCRAM_512, tls=True, jvm_flags=(ONE_COMPILER,)) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
 def old() -> Iterator[LabCluster]:
-    with LabCluster("old", version=KAFKA_3, security=LabSecurity.MTLS) as cluster:
+    with LabCluster("old", version=KAFKA_3, security=LabSecurity.MTLS, jvm_flags=(ONE_COMPILER,)) as cluster:
         yield cluster
 
 

@@ -15,6 +15,7 @@ from tests.conftest import ClusterFactory
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
 from twinshore.lab import LabCluster, compare_topic
 from twinshore.lab.clients import client_settings
+from twinshore.lab.jvm import ONE_COMPILER
 from twinshore.lab.stages.faults import FaultReport, run_faults
 from twinshore.lab.stages.mirror_process import MirrorProcess
 
@@ -39,7 +40,7 @@ def judged(report: FaultReport) -> None:
 @pytest.mark.timeout(900)
 def test_three_faults_change_nothing() -> None:
     kinds = ("worker killed", "target broker killed", "source network half open")
-    judged(run_faults(faults=3, seed=seed(), rate=2_000, kinds=kinds))
+    judged(run_faults(faults=3, seed=seed(), rate=2_000, kinds=kinds, jvm_flags=(ONE_COMPILER,)))
 
 
 @pytest.mark.long

@@ -23,6 +23,7 @@ from twinshore.fleet import Cluster
 from twinshore.fleet.settings import load_settings
 from twinshore.lab import LabCluster, LabSecurity
 from twinshore.lab.clients import admin_of, allow
+from twinshore.lab.jvm import ONE_COMPILER
 from twinshore.lab.ports import free_port
 from twinshore.service.ends import Ends
 from twinshore.store import open_store
@@ -120,6 +121,7 @@ def test_clusters_that_changed_places_are_not_mixed(rig: Rig, east: LabCluster, 
     assert sample.readings == () and ELSEWHERE in sample.failures[""], sample
 
 
+@pytest.mark.long
 def test_a_link_between_wrong_clusters_holds_up_no_other(rig: Rig, east: LabCluster, west: LabCluster) -> None:
     # A topic of its own flows: a twin of the heartbeats may stand there, made for a link that an earlier test ended.
     east.create_topic("told-apart")
@@ -138,6 +140,7 @@ def test_a_link_between_wrong_clusters_holds_up_no_other(rig: Rig, east: LabClus
     assert "Traceback" not in rig.process.said
 
 
+@pytest.mark.long
 def test_a_full_disk_under_the_store(rig: Rig, east: LabCluster, west: LabCluster) -> None:
     """A bound on the size of files stands for the disk: both refuse to let the store grow."""
     before = names(west.cluster)
@@ -162,7 +165,9 @@ def test_a_full_disk_under_the_store(rig: Rig, east: LabCluster, west: LabCluste
 def guarded() -> Iterator[LabCluster]:
     """A target that asks who one is and what one may do."""
     kind = LabSecurity.SASL_SCRAM_256
-    with LabCluster("west", security=kind, authorizer=True, users=("poor", "half")) as cluster:
+    with LabCluster(
+        "west", security=kind, authorizer=True, users=("poor", "half"), heap_mb=256, jvm_flags=(ONE_COMPILER,)
+    ) as cluster:
         # librdkafka's word for the cluster as a resource is "broker".
         allow(cluster.cluster, "half", "describe", "broker", "kafka-cluster")
         allow(cluster.cluster, "half", "idempotent_write", "broker", "kafka-cluster")

@@ -47,6 +47,7 @@ def ends(cluster: LabCluster) -> dict[tuple[str, int], int]:
         kafka.close()
 
 
+@pytest.mark.long
 @pytest.mark.claim(
     "groups",
     "proof-while-mirroring",

@@ -20,16 +20,10 @@ from twinshore.kafka.rights import QuotaEntity
 from twinshore.kafka.rights_requests import alter_quotas
 from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
 from twinshore.lab.clients import admin_of, delete_records
+from twinshore.lab.jvm import ONE_COMPILER
 from twinshore.lab.stages.raw_writer import RawWriter, end_of, fetched, state_of
 from twinshore.wire.batch import TIMESTAMP_APPEND
-from twinshore.wire.fetch import (
-    FETCH_KEY,
-    FETCH_VERSION,
-    FetchAnswer,
-    FetchPartition,
-    encode_fetch,
-    parse_fetch,
-)
+from twinshore.wire.fetch import FETCH_KEY, FETCH_VERSION, FetchAnswer, FetchPartition, encode_fetch, parse_fetch
 from twinshore.wire.produce import PRODUCE_KEY, PRODUCE_VERSION_BY_ID
 from twinshore.wire.records import Record, encode_batch
 
@@ -41,7 +35,9 @@ SETTINGS = {"producer.id.expiration.check.interval.ms": "1000", "unclean.leader.
 
 @pytest.fixture(scope="module", params=VERSIONS)
 def lab(request: pytest.FixtureRequest) -> Iterator[LabCluster]:
-    with LabCluster("beliefs", version=request.param, brokers=3, heap_mb=256, settings=SETTINGS) as cluster:
+    with LabCluster(
+        "beliefs", version=request.param, brokers=3, heap_mb=256, settings=SETTINGS, jvm_flags=(ONE_COMPILER,)
+    ) as cluster:
         yield cluster
 
 

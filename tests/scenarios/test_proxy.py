@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import Consumer, Message, Producer
 from confluent_kafka.admin import AdminClient
 
 from tests.proxy.served import ProxyProcess, proxy_before
@@ -21,7 +21,7 @@ from twinshore.fleet import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster, ProducerState
 from twinshore.lab import KAFKA_NEWEST, KAFKA_OLDEST, LabCluster
 from twinshore.lab.clients import committed
-from twinshore.proxy.core.lookups import mark_of
+from twinshore.proxy.core.producer_ids import mark_of
 from twinshore.proxy.lookout import LOOK_S
 from twinshore.store import HomeRow, open_store
 
@@ -170,6 +170,7 @@ def test_a_topic_that_moves_is_followed_by_who_writes_and_who_reads_it(
     row = HomeRow("east<>west", "proxy-moves", "east", 1, 1, "test")
     with open_store(proxy.url) as store:
         store.homes.settle([row])
+    time.sleep(2 * LOOK_S)  # before that it is not known which one is the home, and it has no leader
     # As a mirror would have it, west has what was written on east.
     produce(producer_of(west.bootstrap[0]), "proxy-moves", values("before"))
     producer = producer_of(proxy.bootstrap)
@@ -233,13 +234,6 @@ def test_two_hundred_clients_are_served_at_once(proxy: ProxyProcess) -> None:
         assert proxy.metrics()["twinshore_proxy_clients_now"] >= 200
         assert proxy.memory_mb() < MEMORY_MB_MAX
     assert len(consume(proxy.bootstrap, "of-200", ["proxy-orders", "proxy-bills"], 200)) >= 200
-
-
-def test_transactions_are_refused_clearly(proxy: ProxyProcess) -> None:
-    producer = producer_of(proxy.bootstrap, **{"transactional.id": "tx"})
-    with pytest.raises(KafkaException) as caught:
-        producer.init_transactions(20)
-    assert caught.value.args[0].code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 def test_java_s_clients_of_the_oldest_and_the_newest_version_are_served(

@@ -51,6 +51,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         made.close()
 
 
+@pytest.mark.long
 @pytest.mark.claim(
     "groups",
     "proof-names-refused",

@@ -136,6 +136,7 @@ def test_a_paused_link_has_its_true_lag(stage: Watched) -> None:
     stage.until_all_say("flowing", 0)
 
 
+@pytest.mark.long
 def test_a_side_that_is_down_is_waited_for_and_lag_goes_on_or_has_its_age(stage: Watched) -> None:
     (east,), (west,) = stage.east.brokers, stage.west.brokers
     west.kill()

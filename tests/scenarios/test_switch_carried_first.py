@@ -30,6 +30,7 @@ def rig(east: LabCluster, west: LabCluster, tmp_path: Path) -> Iterator[Rig]:
     made.process.end()
 
 
+@pytest.mark.long
 def test_a_topic_that_no_link_carries_gets_a_twin_first(rig: Rig, east: LabCluster, west: LabCluster) -> None:
     code, said = switch(rig, "plan", FRESH, "--to", "west")
     assert code == 0, said

@@ -156,6 +156,7 @@ def test_what_never_crossed_is_saved_and_the_old_home_is_a_twin_again(stage: Sta
     ]
 
 
+@pytest.mark.long
 def test_where_nothing_diverged_nothing_is_deleted(stage: Stage) -> None:
     east, west = moved_by_force(stage, 0)
     until(lambda: stage.level(TOPICS), 60, "on from the new home", stage.rig)
@@ -170,6 +171,7 @@ def test_where_nothing_diverged_nothing_is_deleted(stage: Stage) -> None:
         assert read(east, topic, partition, "read_uncommitted") == read(west, topic, partition, "read_uncommitted")
 
 
+@pytest.mark.long
 def test_markers_right_below_the_point_hide_nothing_and_are_no_other_history(stage: Stage) -> None:
     """What ended there was a transaction, or the switch before: both leave markers, which cross as fillers."""
     bound = Producer({**client_settings(stage.home.cluster), "transactional.id": "ended"})
@@ -188,6 +190,7 @@ def test_markers_right_below_the_point_hide_nothing_and_are_no_other_history(sta
     assert (code, f"goes on behind that, mapped, and nothing is deleted: topic {DIVERGED}" in said) == (0, True), said
 
 
+@pytest.mark.long
 def test_whoever_reads_there_stops_it_and_so_does_a_mirror_that_is_not_there(stage: Stage) -> None:
     east, _ = moved_by_force(stage, 3)
     until(lambda: bool(stage.open_rows()), 60, "it is told", stage.rig)

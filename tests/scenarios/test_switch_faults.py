@@ -46,6 +46,7 @@ def started(rig: SwitchRig, *words: str) -> list[tuple[int, str]]:
     return [(ended(child, log), log.read_text(encoding="utf-8")) for child, log in running]
 
 
+@pytest.mark.long
 @pytest.mark.claim("switch", "two-operators", "two operators at once: one wins, the other is told")
 def test_two_operators_at_once_one_wins(rig: SwitchRig) -> None:
     twin, term = rig.sides()[1], rig.home()[1]
@@ -111,6 +112,7 @@ def test_who_writes_during_the_hold_turns_it_back(rig: SwitchRig) -> None:
     turned_back(rig, said, before, f"somebody still writes to {TOPIC}-2")
 
 
+@pytest.mark.long
 @pytest.mark.claim("switch", "late-produce", "a late request of the old link, let go behind the flip, is refused")
 def test_a_late_request_of_the_old_link_is_refused(rig: SwitchRig) -> None:
     """It is the next one that the link's producer would send, and half of it is with the broker before the hold."""

@@ -44,6 +44,7 @@ def killed_and_ended(rig: SwitchRig, deed: str, when: str, verb: str, *words: st
     assert not [row for link in ("east->west", "west->east") for row in rig.rig.ledger(link) if row.closed_ms is None]
 
 
+@pytest.mark.long
 @pytest.mark.claim(
     "switch", "killed-on-brokers", "killed at its deeds on brokers, gone on with or turned back: equal on both"
 )
@@ -83,6 +84,7 @@ def test_killed_before_its_point_of_no_return_it_is_turned_back(rig: SwitchRig, 
     killed_and_ended(rig, deed, when, "rollback")
 
 
+@pytest.mark.long
 @pytest.mark.claim(
     "switch", "killed-on-brokers", "killed at its deeds on brokers, gone on with or turned back: equal on both"
 )

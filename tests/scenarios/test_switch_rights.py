@@ -59,6 +59,7 @@ def rules(lab: LabCluster) -> frozenset[Acl]:
         return read_acls(kafka) or frozenset()
 
 
+@pytest.mark.long
 @pytest.mark.claim("switch", "drill", "a drill changes nothing, by comparison of all there is, and holds nobody")
 def test_a_drill_changes_nothing(rig: SwitchRig) -> None:
     """Rules, settings, logs, places of groups and the store's rows are as they were; what it tells is its own row."""
@@ -132,6 +133,7 @@ def test_a_super_user_who_writes_turns_it_back_and_no_rule_stays(rig: SwitchRig)
     rig.same()
 
 
+@pytest.mark.long
 @pytest.mark.claim("switch", "held-by-acl", "who follows nobody is held by ACL, and kept out of the old home")
 def test_who_follows_nobody_is_held_and_then_kept_out(rig: SwitchRig) -> None:
     anna = rig.east.cluster_as("anna"), rig.west.cluster_as("anna")

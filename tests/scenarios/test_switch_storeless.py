@@ -49,6 +49,7 @@ def kept(lab: LabCluster) -> list[str]:
         return notes.log.records.switches()
 
 
+@pytest.mark.long
 def test_a_switch_that_is_killed_without_its_store_is_gone_on_with(rig: SwitchRig) -> None:
     level = rig.level()
     with store_away(rig):

@@ -41,6 +41,7 @@ def test_an_open_transaction_is_waited_for_and_moves(rig: SwitchRig) -> None:
     rig.same("read_committed")
 
 
+@pytest.mark.long
 @pytest.mark.claim("switch", "transactions", "open transactions, with records or with none, end before anything moves")
 def test_a_transaction_that_has_written_nothing_is_waited_for(rig: SwitchRig) -> None:
     home, twin = rig.sides()

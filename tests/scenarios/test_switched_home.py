@@ -262,6 +262,7 @@ def test_what_never_crossed_stops_its_partition_and_is_left_as_it_was(stage: Sta
     assert spans(west.cluster, PLAIN, 2) == [(0, 16), (0, 16)]
 
 
+@pytest.mark.long
 def test_an_old_home_that_lost_its_tail_gets_it_again(stage: Stage) -> None:
     timed(stage.home, PLAIN, 20)
     stage.rig.process.start()

@@ -80,6 +80,7 @@ class Apart:
         return rows()[0]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_one_topics_trouble_delays_no_other(tmp_path: Path, cluster_factory: ClusterFactory) -> None:
     east, west = cluster_factory("east", brokers=3, **SECURED), cluster_factory("west", heap_mb=256)

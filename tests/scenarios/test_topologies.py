@@ -58,6 +58,7 @@ def topics_of(cluster: Cluster, *parts: str) -> set[str]:
     return {name for name in names if any(part in name for part in parts)}
 
 
+@pytest.mark.long
 @pytest.mark.claim(
     "topics",
     "ring",
@@ -132,6 +133,7 @@ def test_one_process_carries_two_sources_into_one_target(tmp_path: Path, ring: R
         rig.process.end()
 
 
+@pytest.mark.long
 @pytest.mark.claim(
     "topics",
     "one-link-a-topic",

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenarios.mirror_rig import IN_THREADS, settings_text, spans
+from tests.scenarios.mirror_rig import settings_text, spans
+from tests.scenarios.warm_mirrors import IN_THREADS
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import alter_topic

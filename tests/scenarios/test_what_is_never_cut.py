@@ -96,6 +96,7 @@ def test_where_nothing_may_be_deleted_no_pump_cuts_a_record_either(stage: Incide
     assert [seen[2] for seen in read_all(stage.west.cluster, "orders", 0)] == [*HUNDRED[0], b"one more"]
 
 
+@pytest.mark.long
 def test_a_refused_cut_is_told_where_filler_is_left_and_not_where_nothing_is_seen(tmp_path: Path) -> None:
     """Both forbid it: the settings, and the target. What lies below a twin's anchor is filler, if it is a record."""
     bare, filled = NamedPartition("bare", 0), NamedPartition("filled", 0)

@@ -122,6 +122,7 @@ def until(holds: Callable[[], bool], within_s: float, saw: Callable[[], object])
         time.sleep(0.5)
 
 
+@pytest.mark.long
 def test_a_group_too_large_for_one_commit_follows_and_what_is_refused_again_and_again_is_told(beside: Stage) -> None:
     east, west, topic = beside.east, beside.west, beside.topic
     commit_in_parts(east, "wide", topic, "n" * 1900)

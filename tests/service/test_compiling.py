@@ -45,6 +45,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 def test_a_pump_carries_while_loops_are_built_and_takes_them_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -261,7 +261,7 @@ MUTANTS = {
             "gives a partition to another lane though the pump that is lost may still write",
             60,
             believe_a_lost_line_is_a_lost_pump,
-            known=9,
+            known=57,
         ),
         Mutant(
             "past",
@@ -275,7 +275,7 @@ MUTANTS = {
             "gives a partition to another lane before the one that it is on has let go of it",
             60,
             give_away_before_it_is_let_go,
-            known=27,
+            known=23,
         ),
         Mutant("grant", "writes on when its grant has run out", 60, write_on_without_a_grant, known=3),
         Mutant(

@@ -99,12 +99,14 @@ def quickly_stale(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(certainty, "SURE_S", SOON_S / 2)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("quickly_stale")
 def test_markers_stay_away_from_a_log_that_lost_its_end() -> None:
     for seed in GONE_SEEDS:
         gone_and_back(seed)
 
 
+@pytest.mark.long
 def test_records_behind_lost_markers_stay_away_too() -> None:
     for seed in SEEDS:
         for away_s in AWAY_S:

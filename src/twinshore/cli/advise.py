@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.looking import JSON, SETTINGS, load
+from twinshore.cli.looking import JSON, SETTINGS, load, write
 from twinshore.cli.steps import carry_out
 from twinshore.fleet import ConfigError
 from twinshore.service.clock import wall_ms
@@ -72,7 +72,7 @@ def advise(
     """
     if context.invoked_subcommand:
         return
-    from twinshore.advisor.operations.advise import Advise, advised, cluster_of, page_of, write_page
+    from twinshore.advisor.operations.advise import Advise, advised, cluster_of, page_of
 
     if json_output and fix:
         raise ConfigError("--fix is told in sentences: leave --json out")
@@ -82,7 +82,7 @@ def advise(
     asked = Advise(cluster, tuple(topic), policy, since, apart, within)
     answer = advised(asked, loaded, clock=wall_ms, wait=time.sleep)
     if html is not None:
-        write_page(html, page_of(answer))
+        write(html, page_of(answer))
     _show(answer, as_json=json_output, everything=everything)
     code = _mended(answer, cluster_of(cluster, loaded), yes=yes) if fix else answer.exit_code
     raise typer.Exit(code)

@@ -38,8 +38,8 @@ EXIT_CODES = {
     0: "done, or well: also a mirror that was stopped in good order",
     1: "done, and the answer is no: sides differ, an alarm stands, a place was refused, something was found",
     2: (
-        "not done, as it says, or a wrong option; of `prove`, `delay check`, `mirror examine`, `advise` and"
-        " `simulate explore`: cannot tell"
+        "not done, as it says, or a wrong option; of `prove`, `delay check`, `mirror examine`, `advise`,"
+        " `proxy conduct` and `simulate explore`: cannot tell"
     ),
     130: "ended by Ctrl-C before it was done",
     143: "ended by SIGTERM before it was done",

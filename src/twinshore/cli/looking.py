@@ -8,6 +8,7 @@ from pathlib import Path
 
 import typer
 
+from twinshore.fleet import ConfigError
 from twinshore.fleet.settings import Settings, load_settings
 
 SETTINGS = typer.Option(Path("twinshore.toml"), "--settings", help="Settings file.")
@@ -25,6 +26,14 @@ def load(path: Path) -> Settings:
 def load_alone(path: Path) -> Settings:
     """The settings as they are in the file, for a verb that asks the store itself."""
     return load_settings(path, os.environ)
+
+
+def write(path: Path, text: str) -> None:
+    """ConfigError where the file cannot be written."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def who() -> str:

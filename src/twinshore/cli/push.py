@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 import typer
@@ -12,7 +11,7 @@ import typer
 from twinshore.cli.looking import JSON, SETTINGS, load_alone, who
 from twinshore.cli.steps import carry_out
 from twinshore.fleet import ConfigError
-from twinshore.fleet.sentences import one_line
+from twinshore.fleet.sentences import moment, one_line
 
 APP = typer.Argument(help="The application, by the name that its clients give.", metavar="APP")
 FILE = typer.Argument(help="A file with the push, a JSON object; `-` reads it from standard input.", metavar="FILE")
@@ -78,11 +77,9 @@ def list_pushes(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
 
 
 def _said(found: dict[str, object]) -> str:
-    return f"{found['app']}: revision {found['revision']}, by {found['set_by']}, {_when(found['changed_ms'])}"
-
-
-def _when(at_ms: object) -> str:
-    return datetime.fromtimestamp(int(str(at_ms)) / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return (
+        f"{found['app']}: revision {found['revision']}, by {found['set_by']}, {moment(int(str(found['changed_ms'])))}"
+    )
 
 
 def remove(app: str = APP, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
@@ -115,7 +112,8 @@ def tokens(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
         typer.echo(json.dumps(found))
         return
     for one in found:
-        line = f"{one['token']}: {one['app']}, {one['may']}, made by {one['made_by']}, {_when(one['made_ms'])}"
+        made = moment(int(str(one["made_ms"])))
+        line = f"{one['token']}: {one['app']}, {one['may']}, made by {one['made_by']}, {made}"
         typer.echo(one_line(line))
     if not found:
         typer.echo("none")

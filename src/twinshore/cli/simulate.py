@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import typer
 
-from twinshore.cli.looking import JSON
+from twinshore.cli.looking import JSON, SETTINGS, load, write
 
 NAME = typer.Argument("", help="Which story; without it, all are listed.")
 REPLICAS = typer.Option(3, "--replicas", help="Replicas of the partition.")
@@ -25,14 +26,26 @@ RETRIES = typer.Option(
 )
 IN_FLIGHT = typer.Option(True, "--in-flight/--one-in-flight", help="Whether it sends on before an answer is there.")
 COMMIT = typer.Option(
-    "none", "--commit", help="A consumer's commits: auto, before or after handling; none: no consumer."
+    "none",
+    "--commit",
+    help="A consumer's commits: auto, before or after handling, together with the result; none: no consumer.",
 )
+RESET = typer.Option("none", "--reset", help="Its auto.offset.reset: earliest, latest; none: its place is never gone.")
 FAULT = typer.Option(
-    [], "--fault", help="Only these: crash, power, cut, slow, answer, reader; may be given several times."
+    [],
+    "--fault",
+    help="Only these: crash, power, cut, slow, answer, reader, rest, retention; may be given several times.",
 )
 HARM = typer.Option([], "--harm", help="Only this: lost, twice, reordered; may be given several times.")
 FAULTS = typer.Option(2, "--faults", help="The most faults in one schedule.")
-STATES = typer.Option(200_000, "--states", min=1, help="States to look at before it gives up.")
+AWAY = typer.Option(0, "--away", help="Replicas that are down and out of sync when it begins.")
+TOPIC = typer.Argument(help="Which topic of the cluster.")
+CLUSTER = typer.Option("", "--cluster", help="Its cluster; needless where the settings have only one.")
+ACKS_SAID = typer.Option("", "--acks", help="The producer's acks: 0, 1, all. Without it each is answered.")
+HTML = typer.Option(None, "--html", help="Write it to this file too, as one page that is stepped through by keyboard.")
+STATES = typer.Option(
+    200_000, "--states", min=1, help="States to look at before it gives up. It knows of ten times as many at most."
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -40,13 +53,19 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(help="Plays how a partition of Kafka keeps or loses a record.", no_args_is_help=True)
     group.command("story")(story)
     group.command("explore")(explore)
+    group.command("topic")(topic)
     app.add_typer(group, name="simulate")
 
 
-def story(name: str = NAME, json_output: bool = JSON) -> None:
-    """Plays a classic loss, or what mends it, step by step; without a name it lists them. Asks no cluster."""
+def story(name: str = NAME, html: Path | None = HTML, json_output: bool = JSON) -> None:
+    """Plays a classic loss, or what mends it, step by step; without a name it lists them. Asks no cluster.
+
+    The page of --html has the story that is named, or all of them.
+    """
     from twinshore.loss.operations import stories
 
+    if html is not None:
+        write(html, stories.page_of([stories.story_named(name)] if name else stories.every()))
     if not name:
         lines = [json.dumps(stories.listed_values())] if json_output else stories.listed()
     else:
@@ -69,20 +88,57 @@ def explore(
     retries: bool = RETRIES,
     in_flight: bool = IN_FLIGHT,
     commit: str = COMMIT,
+    reset: str = RESET,
     fault: list[str] = FAULT,
     harm: list[str] = HARM,
     faults: int = FAULTS,
     states: int = STATES,
+    away: int = AWAY,
+    html: Path | None = HTML,
     json_output: bool = JSON,
 ) -> None:
     """Finds the fewest faults that lose, double or reorder an acknowledged record. Asks no cluster.
 
     Exit code 0: no schedule within the bounds does; 1: one does, and is told; 2: there are more states than --states.
     """
-    from twinshore.loss.operations.explore import Asked, exit_code, explored, sentences_of, values_of
+    from twinshore.loss.operations.explore import Asked, exit_code, explored, page_of, sentences_of, values_of
 
     words = (flush, truncation, elr, idempotence, retries, in_flight, commit, tuple(fault), tuple(harm), faults, states)
-    found = explored(Asked(replicas, records, acks, min_insync, unclean, *words))
+    found = explored(Asked(replicas, records, acks, min_insync, unclean, *words, away, reset))
+    if html is not None:
+        write(html, page_of(found))
     for line in [json.dumps(values_of(found))] if json_output else sentences_of(found):
+        typer.echo(line)
+    raise typer.Exit(exit_code(found))
+
+
+def topic(
+    name: str = TOPIC,
+    settings: Path = SETTINGS,
+    cluster: str = CLUSTER,
+    acks: str = ACKS_SAID,
+    idempotence: bool | None = IDEMPOTENCE,
+    retries: bool = RETRIES,
+    in_flight: bool = IN_FLIGHT,
+    commit: str = COMMIT,
+    reset: str = RESET,
+    records: int = RECORDS,
+    fault: list[str] = FAULT,
+    faults: int = FAULTS,
+    states: int = STATES,
+    html: Path | None = HTML,
+    json_output: bool = JSON,
+) -> None:
+    """Looks at a live topic and finds the fewest faults that lose an acknowledged record of it, played step by step.
+
+    Exit code 0: no schedule within the bounds does; 1: one does; 2: there are more states than --states.
+    """
+    from twinshore.advisor.operations.losing import Bounds, Clients, exit_code, lost_of, page_of, told, values_of
+
+    clients = Clients(acks, idempotence, retries, in_flight, commit, reset)
+    found = lost_of(cluster, name, clients, Bounds(records, faults, tuple(fault), states), load(settings))
+    if html is not None:
+        write(html, page_of(found))
+    for line in [json.dumps(values_of(found))] if json_output else told(found):
         typer.echo(line)
     raise typer.Exit(exit_code(found))

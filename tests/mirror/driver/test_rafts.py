@@ -119,6 +119,7 @@ def test_a_lane_in_whose_turns_tasks_end_is_put_apart_and_the_others_are_carried
         dock.close()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("short")
 def test_a_task_that_ends_between_turns_puts_nobody_apart(dock: Dock) -> None:
     """As where its machine goes: nobody's turn is to blame."""

@@ -13,7 +13,7 @@ import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.state.KeyValueStore;
 
 /**
- * Counts the records of each key, exactly once: `Counting BOOTSTRAP APPLICATION INPUT OUTPUT STATE_FOLDER`.
+ * Counts the records of each key: `Counting BOOTSTRAP APPLICATION INPUT OUTPUT STATE_FOLDER GUARANTEE`.
  *
  * <p>Keys are changed first, so that there is a repartition topic beside the changelog; each count is written out.
  */
@@ -23,7 +23,7 @@ public final class Counting {
         settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, words[0]);
         settings.put(StreamsConfig.APPLICATION_ID_CONFIG, words[1]);
         settings.put(StreamsConfig.STATE_DIR_CONFIG, words[4]);
-        settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, StreamsConfig.EXACTLY_ONCE_V2);
+        settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, words[5]);
         settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 100);
         settings.put(StreamsConfig.REPLICATION_FACTOR_CONFIG, 1);
         settings.put("auto.offset.reset", "earliest");

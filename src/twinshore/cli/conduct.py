@@ -1,0 +1,56 @@
+"""`twinshore proxy conduct`: which habits of clients cost something, and which setting mends them."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+
+import typer
+
+from twinshore.cli.looking import JSON, SETTINGS, load_alone, write
+from twinshore.service.clock import wall_ms
+from twinshore.service.signals import heard
+
+LAST = typer.Option("1h", "--last", help="Of how long: 10m, 1h, 1d.")
+POLICY = typer.Option(None, "--policy", help="A file that says which rules and limits hold, and what is waived.")
+HTML = typer.Option(None, "--html", help="Write it to this file too, as one page that needs nothing else.")
+HERE = typer.Option(False, "--here", help="Sum up in this process, without Spark.")
+ALL = typer.Option(False, "--all", help="Show every finding, not ten of those that are alike.")
+
+
+def register(proxy: typer.Typer) -> None:
+    """Adds the verb to `proxy`."""
+    proxy.command("conduct")(conduct)
+
+
+def conduct(
+    last: str = LAST,
+    policy: Path | None = POLICY,
+    html: Path | None = HTML,
+    here: bool = HERE,
+    everything: bool = ALL,
+    settings: Path = SETTINGS,
+    json_output: bool = JSON,
+) -> None:
+    """Says which habits of clients cost something, by what proxies counted: what they cost, which setting mends them.
+
+    A job of Spark sums the store's windows up. Exit code 0: nothing was found; 1: something was, of the weight that the
+    policy names or above (warning, without a policy); 2: nothing was found, but not all could be seen.
+    """
+    from twinshore.advisor.operations.conduct import Look, conducted, page_of, sentences_of, values_of
+    from twinshore.proxy.operations.fuses import seconds_of
+
+    with heard() as asked:
+        look = Look(seconds_of(last, "--last"), policy, here)
+        log = partial(typer.echo, err=True)
+        answer = conducted(look, load_alone(settings), clock=wall_ms, stop=asked.stop, log=log)
+        if answer is None:
+            raise typer.Exit(asked.exit_code)
+    if html is not None:
+        write(html, page_of(answer))
+    if json_output:
+        typer.echo(json.dumps(values_of(answer)))
+    else:
+        typer.echo("\n".join(sentences_of(answer, everything=everything)))
+    raise typer.Exit(answer.exit_code)

@@ -1,0 +1,61 @@
+"""`twinshore proxy traffic` and `proxy conduct`, as they are typed and read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from twinshore.cli.entry import app, gather
+from twinshore.fleet import ConfigError
+from twinshore.service.clock import wall_ms
+from twinshore.store import Flow, FlowKey, FlowKind, FlowRow, open_store
+
+
+@pytest.fixture
+def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    Path("twinshore.toml").write_text('[clusters.east]\nbootstrap = ["127.0.0.1:1"]\n')
+    return "sqlite:///twinshore.db"
+
+
+def said(*words: str, code: int = 0) -> str:
+    gather()
+    done = CliRunner().invoke(app, ["proxy", *words])
+    if isinstance(done.exception, ConfigError):
+        raise done.exception
+    assert done.exit_code == code, done.output
+    return done.stdout
+
+
+def tells(url: str) -> None:
+    """A minute of a client that sends each record by itself."""
+    key, flow = FlowKey("a\nb", "orders", "east", FlowKind.PRODUCE), Flow(600, 60_000, 600, 600, singles=600)
+    now_ms = wall_ms()
+    with open_store(url) as store:
+        for end_ms in range(now_ms - 60_000, now_ms, 10_000):
+            store.traffic.tell([FlowRow("p1", "proxy a:19092", end_ms - 10_000, end_ms, key, flow)])
+
+
+def test_traffic_is_shown_by_what_is_asked_for(url: str) -> None:
+    assert said("traffic") == "nothing went through that a proxy has told of\n"
+    tells(url)
+    assert said("traffic") == "orders, produce: 6,000 bytes/s, 60.0 requests/s, 60.0 records/s\n"
+    assert said("traffic", "--by", "client", "--last", "1h").startswith(r"a\nb, produce: ")
+    (line,) = json.loads(said("traffic", "--by", "way", "--json"))["lines"]
+    assert (line["subject"], line["records"]) == ("proxy a:19092 to east", 3_600)
+    with pytest.raises(ConfigError, match="'site' is not a valid By"):
+        said("traffic", "--by", "site")
+
+
+def test_conduct_is_told_and_written(url: str) -> None:
+    with pytest.raises(ConfigError, match="no proxy has told anything here"):
+        said("conduct", "--here")
+    tells(url)
+    lines = said("conduct", "--here", "--last", "10m", "--html", "conduct.html", code=1).splitlines()
+    assert lines[2] == "WARNING single-records: a producer sends each record by itself"
+    assert lines[4].startswith(r"  client a\nb, topic orders on east: 100% of its batches hold one record")
+    assert "single-records" in Path("conduct.html").read_text()
+    assert json.loads(said("conduct", "--here", "--json", code=1))["habits"][0]["rule"] == "single-records"

@@ -1,0 +1,112 @@
+"""All groups of a proxy's clients move to another cluster: gently, and away from one that is gone."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ClusterFactory
+from tests.scenarios.mirror_rig import Rig, settings_text, spans
+from tests.scenarios.plain_clients import PlainReader, written
+from tests.scenarios.switch_rig import QUICK, SwitchRig, carried
+from tests.scenarios.test_following_writers import until
+from tests.scenarios.test_mirror_basic import fill
+from tests.scenarios.test_proxy_switch import loaded, moved, proxies
+from twinshore.fleet import RefusedError
+from twinshore.fleet.settings import load_settings
+from twinshore.lab import LabCluster
+from twinshore.lab.clients import committed
+from twinshore.proxy.operations.groups_home import Asked, act, plan
+from twinshore.store import open_store
+
+pytestmark = pytest.mark.usefixtures("no_topics_before")
+
+
+def move_groups(rig: SwitchRig, to: str, *, force: bool = False, gather_s: float = 30.0) -> list[str]:
+    settings = load_settings(rig.settings, {})
+    asked = Asked(to, force, gather_s)
+    with open_store(settings.store.url) as store:
+        meant = plan(asked, settings, store)
+        if meant.refused:
+            raise meant.refused
+        return [step.sentence(done=True) for step in act(asked, meant, settings, store, "test")]
+
+
+@pytest.mark.long
+@pytest.mark.claim("proxy", "groups-move", "all groups move to another cluster with their members: nothing read again")
+def test_groups_move_with_their_members_and_read_nothing_again(
+    east: LabCluster, west: LabCluster, tmp_path: Path
+) -> None:
+    with carried(east, west, "proxy-groups", tmp_path) as rig, proxies(rig, 1) as some, loaded(rig, some) as load:
+        said = move_groups(rig, "west")
+        assert said[-1] == "groups are at home on west", said
+        load.reads(500)
+        assert min(committed(west.cluster, load.topic, load.topic, range(3))) > 100
+        with pytest.raises(RefusedError, match="west answers"):
+            move_groups(rig, "east", force=True)
+        moved(rig, "west", some)
+        load.reads(500)
+        acked = load.end()
+        assert (load.reader.errors, load.reader.again()) == ([], 0)
+        rig.same()
+        found = written(west, load.topic, acked, rig.partitions)
+        assert (found.records, found.wrong) == (len(acked), 0), found
+        print(f"told: {found.records} records, 0 read again; members joined {load.reader.assigned} times")
+
+
+@pytest.mark.long
+@pytest.mark.claim(
+    "proxy", "forced", "the old home is killed: producers and groups go on at the new one, and see no error"
+)
+def test_behind_a_dead_home_producers_and_groups_go_on(cluster_factory: ClusterFactory, tmp_path: Path) -> None:
+    """It is the groups' home as well. What was acknowledged and had not crossed is on the dead home alone."""
+    east, west = (cluster_factory(name, heap_mb=256) for name in ("east", "west"))
+    topic = "proxy-forced"
+    east.create_topic(topic, partitions=3)
+    for number in range(3):
+        fill(east, topic, 10, partition=number)
+    links = {"east->west": topic, "west->east": topic}
+    made = Rig(tmp_path, settings_text(tmp_path, [east.cluster, west.cluster], links, mirror=QUICK))
+    made.process.start()
+    try:
+        until(lambda: spans(west.cluster, topic, 3) == [(0, 10)] * 3, 120, "carried")
+        rig = SwitchRig(made, topic, east, west)
+        with proxies(rig, 1) as some, loaded(rig, some) as load:
+            until(lambda: min(committed(west.cluster, topic, topic, range(3))) > 20, 60, "places cross")
+            for broker in east.brokers:
+                broker.kill()
+            time.sleep(2)
+            before = {(one.key, one.number) for writer in load.writers for one in list(writer.acked)}
+            said = rig.move("west", "--force")
+            assert said.code == 0, said.text
+            assert move_groups(rig, "west", force=True) == ["groups are at home on west"]
+            load.reads(500)
+            acked = [one for writer in load.writers for one in writer.stop()]
+            found = written(west, topic, acked, 3)
+            after = [one for one in acked if (one.key, one.number) not in before]
+            there = written(west, topic, after, 3)
+            until(lambda: len({place for place, _, _ in load.reader.read}) >= there.records, 60, "it reads all")
+        assert [writer.failed for writer in load.writers] == [[], []], some[0].said()
+        assert (there.lost, there.reordered) == (0, 0), there
+        print(
+            f"told: {len(after)} acknowledged behind the kill, 0 lost; {found.lost} acknowledged before had not"
+            f" crossed, {found.doubled} are there twice; {load.reader.again()} of {found.records} read again"
+        )
+    finally:
+        made.process.end()
+
+
+def test_a_group_that_came_past_the_proxies_is_named_and_nothing_is_done(
+    east: LabCluster, west: LabCluster, tmp_path: Path
+) -> None:
+    with carried(east, west, "proxy-groups-plan", tmp_path) as rig:
+        reader = PlainReader(west.bootstrap[0], "direct", [rig.topic])
+        try:
+            until(lambda: reader.assigned > 0 and len(reader.read) == 30, 60, "it reads on west")
+            time.sleep(1)
+            with pytest.raises(RefusedError, match="there are members on west already: of direct"):
+                move_groups(rig, "west")
+        finally:
+            reader.stop()

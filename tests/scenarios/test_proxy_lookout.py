@@ -1,0 +1,43 @@
+"""What the proxy knows of topics before and behind its first look, on brokers of which one answers late."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+from twinshore.fleet.settings import parse_settings
+from twinshore.lab import FaultProxy, LabCluster
+from twinshore.proxy.core.layout import Layout
+from twinshore.proxy.late_store import LateStore
+from twinshore.proxy.lookout import Lookout
+
+
+def test_the_cluster_that_answers_first_leads_no_clients_of_what_both_have(
+    east: LabCluster, west: LabCluster, tmp_path: Path
+) -> None:
+    topic = "lookout-both"
+    east.create_topic(topic)
+    west.create_topic(topic)
+
+    async def looked(first: str) -> str | None:
+        late, early = (west, east) if first == "east" else (east, west)
+        host, port = late.cluster.bootstrap[0].rsplit(":", 1)
+        with FaultProxy(host, int(port)) as slow:
+            slow.set_delay_ms(400)
+            some = {
+                early.cluster.name: early.cluster,
+                late.cluster.name: replace(late.cluster, bootstrap=(slow.address,)),
+            }
+            clusters = [some["east"], some["west"]]
+            settings = parse_settings(f'[store]\nurl = "sqlite:///{tmp_path}/none.db"', name="it", env={})
+            store = LateStore(settings, print)
+            lookout = Lookout(clusters, Layout("127.0.0.1", 9, ("east", "west"), 4), store, print)
+            try:
+                await lookout.first()
+                return lookout.seen.route(topic)
+            finally:
+                lookout.stop()
+                lookout.close()
+
+    assert [asyncio.run(looked(first)) for first in ("east", "west")] == ["east", "east"]
