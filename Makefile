@@ -83,10 +83,11 @@ show-demo: setup ## the demo, and README's picture of it; writes docs/evidence/d
 docs: setup ## write the generated pages again
 	@$(BIN)/python scripts/pages.py
 
-wheel: setup ## sdist and wheel, into dist/
+wheel: setup ## sdist and wheel, and the wheel of the client library alone, into dist/
 	@rm -rf dist build
 	@$(BIN)/python -m build --no-isolation --outdir dist .
-	@rm -rf build
+	@$(BIN)/python -m build --no-isolation --wheel --outdir dist client
+	@rm -rf build client/build
 
 lock: setup ## resolve requirements.lock anew, names and hashes only
 	@sh scripts/lock.sh

@@ -40,7 +40,7 @@ def tells(url: str) -> None:
 
 
 def test_traffic_is_shown_by_what_is_asked_for(url: str) -> None:
-    assert said("traffic") == "nothing went through that a proxy has told of\n"
+    assert said("traffic") == "no proxy has told of any traffic\n"
     tells(url)
     assert said("traffic") == "orders, produce: 6,000 bytes/s, 60.0 requests/s, 60.0 records/s\n"
     assert said("traffic", "--by", "client", "--last", "1h").startswith(r"a\nb, produce: ")

@@ -125,7 +125,7 @@ def test_garbage_ends_its_own_connection_and_no_other(sent: bytes) -> None:
         client.writer.write(sent)
         assert await client.is_hung_up_on()
         assert len(stage.said) == 1
-        assert stage.said[0].startswith("a client at 127.0.0.1 was hung up on: it ")
+        assert stage.said[0].startswith("a client at 127.0.0.1 was disconnected: it ")
         other.ask(PRODUCE, 9, 5, records("orders"))
         assert (await other.hears())[0] == 5
 
@@ -169,7 +169,7 @@ def test_half_a_request_and_a_client_that_asks_nothing_end_in_time() -> None:
         for guest in list(stage.house.guests):
             guest.look(now_s + guests.IDLE_S + 1)
         assert await idle.is_hung_up_on()
-        assert [line.rpartition("hung up on: ")[2] for line in stage.said][-1].startswith("it has asked nothing")
+        assert [line.rpartition("disconnected: ")[2] for line in stage.said][-1].startswith("it has asked nothing")
 
     on_stage(play, nothing)
 

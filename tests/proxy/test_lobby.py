@@ -83,7 +83,7 @@ def test_a_balancer_that_sends_no_header_is_hung_up_on(sent: bytes, says: str) -
         client.writer.write(sent)
         assert await client.is_hung_up_on()
         (told,) = stage.said
-        assert "a client at 127.0.0.1 was hung up on: it is in [proxy] balancers, and must send a PROXY h" in told
+        assert "a client at 127.0.0.1 was disconnected: it is in [proxy] balancers, and must send a PROXY h" in told
         assert says in told
 
     balanced(play)
@@ -124,7 +124,7 @@ def test_a_header_from_elsewhere_is_not_believed(header: bytes, networks: str | 
         client.writer.write(header)
         assert await client.is_hung_up_on()
         assert stage.said == [
-            "a client at 127.0.0.1 was hung up on: it sends a PROXY header, and is not in [proxy] balancers"
+            "a client at 127.0.0.1 was disconnected: it sends a PROXY header, and is not in [proxy] balancers"
         ]
 
     if networks:
@@ -162,6 +162,6 @@ def test_a_handshake_of_tls_comes_behind_the_header(tmp_path: Path, trusts: bool
             return
         client.writer.write(b"\x00\x00\x00\x0d no handshake")
         assert await client.is_hung_up_on()
-        assert stage.said[0].startswith("a client at 10.1.2.3 was hung up on: it speaks no TLS")
+        assert stage.said[0].startswith("a client at 10.1.2.3 was disconnected: it speaks no TLS")
 
     on_stage(play, nothing, gate=made.gate)

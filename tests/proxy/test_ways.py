@@ -118,7 +118,7 @@ def test_a_login_that_is_refused_the_next_time_ends_the_connection_to_the_broker
         assert "the SASL PLAIN credentials of user own are refused" in stage.said[0]
         client.ask(PRODUCE, 9, 6, records("orders"))
         assert await client.is_hung_up_on()
-        await is_told(stage, "a client at 127.0.0.1 was hung up on: its broker 1 of east is gone: east 127.0.0.1:")
+        await is_told(stage, "a client at 127.0.0.1 was disconnected: its broker 1 of east is gone: east 127.0.0.1:")
 
     on_stage(play, broker.answers, gate=before(east(tmp_path)))
 

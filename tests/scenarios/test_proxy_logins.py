@@ -203,7 +203,7 @@ def test_a_certificate_is_exchanged_under_clients_and_one_that_does_not_fit_is_n
 
 def hung_up_on(served: Served) -> list[str]:
     """But for whoever gave a wrong password in a test before: some hear of it late."""
-    lines = [line for line in served.proxy.said().splitlines() if "was hung up on" in line]
+    lines = [line for line in served.proxy.said().splitlines() if "was disconnected" in line]
     return [line for line in lines if "its login is refused" not in line]
 
 

@@ -37,11 +37,11 @@ def test_a_group_alone_goes_and_comes_back(rig: SwitchRig) -> None:
             assert f"group {GROUP}" in rig.switch("status").text
         code, said = ended(child, log), log.read_text(encoding="utf-8")
         assert code == 0, said
-        assert said.splitlines()[-1] == f"done: group {GROUP} reads on on west: start its consumers there"
+        assert said.splitlines()[-1] == f"done: group {GROUP} continues on west: start its consumers there"
         with Reading(rig.west, TOPIC, GROUP, read):
             more(read, rig)
         back = rig.switch("run", "--group", GROUP, "--to", "east", "--yes")
-        assert (back.code, back.last) == (0, f"done: group {GROUP} reads on on east: start its consumers there")
+        assert (back.code, back.last) == (0, f"done: group {GROUP} continues on east: start its consumers there")
         with Reading(rig.east, TOPIC, GROUP, read):
             more(read, rig)
     ends = rig.level()

@@ -97,7 +97,7 @@ def test_it_turns_back_up_to_its_point_and_its_places_with_it() -> None:
     behind = replace(of_group(), deed=Deed.FOLLOW, deed_ms=NOW_MS)
     assert after(behind, Wait("away"), NOW_MS + 10**9).state is State.GOING
     done = replace(behind, state=State.DONE)
-    assert Shown(done.id, done).verdict() == "done: group billing reads on on west: start its consumers there"
+    assert Shown(done.id, done).verdict() == "done: group billing continues on west: start its consumers there"
     assert "switch of group billing alone from east to west, by anna: done" in Shown(done.id, done).sentence()
 
 

@@ -63,7 +63,7 @@ async def _serve(settings: PushSettings, door: socket.socket, store: Store, log:
     looking = asyncio.create_task(board.look())
     log(f"serves {board.apps} pushes at {_address(settings, door)}")
     if not settings.certificate_file and settings.address not in LOCAL:
-        log("without [push] certificate_file whoever is on the way reads tokens: let a proxy speak TLS, or set one")
+        log("without [push] certificate_file anybody on the way can read tokens: let a proxy speak TLS, or set one")
     try:
         await server.serve(sockets=[door])
     finally:

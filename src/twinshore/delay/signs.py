@@ -16,7 +16,7 @@ from twinshore.store.proof_values import ProofRow
 from twinshore.store.values import TwinRow
 
 NAMED_MAX = 5
-PAUSED = "It is paused since, which is not well again: nobody is told anew until it is resumed."
+PAUSED = "It has been paused since, which does not mean that it is well. Nobody is told again until it is resumed."
 
 
 class Judged(NamedTuple):

@@ -53,7 +53,7 @@ class Gate:
         self._tokens = Tokens()
         self._judges = ThreadPoolExecutor(JUDGES, "judge")
         if asked.sasl and not asked.certificate_file and asked.address not in LOCAL:
-            log("without [proxy] certificate_file whoever is on the way can read what clients send, passwords too")
+            log("without [proxy] certificate_file anybody on the way can read what clients send, passwords too")
 
     def look(self) -> None:
         """Now and then: at files that may have changed."""

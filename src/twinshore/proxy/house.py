@@ -122,7 +122,7 @@ class House:
     def hung_up(self, peer: str, why: str) -> None:
         """A client's connection was ended here."""
         self.counts.hung_up += 1
-        self._log.say(f"a client at {peer} was hung up on: {why}")
+        self._log.say(f"a client at {peer} was disconnected: {why}")
 
     def refused(self, peer: str, why: str) -> None:
         """The same, of one whose login was refused."""

@@ -170,7 +170,7 @@ class Failback:
 
     def _go_on(self, record: Record) -> Outcome:
         names = go_on(record, self._old, self._store)
-        return Done(record, f"{listed(list(names), NAMED_MAX)} goes on on {record.old}, mapped" if names else "")
+        return Done(record, f"{listed(list(names), NAMED_MAX)} continues on {record.old}, mapped" if names else "")
 
     def _rebuild(self, record: Record) -> Outcome:
         return anew.made(record, self._parted(record), self._old, self._store, self._silence)

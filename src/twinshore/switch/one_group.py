@@ -111,7 +111,7 @@ class OneGroup:
             return why
         if why_not := moved_on(from_json(record.places), seen.goals, record.old, record.new):
             return Cannot(why_not)
-        return Done(record, f"group {record.group} reads on on {record.new}")
+        return Done(record, f"group {record.group} continues on {record.new}")
 
     def _why_not(self, record: Record, seen: GroupSeen) -> Outcome | None:
         if seen.unheard:

@@ -271,7 +271,7 @@ class Work:
     def _unhold(self, record: Record) -> Outcome:
         """Rights first: whoever is told to go on must be let in. A new home that is gone keeps no writer waiting."""
         debts = [self._given_back(record), settled(record, self._words.heard(record), self._store, self._now_ms())]
-        return Done(record, "; ".join(filter(None, debts)) or f"writers go on on {record.old}")
+        return Done(record, "; ".join(filter(None, debts)) or f"writers continue on {record.old}")
 
     def _given_back(self, record: Record) -> str:
         """What is owed to an old home that does not answer, after it was asked for some seconds."""

@@ -155,7 +155,7 @@ def _lz4_frame(data: Buffer) -> bytes:
 
 def _too_large(codec: Codec, limit_bytes: int) -> TooLargeError:
     sentence = f"its {codec.name.lower()} data holds more than {limit_bytes} bytes, too many to be unpacked here"
-    return TooLargeError(sentence, hint="its bytes may be well: nobody has looked into them")
+    return TooLargeError(sentence, hint="its bytes may be sound: nobody has looked into them")
 
 
 _COMPRESS: dict[Codec, Callable[[Buffer], bytes]] = {

@@ -214,7 +214,7 @@ GROUP_RULES = (
         "these records, when retention deletes them; its places, when offsets.retention.minutes are over",
         "nobody starts it again",
         _abandoned,
-        (Limit("records", 0, "records to read that are no matter"),),
+        (Limit("records", 0, "records to read that are fine"),),
         story="offsets-retention",
     ),
     Rule(

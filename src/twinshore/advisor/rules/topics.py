@@ -211,8 +211,8 @@ TOPIC_RULES = (
         "always",
         _flush_forced,
         (
-            Limit("records", 1000, "flush.messages from which on it is no matter"),
-            Limit("ms", 1000, "flush.ms from which on it is no matter"),
+            Limit("records", 1000, "flush.messages from which on it is fine"),
+            Limit("ms", 1000, "flush.ms from which on it is fine"),
         ),
     ),
     Rule(

@@ -218,7 +218,7 @@ class DeskCore:
         self._say(post, says, now_s, asked_s)
 
     def _seated(self, seat: Seat) -> Post | None:
-        """What a pump of an earlier term said before it was hung up on is not its namesake's word."""
+        """What a pump of an earlier term said before it was disconnected is not its namesake's word."""
         post = self._posts.get(seat.key)
         return post if post and post.pumps.get(seat.tide) == seat else None
 

@@ -44,7 +44,7 @@ class Page:
     def sentences(self) -> list[str]:
         """For people."""
         if not self.lines:
-            return ["nothing went through that a proxy has told of"]
+            return ["no proxy has told of any traffic"]
         told = [sentence(one) for one in self.lines]
         if self.pages > 1:
             told.append(f"page {self.page} of {self.pages}, {self.count:,} in all")

@@ -110,7 +110,7 @@ class Shown:
         one = self.record
         if not self.done:
             return f"turned back: {one.why}; {group} stays on {one.old}"
-        return f"done: {group} reads on on {one.new}: start its consumers there"
+        return f"done: {group} continues on {one.new}: start its consumers there"
 
     def _came_back(self, topics: str) -> str:
         one = self.record

@@ -114,7 +114,7 @@ ASKING_RULES = (
         "memory of brokers and proxies, and their bounds",
         ("one producer and one consumer for each process, shared by its threads",),
         _many_connections,
-        (Limit("connections", 100, "connections of one client id at one proxy that are no matter"),),
+        (Limit("connections", 100, "connections of one client id at one proxy that are fine"),),
     ),
     HabitRule(
         "reconnects",
@@ -124,7 +124,7 @@ ASKING_RULES = (
         ("one producer for the life of the process, not one for each record", "reconnect.backoff.max.ms=1000"),
         _reconnects,
         (
-            Limit("connections_s", 0.5, "new connections a second that are no matter"),
+            Limit("connections_s", 0.5, "new connections a second that are fine"),
             Limit("lives_s", 60, "seconds that a connection should last: clients end idle ones after some minutes"),
             Limit("requests", 50, "requests that a connection should be used for"),
             SECONDS,
@@ -134,12 +134,12 @@ ASKING_RULES = (
         "metadata-storm",
         Weight.WARNING,
         "a client asks all the time where topics are",
-        "the dearest of questions: its answer grows with partitions and brokers",
+        "the most expensive question: its answer grows with partitions and brokers",
         ("metadata.max.age.ms=300000 (librdkafka: topic.metadata.refresh.interval.ms=300000)",),
         _metadata_storm,
         (
-            Limit("requests_s", 2, "questions a second that are no matter"),
-            Limit("each_s", 0.1, "questions a second by each connection that are no matter"),
+            Limit("requests_s", 2, "questions a second that are fine"),
+            Limit("each_s", 0.1, "questions a second by each connection that are fine"),
             SECONDS,
         ),
     ),
@@ -151,8 +151,8 @@ ASKING_RULES = (
         ("the topic's right name; or make the topic",),
         _unknown_topics,
         (
-            Limit("requests", 20, "questions for one topic that are no matter"),
-            Limit("requests_s", 0.2, "of them a second that are no matter"),
+            Limit("requests", 20, "questions for one topic that are fine"),
+            Limit("requests_s", 0.2, "of them a second that are fine"),
         ),
     ),
     HabitRule(

@@ -80,7 +80,7 @@ CONSUMER_RULES = (
         (f"fetch.max.wait.ms={FETCH_WAIT_MS} (librdkafka: fetch.wait.max.ms={FETCH_WAIT_MS})", "fetch.min.bytes=1"),
         _busy_polling,
         (
-            Limit("empty_s", 10, "empty answers a second that are no matter"),
+            Limit("empty_s", 10, "empty answers a second that are fine"),
             Limit("part", 0.5, "which part of all answers may be empty"),
             Limit("wait_ms", 100, "milliseconds for which an answer should be allowed to wait"),
             SECONDS,
@@ -94,7 +94,7 @@ CONSUMER_RULES = (
         ("fetch.min.bytes=65536", f"fetch.max.wait.ms={FETCH_WAIT_MS} (librdkafka: fetch.wait.max.ms={FETCH_WAIT_MS})"),
         _small_fetches,
         (
-            Limit("requests_s", 100, "answers with records a second that are no matter"),
+            Limit("requests_s", 100, "answers with records a second that are fine"),
             Limit("bytes", 10_000, "bytes that an answer should have on average"),
             SECONDS,
         ),
@@ -107,8 +107,8 @@ CONSUMER_RULES = (
         ("one commit for all that a poll gave, once it was handled",),
         _commit_storm,
         (
-            Limit("commits_s", 5, "commits a second that are no matter"),
-            Limit("each_s", 1, "commits a second by each connection that are no matter"),
+            Limit("commits_s", 5, "commits a second that are fine"),
+            Limit("each_s", 1, "commits a second by each connection that are fine"),
             Limit("records", 2, "records that a commit should be for on average"),
             Limit("moved", 0.5, "records on average below which commits are those of a clock where nothing comes"),
             SECONDS,

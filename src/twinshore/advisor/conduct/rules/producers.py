@@ -150,8 +150,8 @@ PRODUCER_RULES = (
         ("compression.type=lz4",),
         _no_compression,
         (
-            Limit("bytes_s", 50_000, "bytes a second that are no matter"),
-            Limit("part", 0.5, "which part of all bytes is no matter"),
+            Limit("bytes_s", 50_000, "bytes a second that are fine"),
+            Limit("part", 0.5, "which part of all bytes is fine"),
             Limit("lz4_part", 0.8, "the part to which lz4 takes samples, from which on it saves too little"),
             SECONDS,
         ),
@@ -164,7 +164,7 @@ PRODUCER_RULES = (
         (f"linger.ms={LINGER_MS}", "batch.size=131072"),
         _single_records,
         (
-            Limit("batches_s", 50, "batches a second by each connection that are no matter, as with linger.ms=20"),
+            Limit("batches_s", 50, "batches a second by each connection that are fine, as with linger.ms=20"),
             Limit("part", 0.9, "which part of all batches may hold one record"),
             SECONDS,
         ),
@@ -177,8 +177,8 @@ PRODUCER_RULES = (
         (f"linger.ms={LINGER_MS}", "batch.size=131072"),
         _tiny_batches,
         (
-            Limit("requests_s", 100, "requests a second that are no matter"),
-            Limit("each_s", 50, "requests a second by each connection that are no matter"),
+            Limit("requests_s", 100, "requests a second that are fine"),
+            Limit("each_s", 50, "requests a second by each connection that are fine"),
             Limit("bytes", 1_000, "bytes that a batch should have on average"),
             SECONDS,
         ),
@@ -191,8 +191,8 @@ PRODUCER_RULES = (
         ("enable.idempotence=true", "acks=all"),
         _not_idempotent,
         (
-            Limit("batches", 100, "batches without a producer id that are no matter"),
-            Limit("part", 0.5, "which part of all batches is no matter"),
+            Limit("batches", 100, "batches without a producer id that are fine"),
+            Limit("part", 0.5, "which part of all batches is fine"),
         ),
     ),
     HabitRule(
@@ -202,6 +202,6 @@ PRODUCER_RULES = (
         "records that a broker refused, without a word",
         ("acks=1",),
         _unheard,
-        (Limit("requests", 10, "requests that are no matter"),),
+        (Limit("requests", 10, "requests that are fine"),),
     ),
 )
