@@ -10,6 +10,7 @@ from twinshore.advisor.advice import Advice, Difference
 from twinshore.advisor.profiles import Kind, Profile
 from twinshore.advisor.rule import WEIGHTS, Finding
 from twinshore.advisor.telling import verdict
+from twinshore.fleet.html_page import html_page
 from twinshore.loss import STORIES, Story, play
 from twinshore.loss.page import ended
 from twinshore.loss.telling import described, picture, sentence
@@ -31,14 +32,9 @@ def page(advice: Advice, changed: Difference | None = None) -> str:
     """The whole page."""
     when = datetime.datetime.fromtimestamp(advice.at_ms / 1000, datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
     body = "\n".join(_body(advice, changed))
-    title = escape(f"Advice on {advice.cluster}")
-    return (
-        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{title}</title>\n'
-        f"<style>\n{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n"
-        f"<p>{escape(verdict(advice))}.<br>{when}, cluster id {escape(advice.cluster_id)}</p>\n"
-        f"{body}\n</body>\n</html>\n"
-    )
+    title = f"Advice on {advice.cluster}"
+    first = f"<p>{escape(verdict(advice))}.<br>{when}, cluster id {escape(advice.cluster_id)}</p>"
+    return html_page(title, STYLE, f"<h1>{escape(title)}</h1>\n{first}\n{body}")
 
 
 def _body(advice: Advice, changed: Difference | None) -> Iterator[str]:

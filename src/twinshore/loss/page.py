@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from twinshore.fleet.html_page import html_page
 from twinshore.loss.harms import damages
 from twinshore.loss.page_parts import HOW, SCRIPT, STAGE, STYLE
 from twinshore.loss.partition import begin
@@ -58,13 +59,11 @@ def page(title: str, plays: Sequence[Play], notes: Iterable[str] = ()) -> str:
     head = "" if [one.title for one in plays] == [title] else f"<h1>{escape(title)}</h1>\n"
     all_of_them = f"<details><summary>All {len(plays)}</summary><ul>\n{listed}</ul></details>"
     index = f"<nav>{all_of_them}</nav>\n" if len(plays) > 1 else ""
-    return (
-        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{escape(title)}</title>\n'
-        f"<style>\n{STYLE}</style>\n</head>\n<body>\n{head}{above}{index}"
-        f"{STAGE if plays else ''}{''.join(map(_told, plays))}"
-        f'<script type="application/json" id="plays">{values}</script>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n'
+    body = (
+        f"{head}{above}{index}{STAGE if plays else ''}{''.join(map(_told, plays))}"
+        f'<script type="application/json" id="plays">{values}</script>\n<script>\n{SCRIPT}</script>'
     )
+    return html_page(title, STYLE, body)
 
 
 def _told(one: Play) -> str:

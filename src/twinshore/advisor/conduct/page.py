@@ -13,6 +13,7 @@ from twinshore.advisor.conduct.telling import verdict
 from twinshore.advisor.conduct.uses import Use
 from twinshore.advisor.html import STYLE
 from twinshore.advisor.rule import WEIGHTS
+from twinshore.fleet.html_page import html_page
 from twinshore.store.traffic_values import FlowKey, FlowKind
 
 SHOWN = 20
@@ -27,12 +28,7 @@ def page(conduct: Conduct) -> str:
     """The whole page."""
     title = "How clients use their clusters"
     body = "\n".join(_body(conduct))
-    return (
-        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{title}</title>\n'
-        f"<style>\n{STYLE}{DRAWINGS}</style>\n</head>\n<body>\n<h1>{title}</h1>\n"
-        f"<p>{escape(verdict(conduct))}.</p>\n{body}\n</body>\n</html>\n"
-    )
+    return html_page(title, f"{STYLE}{DRAWINGS}", f"<h1>{title}</h1>\n<p>{escape(verdict(conduct))}.</p>\n{body}")
 
 
 def _body(conduct: Conduct) -> Iterator[str]:
