@@ -135,6 +135,8 @@ def test_a_line_is_understood_and_answered(line: str, folder: Path, monkeypatch:
     # Without it these start Spark in this process.
     starts_spark = words[0] == "prove" or words[:2] == ["proxy", "conduct"]
     words += ["--here"] if starts_spark and "--here" not in words else []
+    # Two looks at groups, ten seconds apart where nobody says otherwise.
+    words += ["--apart", "0.5"] if words[:2] == ["advise", "--cluster"] and "--apart" not in words else []
     gather()
     done = CliRunner().invoke(app, words)
     assert "Usage: " not in done.output, "the words are not understood"
