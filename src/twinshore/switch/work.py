@@ -303,4 +303,5 @@ def _flip_of(record: Record, one: Moved, pair: str, now_ms: int) -> Flip:
         one.points,
         now_ms,
         record.by,
+        record.kind is Kind.FORCED,
     )
