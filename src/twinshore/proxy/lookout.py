@@ -166,7 +166,7 @@ class Lookout:
     def _take(self, clusters: Mapping[str, ClusterSeen], led: Led | None = None) -> None:
         led = led or self._led
         news = led.leads, led.wrote, led.learns
-        same_words = news == (self._led.leads, self._led.wrote, self._led.learns)
+        same_words = (*news, led.unsure) == (self._led.leads, self._led.wrote, self._led.learns, self._led.unsure)
         self._led = led
         self._found = clusters
         if not self._knows:
@@ -175,7 +175,8 @@ class Lookout:
         if clusters == self.seen.clusters and homes == self.seen.homes and same_words:
             return
         known = [one.offers for one in clusters.values() if one.offers]
-        self.seen = Seen(clusters, homes, offered(known) if known else {}, *news, before=self.seen.routes)
+        offers, before = offered(known) if known else {}, self.seen.routes
+        self.seen = Seen(clusters, homes, offers, *news, before=before, unsure=led.unsure)
         self.changed(self.seen)
 
     def _homes(self, clusters: Mapping[str, ClusterSeen]) -> Mapping[str, str]:

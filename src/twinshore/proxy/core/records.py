@@ -45,7 +45,7 @@ class Records:
         self._counting = counting or Counting()
         self._reading = reading or Reading(Near(), layout)
         self.sessions = FetchSessions()
-        self._moved = MovedWriters()
+        self._moved = MovedWriters(self._counting.again)
 
     def on_produce(
         self, request: Request, place: Place | None, seen: Seen, asked: produce.ProduceRequest | None = None
@@ -68,7 +68,7 @@ class Records:
         untouched = len(here) == len(topics) and seen.leads.keys().isdisjoint(here)
         judged = Judged(asked) if untouched else self._moved.judge(asked, seen, frozenset(here))
         wait_s = ANSWER_S + asked.timeout_ms / 1000
-        if not judged.refused and not judged.early:
+        if not judged.refused and not judged.there and not judged.early:
             heard = partial(self._produced, request=request, place=place, begun=judged.begins)
             body = produce.write_request(request.version, judged.asked) if judged.changed else None
             flows = self._counting.sent(request, judged.asked, place.cluster)
@@ -102,6 +102,9 @@ class Records:
         joined = []
         for one in asked.batches:
             key = (str(one.topic), one.partition)
+            if key in judged.there:
+                joined.append(produce.Appended(*key, int(Code.NONE), judged.there[key]))
+                continue
             refused = int(code) if key in kept else int(judged.refused.get(key, Code.NOT_LEADER_OR_FOLLOWER))
             joined.append(given.get(key, produce.Appended(*key, refused, -1)))
         return [produce.write_answer(version, _without_leaders(answer._replace(appended=joined)))]
