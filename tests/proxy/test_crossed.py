@@ -22,7 +22,7 @@ from twinshore.wire.serving import produce
 
 BATCHES = SourceBatch(0, 4, 100, 1), SourceBatch(5, 9, 107, 1)
 KNOWN = Wrote(3, 9, True, BATCHES)
-TORN = Lead("west", 2, torn=Torn("east->west", (112, 0), 5_000))
+TORN = Lead("west", 2, torn=Torn("east->west", 5_000), points=(112, 0))
 
 
 def forced(known: Wrote | None = KNOWN, *, unsure: bool = False) -> Seen:

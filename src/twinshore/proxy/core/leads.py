@@ -17,10 +17,9 @@ from twinshore.store.values import SourceBatch
 
 
 class Torn(NamedTuple):
-    """How a topic came by force, then: what `link` had carried of each partition ends at its point."""
+    """How a topic came by force, then: with what `link` had carried of each partition, which ends at its point."""
 
     link: str
-    points: tuple[int, ...]
     since_ms: int
 
 
@@ -28,7 +27,7 @@ class Lead(NamedTuple):
     """`cluster`: as the proxy calls it, None where it is none of its own. `held`: writers wait, for a switch, which
     is under way where it `moves`. `came`: where the topic was at home before, if it left in good order and not
     long ago; `torn`: if it came by force, not long ago. `sound`: the first of the terms in a row since which it has
-    moved in good order, as far as is known."""
+    moved in good order, as far as is known. `points`: at which offset each partition came."""
 
     cluster: str | None
     term: int
@@ -37,6 +36,7 @@ class Lead(NamedTuple):
     moves: bool = False
     sound: int = 0
     torn: Torn | None = None
+    points: tuple[int, ...] = ()
 
 
 class Wrote(NamedTuple):
@@ -65,13 +65,13 @@ def _lead(told: HomeLine | Clash, names: Mapping[str, str], before: Lead | None,
     if before is not None and before.term == told.term:
         came, sound, torn = before.came, before.sound, before.torn
     elif told.how == FORCED and told.since_ms >= since_ms:
-        torn = Torn(told.link, told.points, told.since_ms)
+        torn = Torn(told.link, told.since_ms)
     elif told.how == PLANNED and told.since_ms >= since_ms:
         came, sound = told.source, told.term - 1
         if before is not None and before.term == told.term - 1:
             sound = min(sound, before.sound)
     held, moves = told.state is HomeState.HELD, told.state is not HomeState.SETTLED
-    return Lead(names.get(told.cluster_id), told.term, held, came, moves, sound, torn)
+    return Lead(names.get(told.cluster_id), told.term, held, came, moves, sound, torn, told.points)
 
 
 def wrote_of(states: Iterable[tuple[int, int, int]], lead: Lead) -> dict[int, Wrote]:
@@ -103,11 +103,10 @@ class Crossed(NamedTuple):
 def crossed_of(topic: str, lead: Lead, known: Mapping[tuple[str, int], Crossing]) -> Crossed:
     """By what the store has of it. What had crossed is known by the ids of the term before alone: of earlier terms
     nobody sends anything again."""
-    points = lead.torn.points if lead.torn is not None else ()
     wrote: dict[tuple[str, int], Mapping[int, Wrote]] = {}
     unsure: set[tuple[str, int]] = set()
     offsets = 0
-    for number, point in enumerate(points):
+    for number, point in enumerate(lead.points):
         crossing = known.get((topic, number), Crossing(lead.term, 0, True))
         lacking = max(0, point - crossing.to_offset)
         if lacking or not crossing.all_known:
@@ -127,5 +126,5 @@ def _crossed(crossing: Crossing, term: int) -> Iterator[tuple[int, Wrote]]:
 
 def doubtful(topic: str, lead: Lead) -> Crossed:
     """Of a topic of which nothing is known: whatever is sent again may have crossed."""
-    points = lead.torn.points if lead.torn is not None else ()
-    return Crossed({}, frozenset((topic, number) for number, point in enumerate(points) if point), sum(points))
+    partitions = frozenset((topic, number) for number, point in enumerate(lead.points) if point)
+    return Crossed({}, partitions, sum(lead.points))
