@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from tests.conftest import ClusterFactory
 from tests.proxy.served import ProxyProcess
@@ -22,6 +24,8 @@ from tests.scenarios.test_following_writers import until
 from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_proxy_switch import proxies
 from twinshore.homes.following import LEASE_S
+from twinshore.lab.jars import tools_classpath
+from twinshore.lab.jvm import ONE_COMPILER, java
 
 PARTITIONS = 3
 WRITERS = 3
@@ -151,3 +155,74 @@ def test_what_the_mirror_had_not_told_is_counted(cluster_factory: ClusterFactory
         assert found.doubled <= unsure, stage.proxy.said()
         assert "it is not known who wrote them: as much may be written twice" in stage.proxy.said()
         print(f"told: {found.doubled} records are there twice, {unsure} were counted that might be")
+
+
+class JavaConsole:
+    """Kafka's console consumer of one partition, from its beginning on: offset and value of each record."""
+
+    def __init__(self, folder: Path, bootstrap: str, topic: str) -> None:
+        self._said, self._log = folder / "console.said", folder / "console.log"
+        words = ["--bootstrap-server", bootstrap, "--topic", topic, "--partition", "0", "--offset", "earliest"]
+        words += ["--formatter-property", "print.offset=true"]
+        tool = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+        command = [java(), ONE_COMPILER, "-cp", tools_classpath(), tool, *words]
+        with self._said.open("wb") as said, self._log.open("wb") as log:
+            self._process = subprocess.Popen(command, stdout=said, stderr=log)
+
+    def read(self) -> list[tuple[int, str]]:
+        lines = [one.split("\t") for one in self._said.read_text().split("\n")[:-1]]
+        return [(int(offset.removeprefix("Offset:")), value) for offset, value in lines]
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait(30)
+
+    def said(self) -> str:
+        return self._log.read_text()[-3000:]
+
+
+@pytest.mark.long
+@pytest.mark.claim(
+    "proxy", "forced-cut", "a consumer that had read what never crossed is told, and reads what is there instead"
+)
+def test_who_had_read_what_never_crossed_is_told(cluster_factory: ClusterFactory, tmp_path: Path) -> None:
+    """The new home's records lie at the offsets that they had read: without a word they would go on behind these."""
+    east, west = (cluster_factory(name, heap_mb=256) for name in ("east", "west"))
+    topic = "proxy-cut"
+    east.create_topic(topic)
+    fill(east, topic, 10)
+    made = Rig(tmp_path, settings_text(tmp_path, [east.cluster, west.cluster], {"east->west": topic}, mirror=QUICK))
+    made.process.start()
+    with ExitStack() as stack:
+        stack.callback(made.process.end)
+        until(lambda: spans(west.cluster, topic, 1) == [(0, 10)], 120, "carried")
+        rig = SwitchRig(made, topic, east, west, 1)
+        (proxy,) = stack.enter_context(proxies(rig, 1))
+        usual = {"bootstrap.servers": proxy.bootstrap, "group.id": "none", "auto.offset.reset": "error", "log_level": 2}
+        reader = Consumer({**usual, "enable.auto.commit": False})  # the groups' home dies
+        stack.callback(reader.close)
+        reader.assign([TopicPartition(topic, 0, 0)])
+        console = JavaConsole(tmp_path, proxy.bootstrap, topic)
+        stack.callback(console.kill)
+        made.process.child.send(signal.SIGSTOP)
+        fill(east, topic, 20)
+        assert len(reader.consume(30, 30)) == 30
+        until(lambda: len(console.read()) == 30, 60, "both have read it")
+        for broker in east.brokers:
+            broker.kill()
+        made.process.child.send(signal.SIGKILL)  # what it had been sent meanwhile would cross yet
+        said = rig.move("west", "--force")
+        assert said.code == 0, said.text
+        (point,) = rig.record()["topics"][0]["points"]
+        assert point == 10
+        fill(west, topic, 40)
+        until(lambda: bool(_cuts(reader)), 60, "librdkafka's reader is told")
+        until(lambda: len(console.read()) >= 70, 60, console.said())
+        behind = [offset for offset, _ in console.read()[30:]]
+        assert behind == list(range(point + 1, point + 41)), "behind the fence"
+    print("told: both had read 20 records that never crossed; both were told, and 40 of 40 records were read instead")
+
+
+def _cuts(reader: Consumer) -> list[KafkaError]:
+    found = [one.error() for one in reader.consume(10, 0.2)]
+    return [one for one in found if one is not None and "truncation" in one.str()]
