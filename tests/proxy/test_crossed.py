@@ -112,8 +112,9 @@ def test_both_are_counted_what_was_known_and_what_nobody_knew() -> None:
     assert flows.again.unsure == 5
     said = produce.ProduceAnswer([produce.Appended("shared", 0, 0, 41)])
     first.rewrite(memoryview(produce.write_answer(12, said)), 0)
-    talk.move(sent(records(15, 2)), forced(unsure=True))
-    assert flows.again.unsure == 5, "behind what the new home has taken nothing comes again"
+    for number in range(5):
+        talk.move(sent(records(15 + 2 * number, 2)), forced(unsure=True))
+    assert flows.again.unsure == 5 + 2 * 3, "no producer had more than five batches on their way"
 
 
 def crossing(*ids: int, to_offset: int = 112, term: int = 2, all_known: bool = True) -> Crossing:

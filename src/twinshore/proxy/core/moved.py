@@ -27,6 +27,10 @@ _REFUSED: Mapping[Sequel, Code] = {
 }
 
 
+# As idempotent producers may send, and brokers remember, of one partition.
+IN_FLIGHT_MAX = 5
+
+
 class Writer(NamedTuple):
     """A producer in a partition, by the id under which it writes there now."""
 
@@ -54,6 +58,7 @@ class MovedWriters:
     def __init__(self, again: Again | None = None) -> None:
         self._begun: set[Writer] = set()
         self._again = again or Again()
+        self._unsure: dict[Writer, int] = {}
 
     def judge(self, asked: produce.ProduceRequest, seen: Seen, here: frozenset[str]) -> Judged:
         """`here`: the topics that are at home where this was sent."""
@@ -91,11 +96,14 @@ class MovedWriters:
         return Judged(asked._replace(batches=kept), changed, refused, there, early, begins)
 
     def _count(self, batch: Batch, how: Sequel, writer: Writer, seen: Seen) -> None:
-        """A batch that is sent once more because its connection ended counts once more."""
+        """A batch that is sent once more because its connection ended counts once more. A producer had no more batches
+        on their way than these first ones."""
         if how is Sequel.TWICE and seen.leads[writer.topic].torn is not None:
             self._again.known += batch.header.count
-        elif how is Sequel.NEXT and (writer.topic, writer.partition) in seen.unsure and writer not in self._begun:
-            self._again.unsure += batch.header.count
+        elif how is Sequel.NEXT and (writer.topic, writer.partition) in seen.unsure:
+            before = self._unsure.get(writer, 0)
+            self._unsure[writer] = before + 1
+            self._again.unsure += batch.header.count if before < IN_FLIGHT_MAX else 0
 
     def _how(self, batch: Batch, writer: Writer, known: Wrote | None, seen: Seen) -> Sequel:
         if writer in self._begun:
