@@ -189,6 +189,7 @@ def written(lab: LabCluster, topic: str, acked: list[Acked], partitions: int) ->
 def records_there(lab: LabCluster, topic: str, partitions: int) -> list[tuple[Place, str, int]]:
     """Place, key and number, in the order of each partition; what these writers did not write is left out."""
     settings = {**client_settings(lab.cluster), "group.id": "look", "enable.partition.eof": True}
+    settings["auto.offset.reset"] = "earliest"  # a log may begin later
     consumer = Consumer(settings)
     found: list[tuple[Place, str, int]] = []
     try:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from twinshore.fleet import GROUPS_HOME, Link
 from twinshore.fleet.terms import FIRST_TERM
-from twinshore.homes.home_lines import Clash, HomeLine, stands
+from twinshore.homes.home_lines import FORCED, Clash, HomeLine, stands
 from twinshore.links.homes import pair_of
 from twinshore.store import Flip, HomeRow
 
@@ -98,6 +98,7 @@ def _flip(link: Link, line: HomeLine, home: str, other: str, made_ms: Mapping[tu
         line.points if back else (),
         line.since_ms,
         line.set_by or f"switch {line.switch[:8]}",
+        line.how == FORCED,
     )
 
 

@@ -5,21 +5,24 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from twinshore.client.centres.homes import HomesCentre
 from twinshore.client.sites import Site
-from twinshore.fleet import Cluster, NamedPartition
+from twinshore.fleet import Cluster, NamedPartition, StoreError
 from twinshore.fleet.once import in_words
 from twinshore.fleet.sentences import listed
 from twinshore.homes.following import LEASE_S
 from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.proxy.core.leads import Lead, Wrote, leads_of, wrote_of
+from twinshore.proxy import crossed
+from twinshore.proxy.core.leads import Crossed, Lead, Wrote, doubtful, leads_of, wrote_of
+from twinshore.proxy.late_store import LateStore
 
 # A client gives up a record after two minutes by default; what its producer wrote before is of no use long after that.
 KEPT_S: Final = 900.0
@@ -31,19 +34,32 @@ WroteBy = Mapping[tuple[str, int], Mapping[int, Wrote]]
 
 @dataclass(frozen=True, slots=True)
 class Led:
-    """What is known of homes by now. `learns`: topics of which the old home is being asked who wrote what last.
-    `until_s`: how long that holds."""
+    """What is known of homes by now. `learns`: topics of which is being asked who wrote what last. `unsure`: partitions
+    of which not all is known that had crossed by force. `until_s`: how long that holds."""
 
     leads: Mapping[str, Lead] = field(default_factory=dict)
     wrote: WroteBy = field(default_factory=dict)
     learns: frozenset[str] = frozenset()
+    unsure: frozenset[tuple[str, int]] = frozenset()
     until_s: float = -math.inf
 
 
-class Follows:
-    """`changed` is called in the event loop with what is known by now."""
+@dataclass(frozen=True, slots=True)
+class _Learnt:
+    """Of one topic in one term, since then: who wrote what last to each partition, and where not all is known."""
 
-    def __init__(self, name: str, clusters: Sequence[Cluster], log: Callable[[str], None]) -> None:
+    since_s: float
+    wrote: WroteBy = field(default_factory=dict)
+    unsure: frozenset[tuple[str, int]] = frozenset()
+
+
+class Follows:
+    """`changed` is called in the event loop with what is known by now. `store`: who knows what had crossed of topics
+    that come by force."""
+
+    def __init__(
+        self, name: str, clusters: Sequence[Cluster], log: Callable[[str], None], store: LateStore | None = None
+    ) -> None:
         self.changed: Callable[[Led], None] = lambda _: None
         self._clusters = {one.name: one for one in clusters}
         self._log = log
@@ -52,11 +68,13 @@ class Follows:
         self._led = Led()
         self._heard_then: object = None
         self._wrote: WroteBy = {}
+        self._unsure: frozenset[tuple[str, int]] = frozenset()
         self._has_learnt = False
         self._began_s = -math.inf
-        self._known: dict[tuple[str, int], tuple[float, WroteBy]] = {}  # by topic and term
+        self._known: dict[tuple[str, int], _Learnt] = {}  # by topic and term
         self._learning: dict[tuple[str, int], asyncio.Task[None]] = {}  # one task for all topics of a switch
         self._threads = ThreadPoolExecutor(2 * len(clusters), "learns")
+        self._store, self._store_thread = store, ThreadPoolExecutor(1, "learns-store")
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
@@ -70,7 +88,8 @@ class Follows:
         self._loop = None
         for task in self._learning.values():
             task.cancel()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._threads, self._store_thread):
+            threads.shutdown(wait=False, cancel_futures=True)
         self._centre.stop()
 
     def quiet(self, topic: str) -> None:
@@ -111,32 +130,44 @@ class Follows:
         self._heard_then = heard
         leads = leads_of(heard[1], ids, self._led.leads, wall_ms() - int(KEPT_S * 1000))
         come: dict[tuple[str, str], dict[str, Lead]] = {}
+        torn: dict[str, dict[str, Lead]] = {}
         for topic, lead in leads.items():
             knows = (topic, lead.term) in self._known or (topic, lead.term) in self._learning
-            if lead.came in self._clusters and lead.cluster in self._clusters and not knows:
+            if knows or lead.cluster not in self._clusters:
+                continue
+            if lead.came in self._clusters:
                 come.setdefault((lead.came, str(lead.cluster)), {})[topic] = lead
+            elif lead.torn is not None:
+                torn.setdefault(lead.torn.link, {})[topic] = lead
         for (old, new), topics in come.items():
-            task = self._loop.create_task(self._learn(old, new, topics))
-            self._learning |= {(topic, lead.term): task for topic, lead in topics.items()}
+            self._begin(self._learn(old, new, topics), topics)
+        for link, topics in torn.items():
+            self._begin(self._learn_torn(link, topics), topics)
         self._tell(leads)
+
+    def _begin(self, learning: Coroutine[None, None, None], topics: Mapping[str, Lead]) -> None:
+        assert self._loop is not None
+        task = self._loop.create_task(learning)
+        self._learning |= {(topic, lead.term): task for topic, lead in topics.items()}
 
     def _tell(self, leads: Mapping[str, Lead]) -> None:
         now_s = steady_s()
         gone = [
             key
-            for key, (since_s, _) in self._known.items()
-            if key[0] not in leads or leads[key[0]].term != key[1] or now_s > since_s + KEPT_S
+            for key, learnt in self._known.items()
+            if key[0] not in leads or leads[key[0]].term != key[1] or now_s > learnt.since_s + KEPT_S
         ]
         for topic, term in gone:
             if topic in leads and leads[topic].term == term:
-                self._known[topic, term] = math.inf, {}  # it is not asked again
+                self._known[topic, term] = _Learnt(math.inf)  # it is not asked again
             else:
                 del self._known[topic, term]
         if gone or self._has_learnt:
-            self._wrote = {named: some for _, found in self._known.values() for named, some in found.items()}
+            self._wrote = {named: some for one in self._known.values() for named, some in one.wrote.items()}
+            self._unsure = frozenset(named for one in self._known.values() for named in one.unsure)
             self._has_learnt = False
         learns = frozenset(topic for topic, term in self._learning if topic in leads and leads[topic].term == term)
-        self._led = Led(leads, self._wrote, learns, self._centre.until_s())
+        self._led = Led(leads, self._wrote, learns, self._unsure, self._centre.until_s())
         self.changed(self._led)
 
     async def _learn(self, old: str, new: str, topics: Mapping[str, Lead]) -> None:
@@ -160,10 +191,41 @@ class Follows:
                 f" acknowledgement was lost may be written twice"
             )
         finally:
-            for topic, lead in topics.items():
-                self._known[topic, lead.term] = steady_s(), found[topic]
-                self._learning.pop((topic, lead.term), None)
-            self._has_learnt = True
+            self._learnt(topics, {topic: _Learnt(steady_s(), wrote) for topic, wrote in found.items()})
+
+    async def _learn_torn(self, link: str, topics: Mapping[str, Lead]) -> None:
+        """What of these topics had crossed, as the mirror told the store: nobody else can be asked."""
+        found = {topic: doubtful(topic, lead) for topic, lead in topics.items()}
+        try:
+            found = await self._crossed(link, topics)
+            if why := crossed.doubts(found):
+                self._log(why)
+        except Exception as error:  # the topics' writers would wait for ever
+            names = listed(sorted(topics), NAMED_MAX)
+            self._log(
+                f"{names} came by force, and what had crossed is not known: {in_words(error)}; what their producers had"
+                f" sent before, and send again, may be written twice"
+            )
+        finally:
+            learnt = {topic: _Learnt(steady_s(), one.wrote, one.unsure) for topic, one in found.items()}
+            self._learnt(topics, learnt)
+
+    async def _crossed(self, link: str, topics: Mapping[str, Lead]) -> dict[str, Crossed]:
+        """A store that hangs is not waited for."""
+        if self._store is None or self._loop is None:
+            raise StoreError(crossed.NO_STORE)
+        asked = self._loop.run_in_executor(self._store_thread, partial(crossed.ask, self._store, link, topics))
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                return await asked
+        except TimeoutError as error:
+            raise StoreError(f"the store does not answer within {PATIENCE_S:g} s") from error
+
+    def _learnt(self, topics: Mapping[str, Lead], learnt: Mapping[str, _Learnt]) -> None:
+        for topic, lead in topics.items():
+            self._known[topic, lead.term] = learnt[topic]
+            self._learning.pop((topic, lead.term), None)
+        self._has_learnt = True
         self._tell(self._led.leads)
 
     def _ask(self, name: str, topics: Sequence[str]) -> dict[str, dict[int, list[tuple[int, int, int]]]]:

@@ -7,6 +7,7 @@ known: neither a cluster nor a store that is away ends what clients do elsewhere
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -36,6 +37,8 @@ TOPICS_S = 5.0
 AGAIN_S = 0.2
 PATIENCE_S = 4.0
 CALL_S = 2.0
+# The clusters' own words are read once a second, where no switch was announced.
+HEARD_S = 3.0
 
 
 class Lookout:
@@ -61,6 +64,7 @@ class Lookout:
         self._carried: Mapping[str, str] = {}
         self._stored: Mapping[str, str] = {}
         self._led = Led()
+        self._moves: dict[str, float] = {}
         self._threads = ThreadPoolExecutor(len(clusters) + 1, "lookout")
         self._news = {one.name: asyncio.Event() for one in self._clusters}
         self._home_news, self._stopped = asyncio.Event(), asyncio.Event()
@@ -166,7 +170,7 @@ class Lookout:
     def _take(self, clusters: Mapping[str, ClusterSeen], led: Led | None = None) -> None:
         led = led or self._led
         news = led.leads, led.wrote, led.learns
-        same_words = news == (self._led.leads, self._led.wrote, self._led.learns)
+        same_words = (*news, led.unsure) == (self._led.leads, self._led.wrote, self._led.learns, self._led.unsure)
         self._led = led
         self._found = clusters
         if not self._knows:
@@ -175,7 +179,8 @@ class Lookout:
         if clusters == self.seen.clusters and homes == self.seen.homes and same_words:
             return
         known = [one.offers for one in clusters.values() if one.offers]
-        self.seen = Seen(clusters, homes, offered(known) if known else {}, *news, before=self.seen.routes)
+        offers, before = offered(known) if known else {}, self.seen.routes
+        self.seen = Seen(clusters, homes, offers, *news, before=before, unsure=led.unsure)
         self.changed(self.seen)
 
     def _homes(self, clusters: Mapping[str, ClusterSeen]) -> Mapping[str, str]:
@@ -183,7 +188,19 @@ class Lookout:
         asked = self._links, tuple(one.topics for one in clusters.values())
         if asked != self._asked:
             self._asked, self._carried = asked, one_way_homes(clusters.values(), self._links)
-        return {**self._carried, **self._stored}
+        return self._heard({**self._carried, **self._stored})
+
+    def _heard(self, homes: Mapping[str, str]) -> Mapping[str, str]:
+        """A switch says on the clusters first where its topics are. Whoever follows switches hears it there in a
+        moment, with all that is to be known of their producers: until then they are where they were. `_moves`: since
+        when."""
+        if self._led.until_s == -math.inf:
+            return homes
+        was, leads, now_s = self.seen.routes, self._led.leads, steady_s()
+        news = [topic for topic, home in homes.items() if topic not in leads and was.get(topic, home) != home]
+        self._moves = {topic: self._moves.get(topic, now_s) for topic in news}
+        waits = {topic: was[topic] for topic, since_s in self._moves.items() if now_s < since_s + HEARD_S}
+        return {**homes, **waits}
 
 
 class _Cluster:

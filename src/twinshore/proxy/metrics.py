@@ -25,7 +25,7 @@ class ProxyCollector(Collector):
         self._house, self._doors, self._totals, self._alarms = house, doors, totals, alarms
 
     def collect(self) -> Iterator[Metric]:
-        counts, seen = self._house.counts, self._house.seen
+        counts, seen, again = self._house.counts, self._house.seen, self._house.flows.again
         requests = CounterMetricFamily("twinshore_proxy_requests", "requests of clients, by API", labels=["api"])
         for key, count in sorted(dict(counts.requests).items()):
             requests.add_metric([api_name(key)], count)
@@ -34,6 +34,8 @@ class ProxyCollector(Collector):
             ("clients", "connections of clients that came", counts.clients),
             ("errands", "requests for which several brokers, or another one, were asked", counts.errands),
             ("held", "requests that waited for a switch", counts.held),
+            ("known_again_records", "records that came again behind a forced switch and were there", again.known),
+            ("unsure_again_records", "records behind a forced switch that may have been there", again.unsure),
             ("slowed", "times that a client above its quota was not read for a while", counts.slowed),
             ("turned_away", "connections of clients that were not let in", counts.turned_away),
             ("hung_up", "connections of clients that were ended here", counts.hung_up),

@@ -119,7 +119,7 @@ class _Serving:
         self._levels = Levels(clusters, self._house.near, lambda: self._house.seen, store, log)
         self._doors = Doors(asked.address, self._house, log)
         name = f"proxy {asked.advertised_host}:{asked.port}"
-        self._follows = Follows(name, clusters, log) if asked.follows_switches else None
+        self._follows = Follows(name, clusters, log, store) if asked.follows_switches else None
         serves = InstanceRow(uuid4().hex, name, socket.gethostname(), asked.port, wall_ms(), 0, wall_ms())
         house = self._house
         resets = ResetHearing(house.resets, lambda way: house.under_way[way] > 0, lambda: house.changed(house.seen))

@@ -1,5 +1,5 @@
 """What is remembered, in SQL, by subject: `store.leases`, `links`, `twins`, `homes`, `switching`, `switches`,
-`guards`, `receipts`, `extents`, `ledger`, `audit`, `memories`, `controls`, `proofs`, `key_looks`, `delay`,
+`crossings`, `guards`, `receipts`, `extents`, `ledger`, `audit`, `memories`, `controls`, `proofs`, `key_looks`, `delay`,
 `proxies`, `proxy_resets`, `traffic`. Each is a file here, each method one transaction.
 
 Values enter and leave (`values`); SQLite, PostgreSQL, MySQL and MariaDB answer alike. A position never moves back, a
@@ -32,7 +32,7 @@ from twinshore.store.pushes import PushRow, TokenRow
 from twinshore.store.refused_receipts import ReceiptsRefusedError, RefusedReceipt
 from twinshore.store.revisions import LINKS
 from twinshore.store.store import Store, empty_store, open_store, passing_store
-from twinshore.store.switch_values import Asked, Flip, GuardRow, SwitchRow, TopicInSwitch
+from twinshore.store.switch_values import Asked, Crossing, Flip, GuardRow, SwitchRow, TopicInSwitch
 from twinshore.store.traffic_values import Flow, FlowKey, FlowKind, FlowRow
 from twinshore.store.values import (
     AuditRow,
@@ -61,6 +61,7 @@ __all__ = [
     "Asked",
     "AuditRow",
     "ControlRow",
+    "Crossing",
     "DelayPlace",
     "DelayStore",
     "DropRow",

@@ -15,7 +15,7 @@ from twinshore.fleet import StoreError
 from twinshore.store.engine import Database
 from twinshore.store.tables import metadata
 
-SCHEMA = "0021"
+SCHEMA = "0022"
 VERSION_TABLE = "twinshore_schema"
 # As Alembic makes it.
 _VERSION = Table(

@@ -58,7 +58,7 @@ def record_producers(
 def read_producers(connection: Connection, row_id: int) -> tuple[SourceProducer, ...]:
     """A partition's producers, the one that wrote last first."""
     query = select(source_producers).where(_table.position_id == row_id).order_by(_table.last_offset.desc())
-    return tuple(_producer(row) for row in connection.execute(query))
+    return tuple(producer_of(row, _place(row.position_id)) for row in connection.execute(query))
 
 
 def forget_aged(connection: Connection, row_id: int, now_ms: int) -> int:
@@ -83,7 +83,7 @@ def _known(connection: Connection, keys: Sequence[tuple[int, int]]) -> dict[tupl
             tuple_(_table.position_id, _table.producer_id).in_(some),
         )
         for row in connection.execute(query):
-            found[row.position_id, row.producer_id] = _producer(row)
+            found[row.position_id, row.producer_id] = producer_of(row, _place(row.position_id))
     return found
 
 
@@ -99,10 +99,15 @@ def _row(row_id: int, producer: SourceProducer, now_ms: int) -> dict[str, Any]:
     }
 
 
-def _producer(row: Any) -> SourceProducer:
+def producer_of(row: Any, place: str) -> SourceProducer:
+    """Of a row that has its id, epoch and batches. `place`: the table and what is meant in it, for sentences."""
     try:
         batches = tuple(SourceBatch(*map(int, one)) for one in json.loads(row.batches))
     except (ValueError, TypeError) as error:
-        place = f"position {row.position_id}, producer {row.producer_id}"
-        raise StoreError(f"the store's table source_producers, {place}: batches are not a list of fours") from error
+        place = f"{place}, producer {row.producer_id}"
+        raise StoreError(f"the store's table {place}: batches are not a list of fours") from error
     return SourceProducer(row.producer_id, row.epoch, batches)
+
+
+def _place(position_id: int) -> str:
+    return f"source_producers, position {position_id}"

@@ -12,6 +12,7 @@ from twinshore.fleet import Secret
 from twinshore.store import audit, memories, topics
 from twinshore.store.audit import Audit
 from twinshore.store.controls import Controls
+from twinshore.store.crossings import Crossings
 from twinshore.store.delays import DelayStore
 from twinshore.store.engine import Database, check_place, place_of
 from twinshore.store.extents import Extents
@@ -87,6 +88,7 @@ class Store:
         self.homes = Homes(database)
         self.switching = Switching(database)
         self.switches = Switches(database)
+        self.crossings = Crossings(database)
         self.guards = Guards(database)
         self.pushes = PushStore(database)
         self.proxies = Proxies(database)

@@ -1,8 +1,9 @@
-"""The tables of switches: every switch with its record, which topics one moves just now, and who is kept out where."""
+"""The tables of switches: every switch with its record, which topics one moves just now, what had crossed of those that
+moved by force, and who is kept out where."""
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Index, Table
+from sqlalchemy import BigInteger, Column, Index, Integer, Table
 
 from twinshore.store.tables import LINK_LENGTH, TOPIC_LENGTH, exact_name, long_text, metadata, number
 
@@ -37,6 +38,36 @@ switches = Table(
     number("begun_ms"),
     number("changed_ms"),
     Column("ended_ms", BigInteger, nullable=True),
+)
+
+
+def _partition() -> tuple[Column[str], Column[str], Column[int]]:
+    return (
+        Column("link", exact_name(LINK_LENGTH), primary_key=True),
+        Column("topic", exact_name(TOPIC_LENGTH), primary_key=True),
+        Column("partition", Integer, primary_key=True, autoincrement=False),
+    )
+
+
+# Of a topic that moved by force: how far the link that carried it had receipts, and how many producers it knew.
+crossings = Table(
+    "crossings",
+    metadata,
+    *_partition(),
+    number("term"),
+    number("to_offset"),
+    number("producers"),
+    number("since_ms"),
+)
+
+# Rows of `source_producers`, which are gone with the position that they hang on.
+crossed_producers = Table(
+    "crossed_producers",
+    metadata,
+    *_partition(),
+    Column("producer_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("epoch", Integer, nullable=False),
+    Column("batches", long_text(), nullable=False),
 )
 
 # One guard for all twins of a cluster: `guard` is JSON, and says what of the cluster's ACLs is not as it was.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from twinshore.store.values import SourceProducer
+
 
 class Asked(StrEnum):
     """What a switch asks of the mirror that carries its topics."""
@@ -32,6 +34,8 @@ class Flip:
     """Another home for a topic. `link` carried it until now; `back` carries it from now on, empty where none does, onto
     the log that was its source: that log is the topic's own below `points`, one for each partition.
 
+    `torn`: by force, so that some of the old home's records may never have crossed; what had is kept then.
+
     Topic ids are those that `back` sees: its source is the new home. `back` writes the topic with `term` added to its
     epoch: the fences of earlier switches, each one more than the epoch of an earlier term, never reach that.
     """
@@ -47,6 +51,19 @@ class Flip:
     points: tuple[int, ...]
     since_ms: int
     set_by: str
+    torn: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """What is known of a partition whose topic moved by force: the old home's records below `to_offset` had crossed,
+    and `producers` had written them, with the last batches of each. `all_known`: none of those is forgotten that wrote
+    not long before."""
+
+    term: int
+    to_offset: int
+    all_known: bool
+    producers: tuple[SourceProducer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from sqlalchemy import ColumnElement, Connection, RowMapping, select, true
 
 from twinshore.fleet.terms import twin_epoch
-from twinshore.store import audit, homes, ledger, revisions, topics, twins
+from twinshore.store import audit, crossings, homes, ledger, revisions, topics, twins
 from twinshore.store.dialects import insert_absent, put, standing
 from twinshore.store.engine import Database
 from twinshore.store.switch_tables import switching
@@ -98,6 +98,7 @@ def _apply(connection: Connection, one: Flip) -> None:
     put(connection, home_table, [asdict(homes.as_stored(home))])
     came_to = f"a switch made {one.home} the home of topic {one.topic}, and this link carries it no more"
     ledger.close_topic(connection, one.link, one.topic, one.since_ms, came_to)
+    crossings.keep(connection, one)
     topics.forget(connection, one.link, one.topic)
     if one.back:
         topics.forget(connection, one.back, one.topic)
@@ -181,7 +182,8 @@ class Switching:
 
     def flip(self, flips: Sequence[Flip], told: Sequence[AuditRow] = ()) -> tuple[Flip, ...]:
         """Gives each topic its other home, takes the twin of `link` away with what hangs on it, and gives `back` its
-        twin; open rows of `link` in the ledger are closed. Those in force afterwards, whoever made them: done twice
-        it changes nothing, and where a later term stands, or another home in this one, nothing is touched. `told` is
-        kept in the audit where its topic, or where it names none any topic, was flipped now."""
+        twin; of one that is torn it keeps what had crossed. Open rows of `link` in the ledger are closed. Those in
+        force afterwards, whoever made them: done twice it changes nothing, and where a later term stands, or another
+        home in this one, nothing is touched. `told` is kept in the audit where its topic, or where it names none any
+        topic, was flipped now."""
         return self._database.write(lambda connection: flip(connection, flips, told))

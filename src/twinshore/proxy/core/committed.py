@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from twinshore.fleet.nouns import GROUPS_HOME
 from twinshore.kafka.errors import Code
+from twinshore.proxy.core import epochs
 from twinshore.proxy.core.counting import Counting
 from twinshore.proxy.core.layout import ANY, Place
 from twinshore.proxy.core.messages import (
@@ -33,7 +34,6 @@ from twinshore.wire.apis import OFFSET_COMMIT, OFFSET_FETCH
 from twinshore.wire.serving.requests import Request
 
 NO_MEMBER: Final = -1
-NO_EPOCH: Final = -1
 _ERROR_OF_GROUP: Final = 2
 _EPOCHS_OF_PLACES: Final = 5
 _SEVERAL_GROUPS: Final = 8
@@ -61,9 +61,12 @@ class Committed:
         if seen.groups_wait:
             return Hold(_commit_refused(request, asked.topics, {}, _AGAIN))
         self._counting.committed(request, str(asked.group_id), asked.topics, place.cluster)
+        told = epochs.of_places(asked, seen)
         if all(seen.stays(str(one.name)) for one in asked.topics):
             rewrite = partial(_members_told, version=request.version) if request.version >= _TELLS_NO_GROUP else None
-            return Pass(place, rewrite=rewrite, topics=(GROUPS_HOME,))
+            body = written(told) if told is not asked else None
+            return Pass(place, rewrite=rewrite, body=body, topics=(GROUPS_HOME,))
+        asked = told
         return Run(self._commit(request, asked, place, seen, still), topics=(GROUPS_HOME,))
 
     def _commit(self, request: Request, asked: Any, place: Place, seen: Seen, still: Callable[[], bool]) -> Errand:
@@ -148,7 +151,7 @@ class Committed:
             if answer is None or code:
                 return answer or _no_places(request, group, _AGAIN)
             ours = [one for one in answer.topics if seen.keeps(str(one.name)) == ask.place.cluster]
-            found |= {str(one.name): _without_epoch(one) for one in ours}
+            found |= {str(one.name): epochs.without(one) for one in ours}
         kind = answer_kind(OFFSET_FETCH, request.version)
         return filled(
             part_of(kind, "groups") if several else kind, group_id=group.group_id, topics=tuple(found.values())
@@ -214,18 +217,9 @@ def _places_hidden(view: memoryview, at: int, version: int) -> Parts:
     """The answer without leader epochs."""
     whole = read_said(OFFSET_FETCH, version, view[at:])
     if version < _SEVERAL_GROUPS:
-        return written(replace(whole, topics=tuple(map(_without_epoch, whole.topics))))
-    groups = (replace(one, topics=tuple(map(_without_epoch, one.topics))) for one in whole.groups)
+        return written(replace(whole, topics=tuple(map(epochs.without, whole.topics))))
+    groups = (replace(one, topics=tuple(map(epochs.without, one.topics))) for one in whole.groups)
     return written(replace(whole, groups=tuple(groups)))
-
-
-def _without_epoch(topic: Any) -> Any:
-    """A client that begins at a place asks whether its leader epoch still holds, and the topic may have moved since: on
-    another cluster that epoch says nothing."""
-    if topic.partitions and hasattr(topic.partitions[0], "committed_leader_epoch"):
-        partitions = tuple(replace(one, committed_leader_epoch=NO_EPOCH) for one in topic.partitions)
-        return replace(topic, partitions=partitions)
-    return topic
 
 
 def _member(asked: Any, place: Place, seen: Seen) -> Generator[Sequence[Ask], Sequence[Said], int]:

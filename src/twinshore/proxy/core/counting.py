@@ -38,6 +38,7 @@ class Counting:
 
     def __init__(self, flows: Flows | None = None) -> None:
         self._flows = flows if flows is not None else Flows()
+        self.again = self._flows.again
         self._places: dict[tuple[str, str, int], int] = {}
 
     def sent(self, request: Request, asked: ProduceRequest, cluster: str) -> tuple[Flow, ...]:

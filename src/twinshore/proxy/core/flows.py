@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from twinshore.store.traffic_values import OTHERS, Flow, FlowKey, FlowKind
@@ -36,9 +37,19 @@ SAMPLES: Final = 40
 TOLD_MAX: Final = 300
 
 
+@dataclass(slots=True)
+class Again:
+    """What producers sent behind forced switches, in records: `known`, as they had crossed, and so not written again;
+    `unsure`, of which nobody knew that, and so written."""
+
+    known: int = 0
+    unsure: int = 0
+
+
 class Flows:
     """Those of a process. `most`: of each kind, for tests. `kept`: as what a flow has a place where there is no room,
-    None where it counts for others. `samples_left`: how many more may be taken in this window."""
+    None where it counts for others. `samples_left`: how many more may be taken in this window. `again`: what producers
+    sent behind forced switches."""
 
     def __init__(self, most: int | None = None, kept: Callable[[FlowKey], FlowKey | None] = lambda _: None) -> None:
         self._most = FLOWS_MAX if most is None else dict.fromkeys(FlowKind, most)
@@ -52,6 +63,7 @@ class Flows:
         self._idlest: dict[FlowKind, list[FlowKey]] = {}  # as of the last window, the idlest last
         self._unknown = 0
         self.samples_left = SAMPLES
+        self.again = Again()
 
     def of(self, client: str, topic: str, cluster: str, kind: FlowKind) -> Flow:
         """The counts of this one, or of others where too many are counted already. It may be kept for a moment only:

@@ -1,22 +1,33 @@
 """Where the clusters' own words lead a topic's clients, and which writers a switch holds. Pure.
 
 A word stands on the clusters themselves, so it is known at once and without the store. It says whether a topic left
-its old home in good order. Of such a topic the old home knows what each producer wrote last.
+its old home in good order. Of such a topic the old home knows what each producer wrote last. Of one that came by force
+the mirror's receipts do, as far as it has told the store.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from twinshore.homes.home_lines import PLANNED, Clash, HomeLine, HomeState
+from twinshore.homes.home_lines import FORCED, PLANNED, Clash, HomeLine, HomeState
 from twinshore.proxy.core.producer_ids import STAMPS, stamp_in, stamp_of, unstamped
+from twinshore.store.switch_values import Crossing
+from twinshore.store.values import SourceBatch
+
+
+class Torn(NamedTuple):
+    """How a topic came by force, then: with what `link` had carried of each partition, which ends at its point."""
+
+    link: str
+    since_ms: int
 
 
 class Lead(NamedTuple):
     """`cluster`: as the proxy calls it, None where it is none of its own. `held`: writers wait, for a switch, which
     is under way where it `moves`. `came`: where the topic was at home before, if it left in good order and not
-    long ago; `sound`: the first of the terms in a row since which it has moved in good order, as far as is known."""
+    long ago; `torn`: if it came by force, not long ago. `sound`: the first of the terms in a row since which it has
+    moved in good order, as far as is known. `points`: at which offset each partition came."""
 
     cluster: str | None
     term: int
@@ -24,13 +35,18 @@ class Lead(NamedTuple):
     came: str = ""
     moves: bool = False
     sound: int = 0
+    torn: Torn | None = None
+    points: tuple[int, ...] = ()
 
 
 class Wrote(NamedTuple):
-    """What a producer wrote last to a partition, where the topic was at home before."""
+    """What a producer wrote last to a partition, where the topic was at home before; or, where that is gone, what of it
+    had crossed. Then something may be `lost` behind it, and of the last `batches` it is known where they are."""
 
     epoch: int
     last: int
+    lost: bool = False
+    batches: tuple[SourceBatch, ...] = ()
 
 
 def leads_of(
@@ -45,15 +61,17 @@ def _lead(told: HomeLine | Clash, names: Mapping[str, str], before: Lead | None,
     if isinstance(told, Clash):
         # Nobody knows which one stands, so nobody writes.
         return (before or Lead(None, told.one.term))._replace(held=True)
-    came, sound = "", told.term
+    came, sound, torn = "", told.term, None
     if before is not None and before.term == told.term:
-        came, sound = before.came, before.sound
+        came, sound, torn = before.came, before.sound, before.torn
+    elif told.how == FORCED and told.since_ms >= since_ms:
+        torn = Torn(told.link, told.since_ms)
     elif told.how == PLANNED and told.since_ms >= since_ms:
         came, sound = told.source, told.term - 1
         if before is not None and before.term == told.term - 1:
             sound = min(sound, before.sound)
     held, moves = told.state is HomeState.HELD, told.state is not HomeState.SETTLED
-    return Lead(names.get(told.cluster_id), told.term, held, came, moves, sound)
+    return Lead(names.get(told.cluster_id), told.term, held, came, moves, sound, torn, told.points)
 
 
 def wrote_of(states: Iterable[tuple[int, int, int]], lead: Lead) -> dict[int, Wrote]:
@@ -70,3 +88,43 @@ def wrote_of(states: Iterable[tuple[int, int, int]], lead: Lead) -> dict[int, Wr
         if known not in found or age < found[known][0]:
             found[known] = age, Wrote(epoch, last)
     return {known: wrote for known, (_, wrote) in found.items()}
+
+
+class Crossed(NamedTuple):
+    """Of a topic that came by force, by partition: what its producers had written that crossed, by their ids as clients
+    know them. `unsure`: where more had crossed than is known of, or by producers that are forgotten; `offsets`: how
+    much more."""
+
+    wrote: Mapping[tuple[str, int], Mapping[int, Wrote]]
+    unsure: frozenset[tuple[str, int]]
+    offsets: int
+
+
+def crossed_of(topic: str, lead: Lead, known: Mapping[tuple[str, int], Crossing]) -> Crossed:
+    """By what the store has of it. What had crossed is known by the ids of the term before alone: of earlier terms
+    nobody sends anything again."""
+    wrote: dict[tuple[str, int], Mapping[int, Wrote]] = {}
+    unsure: set[tuple[str, int]] = set()
+    offsets = 0
+    for number, point in enumerate(lead.points):
+        crossing = known.get((topic, number), Crossing(lead.term, 0, True))
+        lacking = max(0, point - crossing.to_offset)
+        if lacking or not crossing.all_known:
+            unsure.add((topic, number))
+        offsets += lacking
+        if found := dict(_crossed(crossing, lead.term)):
+            wrote[topic, number] = found
+    return Crossed(wrote, frozenset(unsure), offsets)
+
+
+def _crossed(crossing: Crossing, term: int) -> Iterator[tuple[int, Wrote]]:
+    for one in crossing.producers:
+        if one.batches and stamp_in(one.producer_id) == stamp_of(term - 1):
+            last = one.batches[-1].last_sequence
+            yield unstamped(one.producer_id), Wrote(one.epoch, last, True, one.batches)
+
+
+def doubtful(topic: str, lead: Lead) -> Crossed:
+    """Of a topic of which nothing is known: whatever is sent again may have crossed."""
+    partitions = frozenset((topic, number) for number, point in enumerate(lead.points) if point)
+    return Crossed({}, partitions, sum(lead.points))

@@ -1,8 +1,8 @@
 """Metadata, DescribeCluster, FindCoordinator and InitProducerId: what clients ask any broker. Pure.
 
-Whatever these tell of brokers are the proxy's own numbers, host and ports. Leader epochs are not told: clients leave
-metadata aside whose epoch is lower than what they knew, and so would not follow a topic to a cluster where it has had
-fewer leaders.
+Whatever these tell of brokers are the proxy's own numbers, host and ports. Leader epochs are told of topics that a
+switch had, above those of earlier terms (`epochs`): clients leave metadata aside whose epoch is lower than what they
+knew, and so would not follow a topic to a cluster where it has had fewer leaders.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from twinshore.kafka.errors import Code
-from twinshore.proxy.core import transactions
+from twinshore.proxy.core import epochs, transactions
 from twinshore.proxy.core.counting import Counting
 from twinshore.proxy.core.layout import ANY, NOBODY, Layout, Place
 from twinshore.proxy.core.messages import (
@@ -32,7 +32,6 @@ from twinshore.proxy.core.seen import Seen
 from twinshore.wire.apis import INIT_PRODUCER_ID, METADATA
 from twinshore.wire.serving.requests import Request
 
-NO_EPOCH: Final = -1
 _GROUP: Final = 0
 _TRANSACTION: Final = 1
 _BROKERS: Final = 1
@@ -92,7 +91,7 @@ def _metadata(
     several: set[str] = set()
     for name, heard in zip(answering, said, strict=True):
         for topic in _topics_of(heard, request.version):
-            renamed = _renamed(topic, name, layout)
+            renamed = _renamed(topic, name, layout, epochs.base_of(str(topic.name), seen))
             _take(found, several, name, renamed, seen)
             if name in copies(str(topic.name), seen):
                 elsewhere.append((str(topic.name), renamed))
@@ -149,7 +148,7 @@ def _take(found: dict[str, Any], several: set[str], cluster: str, topic: Any, se
         found[name] = topic
 
 
-def _renamed(topic: Any, cluster: str, layout: Layout) -> Any:
+def _renamed(topic: Any, cluster: str, layout: Layout, base: int | None) -> Any:
     def numbers(nodes: Sequence[int]) -> tuple[int, ...]:
         return tuple(layout.number(cluster, node) for node in nodes)
 
@@ -160,7 +159,7 @@ def _renamed(topic: Any, cluster: str, layout: Layout) -> Any:
             replica_nodes=numbers(one.replica_nodes),
             isr_nodes=numbers(one.isr_nodes),
             **_since(one, "offline_replicas", numbers(getattr(one, "offline_replicas", ()))),
-            **_since(one, "leader_epoch", NO_EPOCH),
+            **_since(one, "leader_epoch", epochs.told(getattr(one, "leader_epoch", epochs.NO_EPOCH), base)),
         )
         for one in topic.partitions
     )

@@ -1,6 +1,7 @@
 """Producers whose topics have moved: under which id they write where the topic is now, and what of it may go on. Pure.
 
 A producer keeps its id and counts on, whichever cluster a topic is on. Of topics that never moved nothing is looked at.
+What had crossed before its home died is not written again, and told as written, where it is.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from twinshore.kafka.errors import Code
+from twinshore.proxy.core.flows import Again
+from twinshore.proxy.core.leads import Wrote
 from twinshore.proxy.core.messages import filled, part_of, read_said, request_kind, written
 from twinshore.proxy.core.moves import Parts, Said
 from twinshore.proxy.core.producer_ids import stamp_of, stamped
 from twinshore.proxy.core.seen import Seen
-from twinshore.proxy.core.sequels import Batch, Sequel, batch_in, sequel, under
+from twinshore.proxy.core.sequels import Batch, Sequel, batch_in, offset_in, sequel, under
 from twinshore.wire.apis import DESCRIBE_PRODUCERS
 from twinshore.wire.serving import produce
 
@@ -22,6 +25,10 @@ _REFUSED: Mapping[Sequel, Code] = {
     Sequel.EARLY: Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
     Sequel.STALE: Code.INVALID_PRODUCER_EPOCH,
 }
+
+
+# As idempotent producers may send, and brokers remember, of one partition.
+IN_FLIGHT_MAX = 5
 
 
 class Writer(NamedTuple):
@@ -34,26 +41,30 @@ class Writer(NamedTuple):
 
 class Judged(NamedTuple):
     """`asked`: what may go on, as it is to be sent; `changed`: whether it is other than it came. `refused`: what may
-    not, and why. `early`: what may only where the new home knows its producer already. `begins`: producers that the new
-    home knows once it has taken this."""
+    not, and why; `there`: what need not, as it is at this offset already. `early`: what may only where the new home
+    knows its producer already. `begins`: producers that the new home knows once it has taken this."""
 
     asked: produce.ProduceRequest
     changed: bool = False
     refused: Mapping[tuple[str, int], Code] = {}
+    there: Mapping[tuple[str, int], int] = {}
     early: Sequence[Writer] = ()
     begins: Sequence[Writer] = ()
 
 
 class MovedWriters:
-    """Those of one client. It remembers which of them the new home knows."""
+    """Those of one client. It remembers which of them the new home knows. `again` counts for all clients."""
 
-    def __init__(self) -> None:
+    def __init__(self, again: Again | None = None) -> None:
         self._begun: set[Writer] = set()
+        self._again = again or Again()
+        self._unsure: dict[Writer, int] = {}
 
     def judge(self, asked: produce.ProduceRequest, seen: Seen, here: frozenset[str]) -> Judged:
         """`here`: the topics that are at home where this was sent."""
         kept: list[produce.Batches] = []
         refused: dict[tuple[str, int], Code] = {}
+        there: dict[tuple[str, int], int] = {}
         early: list[Writer] = []
         begins: list[Writer] = []
         changed = False
@@ -67,7 +78,12 @@ class MovedWriters:
                 kept.append(one)
                 continue
             writer = Writer(topic, one.partition, stamped(batch.header.producer_id, stamp_of(seen.leads[topic].term)))
-            how = self._how(batch, writer, seen)
+            known = seen.wrote.get((topic, one.partition), {}).get(batch.header.producer_id)
+            how = self._how(batch, writer, known, seen)
+            self._count(batch, how, writer, seen)
+            if how is Sequel.TWICE and known is not None and (offset := offset_in(batch.header, known)) is not None:
+                there[topic, one.partition] = offset
+                continue
             if how in _REFUSED and how is not Sequel.EARLY:
                 refused[topic, one.partition] = _REFUSED[how]
                 continue
@@ -77,12 +93,21 @@ class MovedWriters:
             if writer.producer_id != batch.header.producer_id:
                 one, changed = one._replace(records=bytes(under(batch, writer.producer_id))), True
             kept.append(one)
-        return Judged(asked._replace(batches=kept), changed, refused, early, begins)
+        return Judged(asked._replace(batches=kept), changed, refused, there, early, begins)
 
-    def _how(self, batch: Batch, writer: Writer, seen: Seen) -> Sequel:
+    def _count(self, batch: Batch, how: Sequel, writer: Writer, seen: Seen) -> None:
+        """A batch that is sent once more because its connection ended counts once more. A producer had no more batches
+        on their way than these first ones."""
+        if how is Sequel.TWICE and seen.leads[writer.topic].torn is not None:
+            self._again.known += batch.header.count
+        elif how is Sequel.NEXT and (writer.topic, writer.partition) in seen.unsure:
+            before = self._unsure.get(writer, 0)
+            self._unsure[writer] = before + 1
+            self._again.unsure += batch.header.count if before < IN_FLIGHT_MAX else 0
+
+    def _how(self, batch: Batch, writer: Writer, known: Wrote | None, seen: Seen) -> Sequel:
         if writer in self._begun:
             return Sequel.NEXT
-        known = seen.wrote.get((writer.topic, writer.partition), {}).get(batch.header.producer_id)
         how = sequel(batch.header, known) if known is not None else Sequel.NEXT
         home = seen.clusters.get(seen.leads[writer.topic].cluster or "")
         can_tell = home is not None and DESCRIBE_PRODUCERS in home.offers
@@ -112,7 +137,8 @@ class MovedWriters:
         kept = [one for one in judged.asked.batches if (str(one.topic), one.partition) not in out]
         refused = {**judged.refused, **dict.fromkeys(out, _REFUSED[Sequel.EARLY])}
         begins = [one for one in judged.begins if (one.topic, one.partition) not in out]
-        return Judged(judged.asked._replace(batches=kept), judged.changed, refused, (), begins)
+        asked = judged.asked._replace(batches=kept)
+        return judged._replace(asked=asked, refused=refused, early=(), begins=begins)
 
     def heard(self, begins: Sequence[Writer], answer: produce.ProduceAnswer) -> None:
         """What the new home has taken."""

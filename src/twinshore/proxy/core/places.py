@@ -1,14 +1,16 @@
 """What is asked of the leader of partitions, by the topic's name: ListOffsets, OffsetForLeaderEpoch, DeleteRecords and
-DescribeProducers. Pure."""
+DescribeProducers; of topics that a switch had, the first two by `epoch_questions`. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from operator import attrgetter
 from typing import Any, Final
 
 from twinshore.kafka.errors import Code
+from twinshore.proxy.core import epoch_questions
 from twinshore.proxy.core.admin.versions import DELETE_RECORDS
 from twinshore.proxy.core.layout import Place
 from twinshore.proxy.core.messages import answer_kind, error, filled, part_of, read_asked, read_said, written
@@ -31,12 +33,17 @@ def about_partitions(request: Request, place: Place | None, seen: Seen) -> Move:
         if place is None
         else tuple(one for one in asked.topics if not seen.is_elsewhere(getattr(one, topic), place.cluster))
     )
-    if place is not None and len(here) == len(asked.topics):
+    by_epochs = request.key in epoch_questions.QUESTIONS and any(getattr(one, topic) in seen.leads for one in here)
+    if place is not None and len(here) == len(asked.topics) and not by_epochs:
         return Pass(place, _wait_s(asked))
     moved = tuple(_moved(request, one) for one in asked.topics if one not in here)
     if place is None or not here:
         return Say(written(filled(answer_kind(request.key, request.version), topics=moved)))
-    return Run(_part(request, replace(asked, topics=here), place, moved), _wait_s(asked))
+    of_here = replace(asked, topics=here)
+    ask = _part(request, of_here, place)
+    if by_epochs:
+        ask = epoch_questions.asked(request, of_here, attrgetter(topic), place, seen, partial(_moved, request))
+    return Run(_with(request, ask, moved), _wait_s(asked))
 
 
 def _wait_s(asked: Any) -> float:
@@ -45,12 +52,20 @@ def _wait_s(asked: Any) -> float:
     return ANSWER_S + max(0.0, min(timeout.total_seconds(), ANSWER_S))
 
 
-def _part(request: Request, asked: Any, place: Place, moved: tuple[Any, ...]) -> Errand:
+def _part(request: Request, asked: Any, place: Place) -> Errand:
     (said,) = yield [Ask(place, request.key, request.version, written(asked))]
     if said is None:
         kind = answer_kind(request.key, request.version)
-        return written(filled(kind, topics=(*(_moved(request, one) for one in asked.topics), *moved)))
-    answer = read_said(request.key, request.version, said)
+        return written(filled(kind, topics=tuple(_moved(request, one) for one in asked.topics)))
+    return [said]
+
+
+def _with(request: Request, ask: Errand, moved: tuple[Any, ...]) -> Errand:
+    """What is told of the rest, and what has moved."""
+    body = yield from ask
+    if not moved:
+        return body
+    answer = read_said(request.key, request.version, memoryview(b"".join(body)))
     return written(replace(answer, topics=(*answer.topics, *moved)))
 
 

@@ -1,8 +1,8 @@
 """Produce and Fetch: records go through as the bytes they are. What stands around them is read, and written anew only
-where it names a broker, or a topic that is elsewhere. Pure.
+where it names a broker, a topic that is elsewhere, or leader epochs of one that has moved. Pure.
 
-Of new leaders that brokers tell beside an error nothing is passed on: they come with leader epochs, which clients are
-not told (see `lookups`). A client asks for metadata instead, as clients did before brokers told.
+Of new leaders that brokers tell beside an error nothing is passed on: a client asks for metadata instead, as clients
+did before brokers told.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from twinshore.kafka.errors import Code
+from twinshore.proxy.core import epochs
 from twinshore.proxy.core.counting import Counting
 from twinshore.proxy.core.layout import Layout, Place
 from twinshore.proxy.core.moved import Judged, MovedWriters, Writer
@@ -26,7 +27,6 @@ from twinshore.wire.serving.requests import Request
 _NOT_HERE = int(Code.NOT_LEADER_OR_FOLLOWER)
 SESSIONS = 7  # the first version of Fetch that has them
 SESSION_IS_OVER = fetch.FetchAnswer(0, int(Code.FETCH_SESSION_ID_NOT_FOUND), 0, [])
-NO_EPOCH = -1
 
 
 class Records:
@@ -45,7 +45,7 @@ class Records:
         self._counting = counting or Counting()
         self._reading = reading or Reading(Near(), layout)
         self.sessions = FetchSessions()
-        self._moved = MovedWriters()
+        self._moved = MovedWriters(self._counting.again)
 
     def on_produce(
         self, request: Request, place: Place | None, seen: Seen, asked: produce.ProduceRequest | None = None
@@ -68,7 +68,7 @@ class Records:
         untouched = len(here) == len(topics) and seen.leads.keys().isdisjoint(here)
         judged = Judged(asked) if untouched else self._moved.judge(asked, seen, frozenset(here))
         wait_s = ANSWER_S + asked.timeout_ms / 1000
-        if not judged.refused and not judged.early:
+        if not judged.refused and not judged.there and not judged.early:
             heard = partial(self._produced, request=request, place=place, begun=judged.begins)
             body = produce.write_request(request.version, judged.asked) if judged.changed else None
             flows = self._counting.sent(request, judged.asked, place.cluster)
@@ -102,6 +102,9 @@ class Records:
         joined = []
         for one in asked.batches:
             key = (str(one.topic), one.partition)
+            if key in judged.there:
+                joined.append(produce.Appended(*key, int(Code.NONE), judged.there[key]))
+                continue
             refused = int(code) if key in kept else int(judged.refused.get(key, Code.NOT_LEADER_OR_FOLLOWER))
             joined.append(given.get(key, produce.Appended(*key, refused, -1)))
         return [produce.write_answer(version, _without_leaders(answer._replace(appended=joined)))]
@@ -163,7 +166,7 @@ class Records:
         if len(here) == len(asked.wanted):
             fetched = partial(self._fetched, request=request, cluster=place.cluster, asked=asked, noted=sessions)
             heard = partial(fetched, told=told, seen=seen)
-            return Pass(place, wait_s, heard, body=_body_without_epochs(version, asked))
+            return Pass(place, wait_s, heard, body=_body_with_epochs(version, asked, seen, place.cluster))
         if not here:
             return Say(self._fetch_refused(version, asked.wanted))
         return Run(self._fetch_part(request, asked, place, here, seen), wait_s)
@@ -204,7 +207,11 @@ class Records:
         client is to hear at once what has moved."""
         version = request.version
         alone = asked._replace(
-            wanted=[_without_epoch(one) for one in here], dropped=(), session_id=0, session_epoch=-1, max_wait_ms=0
+            wanted=[epochs.wanted(one, seen, place.cluster) for one in here],
+            dropped=(),
+            session_id=0,
+            session_epoch=-1,
+            max_wait_ms=0,
         )
         (said,) = yield [Ask(place, request.key, version, [fetch.write_request(version, alone)])]
         ours = set(here)
@@ -213,7 +220,7 @@ class Records:
             moved = [_nothing(one) for one in asked.wanted]
         answer = fetch.FetchAnswer(0, 0, 0, []) if said is None else fetch.read_answer(said, 0, version)
         answer, _ = self._reading.heard(alone, answer, place.cluster, seen)
-        whole = self._fetch_renamed(answer, place.cluster)
+        whole = self._fetch_renamed(epochs.fetched(answer, seen, place.cluster), place.cluster)
         return fetch.write_answer(version, whole._replace(fetched=[*whole.fetched, *moved]))
 
     def _fetched(
@@ -238,6 +245,7 @@ class Records:
         if any(one.error == _NOT_HERE for one in answer.fetched):
             self._stale()
         shown, wait_s = self._reading.heard(asked, answer, cluster, seen)
+        shown = epochs.fetched(shown, seen, cluster)
         if shown is answer and all(one.current_leader is None and one.preferred_replica < 0 for one in answer.fetched):
             return None
         parts = fetch.write_answer(version, self._fetch_renamed(shown, cluster))
@@ -261,16 +269,13 @@ def _without_leaders(answer: produce.ProduceAnswer) -> produce.ProduceAnswer:
     return answer._replace(appended=[one._replace(current_leader=None) for one in answer.appended], endpoints=())
 
 
-def _body_without_epochs(version: int, asked: fetch.FetchRequest) -> Parts | None:
-    """None where it names no leader epoch. Clients of librdkafka name that of the last batch that they have read: the
-    broker would refuse it once there was another leader, and they know no other."""
+def _body_with_epochs(version: int, asked: fetch.FetchRequest, seen: Seen, cluster: str) -> Parts | None:
+    """With epochs as the cluster counts them; None where it names none. Clients of librdkafka that were told none name
+    that of the last batch that they have read: the broker would refuse it once there was another leader."""
     if all(one.leader_epoch < 0 and one.last_fetched_epoch < 0 for one in asked.wanted):
         return None
-    return [fetch.write_request(version, asked._replace(wanted=[_without_epoch(one) for one in asked.wanted]))]
-
-
-def _without_epoch(one: fetch.Wanted) -> fetch.Wanted:
-    return one._replace(leader_epoch=NO_EPOCH, last_fetched_epoch=NO_EPOCH)
+    wanted = [epochs.wanted(one, seen, cluster) for one in asked.wanted]
+    return [fetch.write_request(version, asked._replace(wanted=wanted))]
 
 
 def _nothing(one: fetch.Wanted) -> fetch.Fetched:

@@ -26,6 +26,7 @@ from functools import partial
 from typing import Any, Final
 
 from twinshore.kafka.errors import Code
+from twinshore.proxy.core import epochs
 from twinshore.proxy.core.committed import NO_MEMBER, Committed, all_refused
 from twinshore.proxy.core.layout import Place
 from twinshore.proxy.core.messages import answer_kind, error, filled, part_of, read_asked, read_said, refusal, written
@@ -264,7 +265,7 @@ class Resets:
             return Say(all_refused(request, left, Code.NONE))
         move = self._commit_of(request, replace(asked, topics=tuple(kept)), place, seen)
         if left and isinstance(move, Pass):
-            move = move._replace(body=written(replace(asked, topics=tuple(kept))))
+            move = move._replace(body=written(epochs.of_places(replace(asked, topics=tuple(kept)), seen)))
         return self._told(move, request, group, seen, left)
 
     def _told(self, move: Move, request: Request, group: str, seen: Seen, left: Sequence[Any] = ()) -> Move:

@@ -44,9 +44,10 @@ class ClusterSeen:
 class Seen:
     """`clusters` in the order of the settings. `homes` are the store's, `leads` the clusters' own words, which count
     more. `offers`: the versions that clients may send. `wrote`: what producers wrote last to partitions that have moved
-    in good order. `waits`: why every writer must wait; empty where none must. `before`: where topics were led before:
-    of one that has no home, another cluster's may be a twin that has just been made. `own`: of topics that each site
-    has for itself, the cluster where these clients have theirs."""
+    in good order, or by force; `unsure`: partitions of the latter of which not all is known that had crossed. `waits`:
+    why every writer must wait; empty where none must. `before`: where topics were led before: of one that has no home,
+    another cluster's may be a twin that has just been made. `own`: of topics that each site has for itself, the cluster
+    where these clients have theirs."""
 
     clusters: Mapping[str, ClusterSeen]
     homes: Mapping[str, str] = field(default_factory=dict)
@@ -57,6 +58,7 @@ class Seen:
     waits: str = ""
     before: Mapping[str, str] = field(default_factory=dict, repr=False)
     own: Mapping[str, str] = field(default_factory=dict)
+    unsure: frozenset[tuple[str, int]] = frozenset()
     routes: Mapping[str, str] = field(init=False)
     away: frozenset[str] = field(init=False)
 

@@ -3,6 +3,10 @@
 The new home has never heard of the producer, so it takes whatever comes first. Its old home knows what was there last:
 by that a batch that comes a second time is told apart, and one that comes too early, as a client may send it while it
 hears of the move for those before. Once the new home has taken a batch of the producer it checks for itself.
+
+Where the old home is gone, the mirror knows what of the producer had crossed. A twin is a beginning of its source, so
+all that the producer had written before that had crossed as well. What lies behind may be lost, so none comes too
+early.
 """
 
 from __future__ import annotations
@@ -53,8 +57,17 @@ def sequel(header: BatchHeader, wrote: Wrote) -> Sequel:
     if ahead == 1:
         return Sequel.NEXT
     if ahead > 1:
-        return Sequel.EARLY
+        return Sequel.NEXT if wrote.lost else Sequel.EARLY
     return Sequel.TWICE if distance(header.base_sequence + header.count - 1, wrote.last) <= 0 else Sequel.EARLY
+
+
+def offset_in(header: BatchHeader, wrote: Wrote) -> int | None:
+    """Where the batch is, that came a second time; None where that is not known."""
+    numbers = header.base_sequence, (header.base_sequence + header.count - 1) % SEQUENCE_SPAN
+    for one in wrote.batches:
+        if numbers == (one.base_sequence, one.last_sequence):
+            return one.base_offset
+    return None
 
 
 def distance(sequence: int, last: int) -> int:

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from twinshore.fleet.nouns import GROUPS_HOME
 from twinshore.kafka.errors import Code
+from twinshore.proxy.core import epochs
 from twinshore.proxy.core.layout import Place
 from twinshore.proxy.core.messages import (
     answer_kind,
@@ -142,7 +143,8 @@ def commit_offsets(request: Request, place: Place | None, seen: Seen) -> Move:
         return Hold(of_places(request, asked, Code.COORDINATOR_LOAD_IN_PROGRESS))
     if not all(seen.stays(str(one.name)) for one in asked.topics):
         return Say(of_places(request, asked, _NOT_FOR_GROUP))
-    return Pass(place, topics=(GROUPS_HOME,))
+    told = epochs.of_places(asked, seen)
+    return Pass(place, body=written(told) if told is not asked else None, topics=(GROUPS_HOME,))
 
 
 def of_places(request: Request, asked: Any, code: int) -> Parts:

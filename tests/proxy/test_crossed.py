@@ -1,0 +1,147 @@
+"""Producers whose topics came by force: what had crossed is known again, and what nobody knows of is counted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.proxy.talks import LAYOUT, WEST, carried, session, view
+from tests.proxy.test_moved import MINE, STALE, TAG, TWICE, leads, line, moved, records, sent
+from twinshore.proxy.core.flows import Flows
+from twinshore.proxy.core.leads import Lead, Torn, Wrote, crossed_of, doubtful
+from twinshore.proxy.core.moves import Pass
+from twinshore.proxy.core.producer_ids import stamp_of, stamped
+from twinshore.proxy.core.seen import Seen
+from twinshore.proxy.core.sequels import Sequel, batch_in, offset_in, sequel
+from twinshore.proxy.core.session import Session
+from twinshore.proxy.crossed import doubts
+from twinshore.store import Crossing, SourceBatch, SourceProducer
+from twinshore.wire.batch import SEQUENCE_SPAN
+from twinshore.wire.serving import produce
+
+BATCHES = SourceBatch(0, 4, 100, 1), SourceBatch(5, 9, 107, 1)
+KNOWN = Wrote(3, 9, True, BATCHES)
+TORN = Lead("west", 2, torn=Torn("east->west", 5_000), points=(112, 0))
+
+
+def forced(known: Wrote | None = KNOWN, *, unsure: bool = False) -> Seen:
+    """The topic is on west, whereto it came by force."""
+    seen = moved(TORN)
+    wrote = {("shared", 0): {MINE: known}} if known else {}
+    return replace(seen, wrote=wrote, unsure=frozenset({("shared", 0)} if unsure else ()))
+
+
+def counted() -> tuple[Session, Flows]:
+    flows = Flows()
+    return Session(WEST, LAYOUT, lambda: None, flows=flows), flows
+
+
+def answer_to(first: int, count: int = 1, epoch: int = 3, known: Wrote = KNOWN) -> produce.Appended:
+    data = records(first, count, epoch=epoch)
+    body, asks = carried(session(WEST).move(sent(data), forced(known)), lambda _: None)
+    assert asks == []
+    (one,) = produce.read_answer(body, 0, 12).appended
+    return one
+
+
+def test_a_line_says_how_its_topic_came_by_force() -> None:
+    told = replace(line("west", 2, how="forced"), link="east->west", points=(112, 0))
+    assert leads(told).torn == TORN.torn, "also for a proxy that has just begun"
+    assert (leads(told).came, leads(told).sound) == ("", 2)
+    assert leads(told, replace(told, step=7)).torn == TORN.torn
+    assert leads(told, since_ms=5_001).torn is None, "nobody sends again what is that old"
+    assert leads(told, line("east", 3, how="planned")).torn is None
+
+
+@pytest.mark.parametrize(("first", "count", "offset"), [(0, 5, 100), (5, 5, 107)])
+def test_a_batch_that_had_crossed_is_told_as_written_where_it_is(first: int, count: int, offset: int) -> None:
+    one = answer_to(first, count)
+    assert (one.error, one.base_offset) == (0, offset)
+
+
+@pytest.mark.parametrize(("first", "count"), [(9, 1), (3, 2), (SEQUENCE_SPAN - 5, 3)])
+def test_one_that_lies_before_and_of_which_no_place_is_known_is_told_as_a_second_one(first: int, count: int) -> None:
+    """All that a producer wrote before what crossed has crossed."""
+    assert answer_to(first, count).error == TWICE
+
+
+def test_its_place_is_known_where_numbers_begin_anew() -> None:
+    batch = SourceBatch(SEQUENCE_SPAN - 2, 1, 300, 1)
+    one = answer_to(SEQUENCE_SPAN - 2, 4, known=Wrote(3, 1, True, (batch,)))
+    assert (one.error, one.base_offset) == (0, 300)
+
+
+def test_whose_producer_was_shut_out_stays_so() -> None:
+    assert answer_to(5, 5, epoch=2).error == STALE
+
+
+@pytest.mark.parametrize(("first", "epoch"), [(10, 3), (11, 3), (500, 3), (0, 4)])
+def test_what_lies_behind_goes_on_also_where_something_is_lost_before_it(first: int, epoch: int) -> None:
+    move = session(WEST).move(sent(records(first, epoch=epoch)), forced())
+    assert isinstance(move, Pass) and move.body is not None
+    (one,) = produce.read_request(view(move.body), 0, 12).batches
+    batch = batch_in(one.records)
+    assert batch is not None and batch.header.producer_id == stamped(MINE, stamp_of(2))
+
+
+def test_half_of_a_batch_never_crosses_so_it_is_refused() -> None:
+    batch = batch_in(records(9, 2))
+    assert batch is not None
+    assert sequel(batch.header, KNOWN) is Sequel.EARLY
+    assert offset_in(batch.header, KNOWN) is None
+
+
+def test_only_what_had_crossed_is_left_out_of_a_request() -> None:
+    move = session(WEST).move(sent(records(5, 5), also="bills"), forced())
+    given = produce.ProduceAnswer([produce.Appended("bills", 0, 0, 5)])
+    body, asks = carried(move, lambda _: view(produce.write_answer(12, given)))
+    told = {str(one.topic): (one.error, one.base_offset) for one in produce.read_answer(body, 0, 12).appended}
+    assert (told, len(asks)) == ({"shared": (0, 107), "bills": (0, 5)}, 1)
+
+
+def test_both_are_counted_what_was_known_and_what_nobody_knew() -> None:
+    talk, flows = counted()
+    carried(talk.move(sent(records(5, 5)), forced()), lambda _: None)
+    assert (flows.again.known, flows.again.unsure) == (5, 0)
+    talk.move(sent(records(10, 3)), forced())
+    assert flows.again.unsure == 0, "all that had crossed is known"
+    first = talk.move(sent(records(10, 3)), forced(unsure=True))
+    assert isinstance(first, Pass) and first.rewrite is not None
+    talk.move(sent(records(13, 2)), forced(None, unsure=True))
+    assert flows.again.unsure == 5
+    said = produce.ProduceAnswer([produce.Appended("shared", 0, 0, 41)])
+    first.rewrite(memoryview(produce.write_answer(12, said)), 0)
+    for number in range(5):
+        talk.move(sent(records(15 + 2 * number, 2)), forced(unsure=True))
+    assert flows.again.unsure == 5 + 2 * 3, "no producer had more than five batches on their way"
+
+
+def crossing(*ids: int, to_offset: int = 112, term: int = 2, all_known: bool = True) -> Crossing:
+    return Crossing(term, to_offset, all_known, tuple(SourceProducer(one, 3, BATCHES) for one in ids))
+
+
+def test_what_had_crossed_is_known_by_ids_as_clients_have_them() -> None:
+    found = crossed_of("shared", TORN, {("shared", 0): crossing(MINE, 4001, TAG | 1 << 40 | 5)})
+    assert (found.wrote, found.unsure, found.offsets) == ({("shared", 0): {MINE: KNOWN}}, frozenset(), 0)
+    later = TORN._replace(term=3)
+    old, new = stamped(MINE, stamp_of(1)), stamped(TAG | 4002, stamp_of(2))
+    found = crossed_of("shared", later, {("shared", 0): crossing(old, new)})
+    assert found.wrote == {("shared", 0): {TAG | 4002: KNOWN}}, "of the term before alone"
+
+
+def test_where_more_had_crossed_than_is_known_that_is_told() -> None:
+    found = crossed_of("shared", TORN, {("shared", 0): crossing(MINE, to_offset=100)})
+    assert (found.unsure, found.offsets) == (frozenset({("shared", 0)}), 12)
+    assert found.wrote == {("shared", 0): {MINE: KNOWN}}, "what is known counts all the same"
+    crowded = crossed_of("shared", TORN, {("shared", 0): crossing(MINE, all_known=False)})
+    assert (crowded.unsure, crowded.offsets) == (frozenset({("shared", 0)}), 0)
+    nothing = crossed_of("shared", TORN, {})
+    assert nothing == doubtful("shared", TORN) == ({}, frozenset({("shared", 0)}), 112), "the second one had nothing"
+    sure = crossed_of("bills", TORN, {("bills", 0): crossing()})
+    told = (
+        "shared came by force, and of the last 12 offsets it is not known who wrote them: as much may be written twice"
+    )
+    assert doubts({"shared": found, "bills": sure}) == told
+    assert "some were forgotten" in doubts({"shared": crowded})
+    assert doubts({"bills": sure}) == ""

@@ -1,0 +1,103 @@
+"""The proxy asks the store what had crossed of a topic that came by force; writers wait for it, and not for long."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.proxy.test_crossed import KNOWN, TORN
+from tests.proxy.test_moved import MINE, line
+from twinshore.fleet import Cluster
+from twinshore.fleet.settings import Settings, load_settings
+from twinshore.proxy import follows as module
+from twinshore.proxy.follows import Follows, Led
+from twinshore.proxy.late_store import LateStore
+from twinshore.store import Flip, Receipt, SourceProducer, Store, open_store
+
+CLUSTERS = [Cluster("east", ("127.0.0.1:1",)), Cluster("west", ("127.0.0.1:2",))]
+FORCED = replace(line("west", 2, how="forced"), link="east->west", points=(112, 0))
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    (tmp_path / "t.toml").write_text(f'[store]\nurl = "sqlite:///{tmp_path}/store.db"\n')
+    return load_settings(tmp_path / "t.toml", {})
+
+
+def heard(store: LateStore | None, monkeypatch: pytest.MonkeyPatch) -> tuple[Led, list[str]]:
+    """What is known once nobody waits any more, and what was said. The line is younger than any."""
+    said: list[str] = []
+    monkeypatch.setattr(module, "wall_ms", lambda: FORCED.since_ms)
+
+    async def play() -> Led:
+        follows, found = Follows("proxy", CLUSTERS, said.append, store), list[Led]()
+        follows.changed = found.append
+        follows._loop = asyncio.get_running_loop()
+        following = follows._centre._following
+        for one in CLUSTERS:
+            following.met(one.name, f"{one.name}-id")
+        following.read({"shared": FORCED}, 1.0)
+        follows._hear()
+        assert found[-1].learns == {"shared"}, "writers wait"
+        async with asyncio.timeout(10):
+            while found[-1].learns:
+                await asyncio.sleep(0.01)
+        follows._hear()
+        assert not follows._learning, "it is asked once"
+        return found[-1]
+
+    return asyncio.run(play()), said
+
+
+def crossed(store: Store, to_offset: int) -> None:
+    receipt = Receipt("east->west", "shared", 0, 0, to_offset, 1, 1, 1, 1, 5_000, 5_000, 0)
+    store.receipts.record([replace(receipt, source_producers=(SourceProducer(MINE, 3, KNOWN.batches),))])
+
+
+@pytest.mark.parametrize("flipped", [False, True])
+def test_the_store_says_what_had_crossed_before_its_own_flip_and_after(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, *, flipped: bool
+) -> None:
+    with open_store(settings.store.url) as store:
+        crossed(store, 112)
+        if flipped:
+            flip = Flip("east<>west", "shared", "west", 2, "east->west", "", "", "", (), 5_000, "anna", True)
+            store.switching.flip([flip])
+    led, said = heard(LateStore(settings, print), monkeypatch)
+    assert led.leads["shared"] == TORN._replace(sound=2)
+    assert (led.wrote, led.unsure, said) == ({("shared", 0): {MINE: KNOWN}}, frozenset(), [])
+
+
+def test_what_the_mirror_had_not_told_is_said_and_known_as_unsure(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store(settings.store.url) as store:
+        crossed(store, 110)
+    led, said = heard(LateStore(settings, print), monkeypatch)
+    assert (led.wrote, led.unsure) == ({("shared", 0): {MINE: KNOWN}}, frozenset({("shared", 0)}))
+    assert len(said) == 1 and "of the last 2 offsets it is not known who wrote them" in said[0]
+
+
+def _hangs(_: LateStore) -> Store:
+    time.sleep(0.6)
+    raise AssertionError("nobody waits for it")
+
+
+@pytest.mark.parametrize(
+    ("get", "why"),
+    [(None, "there is no store"), (lambda _: None, "there is no store"), (_hangs, "does not answer within 0.2 s")],
+)
+def test_without_a_store_or_with_one_that_hangs_writers_go_on_and_it_is_said(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, get: Callable[[LateStore], Store | None] | None, why: str
+) -> None:
+    store = LateStore(settings, print) if get is not None else None
+    monkeypatch.setattr(LateStore, "get", get)
+    monkeypatch.setattr(module, "PATIENCE_S", 0.2)
+    led, said = heard(store, monkeypatch)
+    assert (led.wrote, led.unsure) == ({}, frozenset({("shared", 0)}))
+    assert len(said) == 1 and why in said[0] and "may be written twice" in said[0]

@@ -1,0 +1,182 @@
+"""A switch without data, on two real clusters: what its plan refuses and lists, and logs that begin at an end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from threading import Event
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from tests.scenarios.mirror_rig import settings_text, spans
+from tests.scenarios.test_mirror_basic import fill
+from twinshore.fleet import ConfigError, RefusedError
+from twinshore.fleet.settings import Settings, load_settings
+from twinshore.homes.home_notes import HomeNotes
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.lab import LabCluster
+from twinshore.lab.clients import commit, topic_id
+from twinshore.store import Store, open_store
+from twinshore.switch.decision import Cannot, Done, Outcome
+from twinshore.switch.deeds import DEEDS, Deed, Kind
+from twinshore.switch.hands import empty_logs
+from twinshore.switch.operations import running
+from twinshore.switch.operations.meaning import asked_of
+from twinshore.switch.operations.planning import SwitchPlan
+from twinshore.switch.operations.plans import plan_of
+from twinshore.switch.operations.running import Asking
+from twinshore.switch.operations.without_data import WHOLE
+from twinshore.switch.record import Moved, Record
+from twinshore.wire.filler import FILLER_RECORDS_MAX
+
+
+@pytest.fixture
+def settings(east: LabCluster, west: LabCluster, tmp_path: Path) -> Settings:
+    path = tmp_path / "twinshore.toml"
+    path.write_text(settings_text(tmp_path, [east.cluster, west.cluster], {"east->west": "carried-.*"}))
+    return load_settings(path, {})
+
+
+@pytest.fixture
+def store(settings: Settings) -> Iterator[Store]:
+    with open_store(settings.store.url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def topic(east: LabCluster, unique_topic: str) -> str:
+    """Of two partitions on east, with five records in the first."""
+    east.create_topic(unique_topic, partitions=2)
+    fill(east, unique_topic, 5)
+    return unique_topic
+
+
+def planned(settings: Settings, store: Store, *topics: str, to: str = "west") -> SwitchPlan:
+    return plan_of(asked_of(topics, to, bare=True), settings, store, by="anna")
+
+
+def why(settings: Settings, store: Store, *topics: str, to: str = "west") -> str:
+    found = planned(settings, store, *topics, to=to)
+    assert isinstance(found.refused, RefusedError) and found.record is None
+    return str(found.refused)
+
+
+def moved(found: SwitchPlan, settings: Settings, store: Store) -> tuple[str, list[str]]:
+    told: list[str] = []
+    ended = running.run_switch(found, settings, store, Asking("anna", told.append, Event()))
+    return ended.verdict(), told
+
+
+def test_it_takes_topics_by_their_whole_names_and_nothing_else(settings: Settings, store: Store) -> None:
+    for topics in ((), ("bare.*",), ("bills", "pay+")):
+        with pytest.raises(ConfigError, match="--without-data takes topics"):
+            planned(settings, store, *topics)
+    for one in (
+        asked_of(["bills"], "west", force=True, bare=True),
+        asked_of(["bills"], "west", group="g", bare=True),
+        asked_of([], "west", wave=5, bare=True),
+    ):
+        with pytest.raises(ConfigError, match="neither"):
+            plan_of(one, settings, store)
+    assert "--force" in WHOLE
+
+
+def test_a_topic_that_nobody_has_and_one_that_a_link_carries(
+    settings: Settings, store: Store, east: LabCluster, topic: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"did you mean {topic}"):
+        planned(settings, store, f"{topic}x")
+    east.create_topic("carried-one")
+    assert "east->west carries carried-one: what stays on east would not be left there" in why(
+        settings, store, "carried-one"
+    )
+
+
+def test_what_stays_is_listed_and_nothing_is_changed(
+    settings: Settings, store: Store, east: LabCluster, west: LabCluster, topic: str
+) -> None:
+    for group, places in (("behind", (2, 0)), ("level", (5, 0))):
+        commit(east.cluster, group, *(TopicPartition(topic, number, at) for number, at in enumerate(places)))
+    found = planned(settings, store, topic)
+    assert found.refused is None and found.record is not None
+    assert "without the 5 offsets that east holds" in found.shown[0]
+    assert found.shown[2:] == ("stays unread: 3 offsets by group behind",)
+    ours = [deed for deed in DEEDS[Kind.BARE] if deed not in (Deed.BEFORE, Deed.AFTER)]
+    assert [step.deed for step in found.steps] == ours
+    with closing(KafkaCluster(west.cluster)) as kafka:
+        assert topic not in kafka.metadata().topics
+
+
+def test_a_new_home_with_records_of_its_own_or_other_partitions_is_refused(
+    settings: Settings, store: Store, west: LabCluster, topic: str
+) -> None:
+    west.create_topic(topic, partitions=3)
+    assert "3 partitions on west, and 2 on east" in why(settings, store, topic)
+    with closing(KafkaCluster(west.cluster)) as kafka:
+        kafka.admin.delete_topic(topic, topic_id=topic_id(west.cluster, topic))
+    west.create_topic(topic, partitions=2)
+    fill(west, topic, 1, partition=1)
+    assert f"west has {topic} already, with records or offsets of its own" in why(settings, store, topic)
+
+
+def test_it_moves_and_does_not_come_back_so(
+    settings: Settings, store: Store, east: LabCluster, west: LabCluster, topic: str
+) -> None:
+    """An empty topic that a switch has left there, or somebody made, is taken."""
+    west.create_topic(topic, partitions=2)
+    verdict, told = moved(planned(settings, store, topic), settings, store)
+    assert verdict.startswith(f"done: {topic} is at home on west"), told
+    assert spans(west.cluster, topic, 2) == [(5, 5), (0, 0)]
+    for lab in (east, west):
+        with closing(KafkaCluster(lab.cluster)) as kafka:
+            notes = HomeNotes(kafka)
+            line = notes.read()[topic]
+            assert (line.home, line.term, line.state, line.how, line.points) == (
+                "west",
+                2,
+                "settled",
+                "planned",
+                (5, 0),
+            )
+            assert notes.log.holder(topic) is None
+    assert store.homes.of("east<>west")[topic].home == "west"
+    fill(west, topic, 2)
+    assert spans(west.cluster, topic, 2) == [(5, 7), (0, 0)]
+    assert f"{topic} is not at home on east" in why(settings, store, topic)
+    assert f"east has {topic} already" in why(settings, store, topic, to="east")
+
+
+def record(topic: str, old_id: str, new_id: str = "") -> Record:
+    one = Moved(topic, old_id, new_id, 0, 2)
+    return Record("f" * 32, Kind.BARE, "east", "west", "", "", (one,), "anna", 1, 10.0, DEEDS[Kind.BARE][0])
+
+
+def done(west: KafkaCluster, one: Record, ends: tuple[int, int]) -> Outcome:
+    outcome: Outcome = Cannot("")
+    for _ in range(20):
+        outcome = empty_logs.fill(west, one, {one.names()[0]: ends})
+        if isinstance(outcome, Done | Cannot):
+            break
+    return outcome
+
+
+def test_a_log_is_filled_in_parts_and_nothing_of_that_is_left(east: LabCluster, west: LabCluster, topic: str) -> None:
+    """It goes on where somebody was killed, whatever was done by then."""
+    one = record(topic, topic_id(east.cluster, topic).hex())
+    with closing(KafkaCluster(west.cluster)) as kafka:
+        while not isinstance(made := empty_logs.make(kafka, one), Done):
+            assert not isinstance(made, Cannot), made
+        one = made.record
+        assert one.topics[0].new_id == topic_id(west.cluster, topic).hex()
+        far = 2 * FILLER_RECORDS_MAX + 7
+        near = [empty_logs.is_near(kafka, {topic: ends}) for ends in ((3, 0), (3, empty_logs.NEAR_MAX + 1))]
+        assert near == [True, False]
+        for ends in ((3, 0), (3, 0), (far, 1)):
+            assert isinstance(done(kafka, one, ends), Done)
+            assert spans(west.cluster, topic, 2) == [(end, end) for end in ends]
+        beyond = done(kafka, one, (far - 1, 1))
+        assert isinstance(beyond, Cannot) and "ends beyond the old home" in beyond.sentence
+        again = record(topic, "", "ab" * 16)
+        assert isinstance(empty_logs.make(kafka, again), Cannot), "it was deleted and made again"
