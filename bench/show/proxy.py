@@ -34,6 +34,7 @@ KEYS = (
     "fuses",
     "runaway",
     "no-acks",
+    "crowd",
     "upgrade",
     "dead",
     "hostile",
