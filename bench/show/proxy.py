@@ -35,6 +35,7 @@ KEYS = (
     "runaway",
     "no-acks",
     "crowd",
+    "names",
     "upgrade",
     "dead",
     "hostile",

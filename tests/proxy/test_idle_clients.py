@@ -46,9 +46,9 @@ def test_a_client_that_says_nothing_holds_no_buffer() -> None:
         (guest,) = stage.house.guests
         assert isinstance(guest, Guest)
         (line,) = guest._brokers._lines.values()
-        assert len(guest.received) > 200_000 and len(line.framer.buffer) > 0
+        assert len(guest._framer.buffer) > 200_000 and len(line.framer.buffer) > 0
         stage.house.look()
-        assert len(guest.received) == len(line.framer.buffer) == 0
+        assert len(guest._framer.buffer) == len(line.framer.buffer) == 0
         client.ask(PRODUCE, 9, 2, records("orders"))
         assert (await client.hears())[0] == 2
 

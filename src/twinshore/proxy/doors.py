@@ -1,4 +1,5 @@
-"""Where clients come in: the first port, and one for each broker that clients are to see."""
+"""Where clients come in: the first port, and one for each broker that clients are to see, unless names tell them
+apart."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ class Doors:
         for cluster in seen.clusters.values():
             for node in cluster.brokers:
                 port = self._house.layout.port_of(cluster.name, node)
-                if port in self._open:
+                if port in self._open:  # for all of them the first, where each has a name instead
                     continue
                 try:
                     await self._add(port, Place(cluster.name, node))

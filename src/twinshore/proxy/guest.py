@@ -80,6 +80,10 @@ class Guest(asyncio.BufferedProtocol):
         self._house.came(self)
         self._read()  # behind a handshake of TLS something may have come already
 
+    def stands_before(self, place: Place | None) -> None:
+        """The client came by the name of this broker, as its handshake has said."""
+        self._session.place = place
+
     def get_buffer(self, _: int) -> memoryview:
         return self._framer.room()
 
@@ -115,11 +119,6 @@ class Guest(asyncio.BufferedProtocol):
         """Where the client is, without its port."""
         found = self._transport.get_extra_info("peername") if self._transport else None
         return self._told_address or (str(found[0]) if found else "unknown")
-
-    @property
-    def received(self) -> bytearray:
-        """Where what it sends is received."""
-        return self._framer.buffer
 
     def drain(self) -> None:
         """Reads nothing more, and ends once what was read is answered."""

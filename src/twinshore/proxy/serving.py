@@ -73,7 +73,15 @@ def layout_of(asked: ProxySettings, clusters: Sequence[Cluster]) -> Layout:
     """By which numbers and ports clients know the brokers, by the settings."""
     names = tuple(one.name for one in clusters)
     new_topics = NewTopics(asked.new_topics, asked.new_topics_by_name)
-    return Layout(asked.advertised_host, asked.port, names, asked.nodes_per_cluster, asked.cluster_id, new_topics)
+    return Layout(
+        asked.advertised_host,
+        asked.port,
+        names,
+        asked.nodes_per_cluster,
+        asked.cluster_id,
+        new_topics,
+        asked.node_hosts,
+    )
 
 
 def near_of(asked: near.NearSettings, clusters: Sequence[Cluster]) -> Near:

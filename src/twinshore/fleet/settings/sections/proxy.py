@@ -3,6 +3,7 @@ whom they come in and are led on."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -17,6 +18,7 @@ PORT_MAX = 65535
 _BY_NAME = "new_topics_by_name"
 EVERY_ADDRESS = ("0.0.0.0", "::")
 SAME = "same"
+_HOST = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)+", re.IGNORECASE)
 # By which clients may log in here.
 MECHANISMS = (SaslMechanism.PLAIN.value, SaslMechanism.SCRAM_SHA_512.value)
 
@@ -55,6 +57,11 @@ class ProxySettings:
         True,
         "hold writers while a switch moves their topics; the clusters are told so in `twinshore.followers`."
         " false: where no switch ever moves a topic of these clusters",
+    )
+    node_hosts: str = setting(
+        "",
+        "host name of each broker, with `*` for its number, as `node-*.kafka.example.com`: then all clients come to"
+        " `port`, and the name in their TLS handshake says which broker they mean; empty: each has a port of its own",
     )
     client_bytes_s: int = setting(
         0, "bytes a second that the clients of one client id may send and receive at this proxy; 0: no limit", low=0
@@ -132,7 +139,8 @@ def read_proxy(written: Written, complaints: Complaints) -> ProxySettings:
     if whole.traffic_cluster and whole.traffic_cluster not in whole.clusters:
         near = did_you_mean(whole.traffic_cluster, whole.clusters)
         complaints.add(written.place, f"traffic_cluster: no cluster {whole.traffic_cluster!r}{near}")
-    if written.raw and (last := whole.port + whole.nodes_per_cluster * len(whole.clusters)) > PORT_MAX:
+    ports = 0 if whole.node_hosts else whole.nodes_per_cluster * len(whole.clusters)
+    if written.raw and (last := whole.port + ports) > PORT_MAX:
         complaints.add(written.place, f"port, nodes_per_cluster: the last port would be {last}, they end at {PORT_MAX}")
     behind = [known[name] for name in names if name in known]
     for sentence in _conflicts(whole, behind, bool(tables)):
@@ -177,6 +185,7 @@ def _conflicts(found: ProxySettings, behind: list[Cluster], tables: bool) -> Ite
         if name not in MECHANISMS:
             yield f"sasl: no mechanism {name!r} here{did_you_mean(name.upper().replace('_', '-'), MECHANISMS)}"
     if found.users_file and not found.sasl:
+    yield from _conflicts_of_names(found)
         yield "users_file: has no effect without sasl"
     if tables and not (found.sasl or found.client_ca_file):
         yield "credentials: have no effect without sasl or client_ca_file, since clients have no name then"
@@ -195,6 +204,20 @@ def _conflicts_of_same(found: ProxySettings, behind: list[Cluster]) -> Iterator[
         if one.security.sasl is SaslMechanism.OAUTHBEARER:
             yield f"credentials: same is of no use to cluster {one.name}, which takes OAUTHBEARER"
     if not found.users_file and not any(one.security.sasl for one in behind):
+def _conflicts_of_names(found: ProxySettings) -> Iterator[str]:
+    """A certificate's wildcard stands for the first part of a name alone."""
+    pattern = found.node_hosts
+    first, dot, rest = pattern.partition(".")
+    if not pattern:
+        return
+    if first.count("*") != 1 or "*" in rest or not dot:
+        yield f"node_hosts: must have one `*`, before the first dot, like node-*.kafka.example.com, not {pattern!r}"
+    elif not _HOST.fullmatch(pattern.replace("*", "0")):
+        yield f"node_hosts: {pattern!r} is no name of hosts"
+    if not found.certificate_file:
+        yield "node_hosts: needs certificate_file, as nothing but TLS says by which name a client comes"
+
+
         yield "credentials: same without users_file has the clusters say who may come in, and none of them asks"
 
 
