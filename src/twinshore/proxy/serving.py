@@ -39,6 +39,7 @@ from twinshore.proxy.levels import Levels
 from twinshore.proxy.lookout import Lookout
 from twinshore.proxy.metrics import ProxyCollector
 from twinshore.proxy.reset_hearing import ResetHearing
+from twinshore.proxy.sockets import spare_tls_buffers
 from twinshore.proxy.telling import HOUR_MS, Grown, Telling
 from twinshore.proxy.topic_of_traffic import TopicOfTraffic
 from twinshore.service.clock import wall_ms
@@ -55,6 +56,7 @@ def serve(settings: Settings, store: LateStore, log: Callable[[str], None]) -> N
     """Until Ctrl-C or SIGTERM. ConfigError where the address is not to be had, or a certificate cannot be used."""
     asked = settings.of(SECTION)
     clusters = chosen(settings)
+    spare_tls_buffers()
     # uvloop reads on before a handshake can begin, whoever asks it to wait.
     factory = asyncio.new_event_loop if asked.certificate_file else _loop_factory()
     with asyncio.Runner(loop_factory=factory) as runner:

@@ -12,9 +12,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import ssl
 import struct
 import sys
 import time
+from asyncio import sslproto
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -38,14 +40,14 @@ _FIRST_BYTES, _NEXT_BYTES, _WAIT_MS = 1 << 20, 4096, 5000
 class Client:
     """One connection, and the answers it got."""
 
-    def __init__(self, host: str, port: int, topic: str, partition: int) -> None:
-        self._where, self._topic, self._partition = (host, port), topic, partition
+    def __init__(self, host: str, port: int, topic: str, partition: int, tls: ssl.SSLContext | None) -> None:
+        self._where, self._topic, self._partition, self._tls = (host, port), topic, partition, tls
         self._write_request = _write_to(topic, partition)
         self._reader: asyncio.StreamReader
         self._writer: asyncio.StreamWriter
 
     async def come(self) -> None:
-        self._reader, self._writer = await asyncio.open_connection(*self._where, limit=4096)
+        self._reader, self._writer = await asyncio.open_connection(*self._where, limit=4096, ssl=self._tls)
         for request in (_versions(), _look_at(self._topic), self._write_request):
             await self._ask(request)
 
@@ -89,9 +91,10 @@ def _write_to(topic: str, partition: int) -> bytes:
     return b"".join(frame(PRODUCE, _PRODUCE_VERSION, 3, "crowd", body))
 
 
-def _leaders(bootstrap: str, topic: str) -> list[tuple[str, int, int]]:
+def _leaders(bootstrap: str, topic: str, ca_file: str) -> list[tuple[str, int, int]]:
     """Host and port of each partition's leader, as clients hear it."""
-    told = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2}).list_topics(topic, timeout=30)
+    tls = {"security.protocol": "SSL", "ssl.ca.location": ca_file} if ca_file else {}
+    told = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2, **tls}).list_topics(topic, timeout=30)
     found = []
     for number, one in sorted(told.topics[topic].partitions.items()):
         broker = told.brokers[one.leader]
@@ -101,12 +104,14 @@ def _leaders(bootstrap: str, topic: str) -> list[tuple[str, int, int]]:
 
 class _Crowd:
     def __init__(self, job: dict[str, Any]) -> None:
-        leaders = _leaders(job["bootstrap"], job["topic"])
+        ca_file = job.get("ca_file", "")
+        leaders = _leaders(job["bootstrap"], job["topic"], ca_file)
+        tls = ssl.create_default_context(cafile=ca_file) if ca_file else None
         self._few = asyncio.Semaphore(_AT_ONCE)
         self._every_s, self._written, self._errors = job["every_s"], 0, list[Exception]()
         numbers = range(job["idle"] + job.get("reading", 0) + job["busy"])
         places = (leaders[number % len(leaders)] for number in numbers)
-        self._clients = [Client(host, port, job["topic"], partition) for host, port, partition in places]
+        self._clients = [Client(host, port, job["topic"], partition, tls) for host, port, partition in places]
         reads_to = job["idle"] + job.get("reading", 0)
         self._readers, self._writers = self._clients[job["idle"] : reads_to], self._clients[reads_to:]
 
@@ -152,6 +157,7 @@ def _say(**figures: float) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Until a line comes in."""
     allow_most()
+    sslproto.SSLProtocol.max_size = 16 << 10  # else the clients take more memory than there is
     (job,) = arguments or sys.argv[1:]
 
     async def play() -> None:
