@@ -35,6 +35,7 @@ KEYS = (
     "runaway",
     "no-acks",
     "crowd",
+    "processes",
     "names",
     "upgrade",
     "dead",

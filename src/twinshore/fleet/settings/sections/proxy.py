@@ -46,10 +46,22 @@ class ProxySettings:
         19092, "port that clients are given; each broker has one of those behind it", low=1, high=PORT_MAX
     )
     advertised_host: str = setting("", "host by which clients reach this machine; empty: `address`")
+    processes: int = setting(
+        1,
+        "how many processes serve at these ports, as each uses one core; limits, quotas and fuses that trip by"
+        " themselves count in each for itself",
+        low=1,
+        high=256,
+    )
     clusters: tuple[str, ...] = setting(
         (),
         "clusters behind the proxy; the first one is the groups' home. Add others at the end, since ports and"
         " numbers of brokers follow from the order; empty: all",
+    )
+    node_hosts: str = setting(
+        "",
+        "host name of each broker, with `*` for its number, as `node-*.kafka.example.com`: then all clients come to"
+        " `port`, and the name in their TLS handshake says which broker they mean; empty: each has a port of its own",
     )
     nodes_per_cluster: int = setting(100, "how many ports each cluster has; never change it", low=1, high=10_000)
     cluster_id: str = setting("twinshore", "id of the one cluster that clients see")
@@ -57,11 +69,6 @@ class ProxySettings:
         True,
         "hold writers while a switch moves their topics; the clusters are told so in `twinshore.followers`."
         " false: where no switch ever moves a topic of these clusters",
-    )
-    node_hosts: str = setting(
-        "",
-        "host name of each broker, with `*` for its number, as `node-*.kafka.example.com`: then all clients come to"
-        " `port`, and the name in their TLS handshake says which broker they mean; empty: each has a port of its own",
     )
     client_bytes_s: int = setting(
         0, "bytes a second that the clients of one client id may send and receive at this proxy; 0: no limit", low=0
@@ -178,6 +185,7 @@ def _conflicts(found: ProxySettings, behind: list[Cluster], tables: bool) -> Ite
         yield "certificate_file and key_file: one needs the other"
     if found.client_ca_file and not found.certificate_file:
         yield "client_ca_file: has no effect without certificate_file"
+    yield from _conflicts_of_names(found)
     for network in found.balancers:
         if why := why_not_network(network):
             yield f"balancers: {why}"
@@ -185,7 +193,6 @@ def _conflicts(found: ProxySettings, behind: list[Cluster], tables: bool) -> Ite
         if name not in MECHANISMS:
             yield f"sasl: no mechanism {name!r} here{did_you_mean(name.upper().replace('_', '-'), MECHANISMS)}"
     if found.users_file and not found.sasl:
-    yield from _conflicts_of_names(found)
         yield "users_file: has no effect without sasl"
     if tables and not (found.sasl or found.client_ca_file):
         yield "credentials: have no effect without sasl or client_ca_file, since clients have no name then"
@@ -197,13 +204,6 @@ def _conflicts(found: ProxySettings, behind: list[Cluster], tables: bool) -> Ite
         yield "sasl: needs users_file"
 
 
-def _conflicts_of_same(found: ProxySettings, behind: list[Cluster]) -> Iterator[str]:
-    if found.sasl != (SaslMechanism.PLAIN.value,):
-        yield 'credentials: same needs sasl = ["PLAIN"], as no other way to log in shows the password'
-    for one in behind:
-        if one.security.sasl is SaslMechanism.OAUTHBEARER:
-            yield f"credentials: same is of no use to cluster {one.name}, which takes OAUTHBEARER"
-    if not found.users_file and not any(one.security.sasl for one in behind):
 def _conflicts_of_names(found: ProxySettings) -> Iterator[str]:
     """A certificate's wildcard stands for the first part of a name alone."""
     pattern = found.node_hosts
@@ -218,6 +218,13 @@ def _conflicts_of_names(found: ProxySettings) -> Iterator[str]:
         yield "node_hosts: needs certificate_file, as nothing but TLS says by which name a client comes"
 
 
+def _conflicts_of_same(found: ProxySettings, behind: list[Cluster]) -> Iterator[str]:
+    if found.sasl != (SaslMechanism.PLAIN.value,):
+        yield 'credentials: same needs sasl = ["PLAIN"], as no other way to log in shows the password'
+    for one in behind:
+        if one.security.sasl is SaslMechanism.OAUTHBEARER:
+            yield f"credentials: same is of no use to cluster {one.name}, which takes OAUTHBEARER"
+    if not found.users_file and not any(one.security.sasl for one in behind):
         yield "credentials: same without users_file has the clusters say who may come in, and none of them asks"
 
 
