@@ -29,12 +29,12 @@ from bench.kit.machine import Machine, this_machine
 from bench.kit.page import write_section
 from bench.kit.proxies import PEERS, Between, Direct, Opaque, Ours, Serving, Site
 from bench.kit.tree import ProcessTree, end_in_order_on_sigterm, machine_cpu_s
-from bench.measure.proxy_crowd import more_files
 from twinshore.lab import LabCluster, LabError
 from twinshore.lab.clients import admin_of
 from twinshore.lab.processes import Child, start_child
 from twinshore.lab.stages.clusters import bench_cluster
 from twinshore.lab.stages.figures import StageError, median, ratio
+from twinshore.service.open_files import allow_most
 
 OURS, NONE = Ours().name, Direct().name
 ALL: tuple[Between, ...] = (Direct(), Opaque(), Ours(), Ours(uvloop=False), *PEERS)
@@ -273,7 +273,7 @@ class _Stage:
             empty_mb = tree.memory_mb()
             job = {"bootstrap": serving.bootstrap, "topic": topic, "every_s": _EVERY_S}
             job |= {"idle": self._plan.idle, "busy": self._plan.busy}
-            command = [sys.executable, "-m", "bench.measure.proxy_crowd", json.dumps(job)]
+            command = [sys.executable, "-m", "twinshore.lab.stages.crowd", json.dumps(job)]
             child = start_child(command, folder=Path(tempfile.gettempdir()), environment=_path(), pipes=True)
             try:
                 came = _line(child)
@@ -329,7 +329,7 @@ def _told(one: Run) -> str:
 
 def run_proxy_bench(plan: Plan, parts: Collection[str], proxies: Sequence[Between], say: Say) -> ProxyBench:
     """Measures these parts by these proxies. `say` gets progress."""
-    more_files()
+    allow_most()
     with bench_cluster("east", via_proxy=True) as east, LabCluster("west", heap_mb=256) as west:
         stage = _Stage(plan, east, west, say)
         stage.turns([part for part in PARTS if part in parts and part != CROWD], proxies)

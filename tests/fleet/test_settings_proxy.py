@@ -22,6 +22,12 @@ def test_by_default_all_clusters_are_behind_it_in_the_order_of_the_settings() ->
     assert read('[proxy]\naddress = "0.0.0.0"\nadvertised_host = "kafka"\n').advertised_host == "kafka"
 
 
+def test_where_names_tell_brokers_apart_one_port_is_enough() -> None:
+    files = 'certificate_file = "c"\nkey_file = "k"\nnodes_per_cluster = 400\n'
+    found = read(f'[proxy]\nport = 65535\nnode_hosts = "node-*.kafka.example"\n{files}')
+    assert (found.node_hosts, found.port) == ("node-*.kafka.example", 65535)
+
+
 def test_new_topics_are_made_on_one_cluster_or_on_others_by_their_names() -> None:
     assert (read("").new_topics, read("").new_topics_by_name) == ("", ())
     found = read('[proxy]\nnew_topics = "west"\n[proxy.new_topics_by_name]\n"app-*" = "east"\n"*-eu" = "west"\n')
@@ -40,6 +46,11 @@ def test_alarms_are_tables_with_bounds() -> None:
         ('clusters = ["west", "west"]', r"\[proxy\] clusters: each once"),
         ('address = "0.0.0.0"', r"advertised_host: is required where address is 0.0.0.0"),
         ("port = 65000\nnodes_per_cluster = 400", r"the last port would be 65800, they end at 65535"),
+        ('node_hosts = "node.example"', r"node_hosts: must have one `\*`, before the first dot"),
+        ('node_hosts = "node-*"', r"node_hosts: must have one `\*`, before the first dot"),
+        ('node_hosts = "a.*.example"', r"node_hosts: must have one `\*`, before the first dot"),
+        ('node_hosts = "node_*.example"', r"node_hosts: 'node_\*.example' is no name of hosts"),
+        ('node_hosts = "node-*.example"', r"node_hosts: needs certificate_file"),
         ('new_topics = "wset"', r"\[proxy\] new_topics: no cluster 'wset'; did you mean west\?"),
         ('new_topics_by_name = { "a-*" = "wset" }', r"'a-\*': no cluster 'wset'; did you mean west\?"),
         ('new_topics_by_name = { "(a|b)" = "west" }', r"'\(a\|b\)' is no name of topics with `\*` in it"),

@@ -49,9 +49,12 @@ class ProxyProcess:
     def bootstrap(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def port_of(self, cluster: str, node: int) -> int:
+    def number_of(self, cluster: str, node: int) -> int:
         names = [one.name for one in self.clusters]
-        return self.port + 1 + names.index(cluster) * NODES + node
+        return names.index(cluster) * NODES + node
+
+    def port_of(self, cluster: str, node: int) -> int:
+        return self.port + 1 + self.number_of(cluster, node)
 
     def launch(self) -> None:
         environment = {**os.environ, "PYTHONPATH": str(Path(twinshore.__path__[0]).parent)}

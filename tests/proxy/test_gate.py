@@ -6,7 +6,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from twinshore.kafka.errors import Code
 from twinshore.lab.keys import Authority
 from twinshore.proxy import entry, porch
 from twinshore.proxy.certificates import subject_of
+from twinshore.proxy.core.layout import Place
 from twinshore.proxy.core.login import BYTES_MAX, Who
 from twinshore.proxy.core.messages import answer_kind, filled, read_asked, request_kind, written
 from twinshore.proxy.gate import Gate
@@ -30,6 +31,7 @@ from twinshore.wire.apis import API_VERSIONS, METADATA, PRODUCE, SASL_AUTHENTICA
 from twinshore.wire.serving.requests import Request
 
 ANNA = "sesame"
+NAMES = "node-*.kafka.example"
 
 
 @dataclass
@@ -74,6 +76,15 @@ async def is_served(client: Client) -> None:
     number, body = await client.hears()
     assert number == 5
     assert [topic.name for topic in by_kio(METADATA, 9, body[1:]).topics] == ["orders"]
+
+
+async def at_name(stage: Stage, own: Rig, name: str | None) -> Client:
+    """A client that takes any certificate, as it comes by an address of its own."""
+    context = own.client()
+    context.check_hostname = False
+    made = Client(*await asyncio.open_connection("127.0.0.1", stage.port, ssl=context, server_hostname=name or ""))
+    stage.talks.append(made.writer)
+    return made
 
 
 async def metadata(request: Request) -> Any:
@@ -319,3 +330,41 @@ def test_a_subject_is_written_as_kafka_writes_a_principal() -> None:
     subject = ((("countryName", "DE"),), (("organizationName", "Corp, Inc."),), (("commonName", "app+1"),))
     assert subject_of({"subject": subject}) == "CN=app\\+1,O=Corp\\, Inc.,C=DE"
     assert subject_of(None) == subject_of({}) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("node-1.kafka.example", Place("east", 1)),
+        ("NODE-6.kafka.example", Place("west", 2)),
+        ("kafka.example", None),
+        (None, None),
+    ],
+)
+def test_the_name_that_a_client_asks_for_says_which_broker_it_means(
+    tmp_path: Path, name: str | None, place: Place | None
+) -> None:
+    own = rig(tmp_path, node_hosts=NAMES)
+
+    async def play(stage: Stage) -> None:
+        stage.house.layout = replace(stage.house.layout, node_hosts=NAMES)
+        client = await at_name(stage, own, name)
+        await is_served(client)
+        (guest,) = stage.house.guests
+        assert isinstance(guest, Guest)
+        assert guest._session.place == place
+
+    on_stage(play, metadata, gate=own.gate, place=None)
+
+
+def test_a_name_of_no_broker_is_told_in_one_sentence(tmp_path: Path) -> None:
+    own = rig(tmp_path, node_hosts=NAMES)
+
+    async def play(stage: Stage) -> None:
+        stage.house.layout = replace(stage.house.layout, node_hosts=NAMES)
+        client = await at_name(stage, own, "node-8.kafka.example")
+        assert await client.is_hung_up_on()
+        await is_told(stage, "it came by the name 'node-8.kafka.example', and no cluster here has brokers of such")
+        assert not stage.house.guests and stage.house.crowd.comes("127.0.0.1") == ""
+
+    on_stage(play, nothing, gate=own.gate, place=None)

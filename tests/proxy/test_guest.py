@@ -145,7 +145,7 @@ def test_a_frame_that_claims_much_makes_no_room_before_it_comes() -> None:
             await asyncio.sleep(0.01)
         (guest,) = stage.house.guests
         assert isinstance(guest, Guest)
-        assert len(guest.received) <= 4 << 20
+        assert len(guest._framer.buffer) <= 4 << 20
 
     on_stage(play, nothing)
 

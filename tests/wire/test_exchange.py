@@ -158,6 +158,25 @@ def test_a_frame_can_be_passed_on_with_its_size_and_kept_while_more_comes() -> N
     assert (bytes(first), bytes(framer.with_size(second))) == (b"first", sent[9:])
 
 
+def test_a_buffer_in_which_nothing_waits_is_given_back_whole_and_its_frames_stay() -> None:
+    framer, sent = Framer(), b"\0\0\0\x05first" + b"\0\0\0\x06second"
+    framer.room()[: len(sent) - 3] = sent[:-3]
+    framer.took(len(sent) - 3)
+    first = framer.next(100)
+    framer.rest()
+    assert len(framer.buffer) == BUFFER_BYTES  # half a frame waits there
+    framer.room()[:3] = sent[-3:]
+    framer.took(3)
+    second = framer.next(100)
+    framer.rest()
+    assert len(framer.buffer) == 0
+    framer.room()[:9] = b"\0\0\0\x05third"
+    framer.took(9)
+    third = framer.next(100)
+    assert first is not None and second is not None and third is not None
+    assert (bytes(first), bytes(second), bytes(third)) == (b"first", b"second", b"third")
+
+
 def test_a_buffer_that_grew_is_given_back() -> None:
     framer = Framer()
     framer.lend(bytearray(1 << 20))

@@ -34,7 +34,10 @@ def register(app: typer.Typer) -> None:
     app.add_typer(proxy, name="proxy")
 
 
-def run(settings: Path = SETTINGS) -> None:
+def run(
+    settings: Path = SETTINGS,
+    processes: int = typer.Option(0, "--processes", min=0, help="In place of [proxy] processes; 0: as it says."),
+) -> None:
     """Serves clients at [proxy] address and port, until stopped (Ctrl-C or SIGTERM ends it in good order).
 
     Each topic is led to the cluster where it is at home.
@@ -44,7 +47,7 @@ def run(settings: Path = SETTINGS) -> None:
 
     log = LogLines()
     try:
-        serve(load_alone(settings), log)
+        serve(load_alone(settings), log, processes)
     finally:
         log.close()
 

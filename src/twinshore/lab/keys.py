@@ -47,11 +47,13 @@ class Authority:
         )
         write_whole(self.ca_file, certificate.public_bytes(serialization.Encoding.PEM))
 
-    def issue(self, common_name: str) -> KeyPair:
-        """A new pair under fixed file names: issuing again replaces the files, each at one blow."""
+    def issue(self, common_name: str, *hosts: str) -> KeyPair:
+        """A new pair under fixed file names: issuing again replaces the files, each at one blow. `hosts`: names for
+        which it is good as well, also with a wildcard."""
         pair = KeyPair(*(self._folder / f"{common_name}.{kind}.pem" for kind in ("cert", "key", "store")))
         key = ec.generate_private_key(ec.SECP256R1())
-        names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+        named = [x509.DNSName(host) for host in ("localhost", *hosts)]
+        names = [*named, x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
         authority_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         either_side = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])

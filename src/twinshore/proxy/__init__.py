@@ -4,6 +4,6 @@ A **guest** is a client's connection. Each of its requests becomes a **move**: i
 answered here, or it is an **errand** that asks several brokers and joins what they say. `core` decides that and does no
 IO. `lookout` sees which clusters, brokers and topics there are, and `doors` has a listener for each broker that clients
 are to see. A `guest` has connections to brokers of its own, each an `upstream`. The `gate` says who comes in, and as
-whom. `serving` is the process. Records pass as the bytes they are,
+whom. `serving` is the process; with `several` there are some at the same ports. Records pass as the bytes they are,
 but for samples on which compression is tried. What is kept is in memory alone.
 """

@@ -23,7 +23,7 @@ class Brokers:
     def __init__(self, house: House, pace: Callable[[], None], go_on: Callable[[], None]) -> None:
         self._house, self._pace, self._go_on = house, pace, go_on
         self._lines: dict[Place, Upstream] = {}
-        self._choked: set[Place] = set()
+        self._choked: dict[Place, None] = {}
         self._paused = False
         self.who = Who()
 
@@ -38,14 +38,9 @@ class Brokers:
         for line in self._lines.values():
             line.pause(paused)
 
-    def late(self, now_s: float) -> bool:
-        """Ends one whose answer is too late."""
-        return any(line.late(now_s) for line in list(self._lines.values()))
-
-    def let_go(self) -> None:
-        """Gives back memory."""
-        for line in self._lines.values():
-            line.framer.let_go()
+    def look(self, now_s: float) -> bool:
+        """Now and then, at all of them; whether one was ended whose answer is too late."""
+        return any(line.look(now_s) for line in list(self._lines.values()))
 
     def close(self) -> None:
         """The client is gone."""
@@ -116,11 +111,11 @@ class Brokers:
         line.ask(asked, frame(API_VERSIONS, 0, number, "", [], False))
 
     def choked(self, upstream: Upstream) -> None:
-        self._choked.add(upstream.place)
+        self._choked[upstream.place] = None
         self._pace()
 
     def flows(self, upstream: Upstream) -> None:
-        self._choked.discard(upstream.place)
+        self._choked.pop(upstream.place, None)
         self._go_on()
 
     def lost(self, upstream: Upstream) -> None:

@@ -32,6 +32,22 @@ _SHORT: Final = {
 }
 
 
+class _Inside(ssl.SSLObject):
+    """A connection that remembers by which name the client came."""
+
+    name_asked = ""
+
+
+def _remember(inside: ssl.SSLObject | ssl.SSLSocket, name: str | None, _: ssl.SSLContext) -> None:
+    if isinstance(inside, _Inside):
+        inside.name_asked = name or ""
+
+
+def name_asked(inside: object) -> str:
+    """The name that the client has asked for in its handshake (SNI); empty where it came by an address."""
+    return inside.name_asked if isinstance(inside, _Inside) else ""
+
+
 def server_context(asked: ProxySettings) -> ssl.SSLContext:
     """For clients' connections, of the files as they are now; ConfigError where they cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -50,6 +66,8 @@ def server_context(asked: ProxySettings) -> ssl.SSLContext:
         except (ssl.SSLError, OSError) as error:
             raise ConfigError(f"[proxy] client_ca_file {asked.client_ca_file} cannot be used: {error}") from error
         context.verify_mode = ssl.CERT_REQUIRED
+    if asked.node_hosts:
+        context.sslobject_class, context.sni_callback = _Inside, _remember
     return context
 
 

@@ -1,4 +1,5 @@
-"""Where clients come in: the first port, and one for each broker that clients are to see."""
+"""Where clients come in: the first port, and one for each broker that clients are to see, unless names tell them
+apart."""
 
 from __future__ import annotations
 
@@ -20,10 +21,11 @@ LOOK_S: Final = 1.0
 
 
 class Doors:
-    """A door that was opened stays open: its broker may come back, and a client that knows it is told to look again."""
+    """A door that was opened stays open: its broker may come back, and a client that knows it is told to look again.
+    `shared`: other processes serve at the same ports."""
 
-    def __init__(self, address: str, house: House, log: Callable[[str], None]) -> None:
-        self._address, self._house, self._log = address, house, log
+    def __init__(self, address: str, house: House, log: Callable[[str], None], *, shared: bool = False) -> None:
+        self._address, self._house, self._log, self._shared = address, house, log, shared or None
         self._open: dict[int, asyncio.Server] = {}
         self.shut: dict[int, str] = {}
 
@@ -50,7 +52,7 @@ class Doors:
         for cluster in seen.clusters.values():
             for node in cluster.brokers:
                 port = self._house.layout.port_of(cluster.name, node)
-                if port in self._open:
+                if port in self._open:  # for all of them the first, where each has a name instead
                     continue
                 try:
                     await self._add(port, Place(cluster.name, node))
@@ -69,7 +71,9 @@ class Doors:
     async def _add(self, port: int, place: Place | None, *, serving: bool = True) -> None:
         loop = asyncio.get_running_loop()
         comes = partial(come_in, place, self._house)
-        self._open[port] = await loop.create_server(comes, self._address, port, backlog=BACKLOG, start_serving=serving)
+        self._open[port] = await loop.create_server(
+            comes, self._address, port, backlog=BACKLOG, start_serving=serving, reuse_port=self._shared
+        )
 
 
 def come_in(place: Place | None, house: House) -> asyncio.BufferedProtocol:

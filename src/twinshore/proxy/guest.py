@@ -42,7 +42,7 @@ IDLE_S: Final = 11 * 60.0
 UNREAD_S: Final = 300.0
 # A request that a switch holds is refused after that, so that its client asks again before it takes it for lost.
 HELD_S: Final = 15.0
-# A buffer that grew for a large frame is kept while its connection is busy.
+# A buffer that grew for a large request is kept while its bytes come.
 KEPT_BYTES: Final = 64 << 10
 _SMALL_BYTES: Final = 16 << 10
 
@@ -80,6 +80,10 @@ class Guest(asyncio.BufferedProtocol):
         self._house.came(self)
         self._read()  # behind a handshake of TLS something may have come already
 
+    def stands_before(self, place: Place | None) -> None:
+        """The client came by the name of this broker, as its handshake has said."""
+        self._session.place = place
+
     def get_buffer(self, _: int) -> memoryview:
         return self._framer.room()
 
@@ -116,11 +120,6 @@ class Guest(asyncio.BufferedProtocol):
         found = self._transport.get_extra_info("peername") if self._transport else None
         return self._told_address or (str(found[0]) if found else "unknown")
 
-    @property
-    def received(self) -> bytearray:
-        """Where what it sends is received."""
-        return self._framer.buffer
-
     def drain(self) -> None:
         """Reads nothing more, and ends once what was read is answered."""
         self._draining = True
@@ -130,8 +129,9 @@ class Guest(asyncio.BufferedProtocol):
 
     def look(self, now_s: float) -> None:
         """Once a second: ends what takes too long, and gives back memory."""
-        if self._brokers.late(now_s):
+        if self._brokers.look(now_s):
             return
+        self._framer.rest()
         if self._held.waits_longer(HELD_S):
             self._refuse_held()
             self._go_on()
@@ -146,7 +146,6 @@ class Guest(asyncio.BufferedProtocol):
             self.hang_up(f"it has asked nothing for {IDLE_S:g} s")
         elif quiet_s > 1 and not self._turns and len(self._framer.buffer) > KEPT_BYTES:
             self._framer.let_go()
-            self._brokers.let_go()
 
     def _read(self) -> None:
         """Takes what was received, one request after another. What one of them leads to may end the connection."""

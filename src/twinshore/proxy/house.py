@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from twinshore.fleet import ConfigError
 from twinshore.fleet.once import Once
 from twinshore.kafka.clock import steady_s
 from twinshore.proxy.core.crowds import Crowd
@@ -95,6 +96,18 @@ class House:
         """For one client, who came in by this broker's door."""
         shared = self.fuses, self.known, self.at_work, self.flows, self.resets, self.near
         return Session(place, self.layout, self.news, *shared)
+
+    def place_named(self, name: str) -> Place | None:
+        """The broker that a client means who came by this name; None where it means none in particular. ConfigError
+        where there can be no such broker."""
+        number = self.layout.asked_by(name)
+        if number is None:
+            return None
+        nodes = {one.name: one.brokers for one in self.seen.clusters.values()}
+        place = self.layout.place_of(number, nodes)
+        if place is None:
+            raise ConfigError(f"it came by the name {name!r:.260}, and no cluster here has brokers of such numbers")
+        return place
 
     def number(self) -> int:
         """For a question of the proxy's own to a broker."""

@@ -6,8 +6,10 @@ import asyncio
 import ssl
 from typing import Final, cast
 
+from twinshore.fleet import ConfigError
 from twinshore.fleet.once import in_words
-from twinshore.proxy.certificates import why_no_handshake
+from twinshore.proxy.certificates import name_asked, why_no_handshake
+from twinshore.proxy.guest import Guest
 from twinshore.proxy.house import House
 
 HANDSHAKE_S: Final = 10.0
@@ -22,7 +24,7 @@ class Porch(asyncio.BufferedProtocol):
 
     def __init__(
         self,
-        guest: asyncio.BufferedProtocol,
+        guest: Guest,
         context: ssl.SSLContext,
         house: House,
         address: str = "",
@@ -58,11 +60,22 @@ class Porch(asyncio.BufferedProtocol):
                 self._house.hung_up(self._peer, why)
             transport.abort()
             inside = None
-        if inside is None or self._gone:
+        if inside is None or self._gone or not self._finds_its_place(inside):
             self._house.crowd.goes(self._peer)
             return
         inside.set_protocol(self._guest)
         self._guest.connection_made(inside)
+
+    def _finds_its_place(self, inside: asyncio.Transport) -> bool:
+        """By the name by which it came, where brokers are told apart so."""
+        if self._house.layout.node_hosts:
+            try:
+                self._guest.stands_before(self._house.place_named(name_asked(inside.get_extra_info("ssl_object"))))
+            except ConfigError as error:
+                self._house.hung_up(self._peer, str(error))
+                inside.abort()
+                return False
+        return True
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return memoryview(self._guest.get_buffer(sizehint))

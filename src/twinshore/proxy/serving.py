@@ -39,6 +39,8 @@ from twinshore.proxy.levels import Levels
 from twinshore.proxy.lookout import Lookout
 from twinshore.proxy.metrics import ProxyCollector
 from twinshore.proxy.reset_hearing import ResetHearing
+from twinshore.proxy.several.part import Part, Word
+from twinshore.proxy.sockets import spare_tls_buffers
 from twinshore.proxy.telling import HOUR_MS, Grown, Telling
 from twinshore.proxy.topic_of_traffic import TopicOfTraffic
 from twinshore.service.clock import wall_ms
@@ -51,14 +53,16 @@ NAMED_MAX: Final = 5
 DRAIN_S: Final = 10.0
 
 
-def serve(settings: Settings, store: LateStore, log: Callable[[str], None]) -> None:
-    """Until Ctrl-C or SIGTERM. ConfigError where the address is not to be had, or a certificate cannot be used."""
+def serve(settings: Settings, store: LateStore, log: Callable[[str], None], part: Part | None = None) -> None:
+    """Until Ctrl-C or SIGTERM. ConfigError where the address is not to be had, or a certificate cannot be used. `part`:
+    which of several processes this one is."""
     asked = settings.of(SECTION)
     clusters = chosen(settings)
+    spare_tls_buffers()
     # uvloop reads on before a handshake can begin, whoever asks it to wait.
     factory = asyncio.new_event_loop if asked.certificate_file else _loop_factory()
     with asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(_Serving(settings, clusters, store, log).run())
+        runner.run(_Serving(settings, clusters, store, log, part).run())
 
 
 def chosen(settings: Settings) -> list[Cluster]:
@@ -73,7 +77,15 @@ def layout_of(asked: ProxySettings, clusters: Sequence[Cluster]) -> Layout:
     """By which numbers and ports clients know the brokers, by the settings."""
     names = tuple(one.name for one in clusters)
     new_topics = NewTopics(asked.new_topics, asked.new_topics_by_name)
-    return Layout(asked.advertised_host, asked.port, names, asked.nodes_per_cluster, asked.cluster_id, new_topics)
+    return Layout(
+        asked.advertised_host,
+        asked.port,
+        names,
+        asked.nodes_per_cluster,
+        asked.cluster_id,
+        new_topics,
+        asked.node_hosts,
+    )
 
 
 def near_of(asked: near.NearSettings, clusters: Sequence[Cluster]) -> Near:
@@ -101,9 +113,14 @@ def _topic_of(asked: ProxySettings, clusters: list[Cluster], log: Callable[[str]
 
 class _Serving:
     def __init__(
-        self, settings: Settings, clusters: list[Cluster], store: LateStore, log: Callable[[str], None]
+        self,
+        settings: Settings,
+        clusters: list[Cluster],
+        store: LateStore,
+        log: Callable[[str], None],
+        part: Part | None,
     ) -> None:
-        self._asked, self._log, self._deaf = settings.of(SECTION), log, Once(log)
+        self._asked, self._log, self._deaf, self._part = settings.of(SECTION), log, Once(log), part
         asked = self._asked
         layout = layout_of(asked, clusters)
         gate = Gate(asked, clusters, log)
@@ -117,8 +134,10 @@ class _Serving:
         if asked.balancers:
             self._house.balancers = Networks((one, one) for one in asked.balancers)
         self._levels = Levels(clusters, self._house.near, lambda: self._house.seen, store, log)
-        self._doors = Doors(asked.address, self._house, log)
+        self._doors = Doors(asked.address, self._house, log, shared=part is not None)
         name = f"proxy {asked.advertised_host}:{asked.port}"
+        if part is not None:
+            name = f"{name}, {part.name}"
         self._follows = Follows(name, clusters, log, store) if asked.follows_switches else None
         serves = InstanceRow(uuid4().hex, name, socket.gethostname(), asked.port, wall_ms(), 0, wall_ms())
         house = self._house
@@ -190,6 +209,7 @@ class _Serving:
             await self._doors.open_first()
             first = f"{self._asked.address}:{self._asked.port}"
             self._log(f"serves clients of {', '.join(self._house.layout.clusters)} at {first}")
+            self._tell(Word.SERVES)
             while True:
                 await self._wait_for_news(server)
                 await self._doors.open(self._house.seen)
@@ -208,8 +228,13 @@ class _Serving:
             self._deaf.say(why)
         else:
             self._deaf.well("a cluster answers again: writers go on")
+        self._tell(Word.BEAT)
         if server is not None:
             server.beat()
+
+    def _tell(self, word: Word, text: str = "") -> None:
+        if self._part is not None:
+            self._part.tell(word, text)
 
     def _changed(self, seen: Seen) -> None:
         self._house.changed(seen)
@@ -247,19 +272,24 @@ class _Serving:
             self._log(one.sentence)
 
     def _metrics_server(self) -> MetricsServer | None:
-        asked = self._asked
-        if not asked.metrics_port:
+        """That of one of several processes is for its keeper, who asks all of them."""
+        address, port = self._asked.metrics_address, self._asked.metrics_port
+        if self._part is not None:
+            address, port = "127.0.0.1", 0
+        elif not port:
             return None
         collector = ProxyCollector(self._house, self._doors, self._totals, self._alarms)
-        return MetricsServer(
-            asked.metrics_address,
-            asked.metrics_port,
+        server = MetricsServer(
+            address,
+            port,
             collector,
             collector.clusters,
             section="proxy",
             of="clusters",
             trouble=collector.trouble,
         )
+        self._tell(Word.HEALTH, str(server.port))
+        return server
 
     def _unforeseen(self, _: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
         """What nobody caught: the connection that it befell has ended, and the others go on."""

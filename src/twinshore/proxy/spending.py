@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
 
 from twinshore.kafka.clock import steady_s
 from twinshore.proxy.house import House
 from twinshore.store import Flow
 from twinshore.wire.serving.requests import Request
+
+# What nobody has is never counted there.
+_NOBODYS: Final = Flow()
 
 
 class Spending:
@@ -17,7 +21,7 @@ class Spending:
 
     def __init__(self, house: House, go_on: Callable[[], None]) -> None:
         self._house, self._go_on = house, go_on
-        self._client, self._flow = "", Flow()
+        self._client, self._flow = "", _NOBODYS
         self._there = False
         self.slowed, self.software = False, ""
 

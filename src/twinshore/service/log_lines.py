@@ -22,18 +22,20 @@ CLOSE_S = 2.0
 
 
 class LogLines:
-    """Takes lines and writes them in turn with the time of day. What cannot be written waits; of too many the oldest
-    are dropped, which the log says once it can be written again."""
+    """Takes lines and writes them in turn, with the time of day where they are `dated`. What cannot be written waits;
+    of too many the oldest are dropped, which the log says once it can be written again."""
 
-    def __init__(self, descriptor: int | None = None) -> None:
-        self._descriptor = descriptor
+    def __init__(self, descriptor: int | None = None, *, dated: bool = True) -> None:
+        self._descriptor, self._dated = descriptor, dated
         self._lines: deque[str] = deque()
         self._dropped = 0
         self._news = threading.Condition()
         self._thread: threading.Thread | None = None
 
     def __call__(self, sentence: str) -> None:
-        line = f"{time.strftime('%H:%M:%S')} {one_line(sentence)}\n"
+        line = f"{one_line(sentence)}\n"
+        if self._dated:
+            line = f"{time.strftime('%H:%M:%S')} {line}"
         with self._news:
             self._lines.append(line)
             if len(self._lines) > LINES_MAX:

@@ -105,6 +105,12 @@ class Framer:
         """The frame that was given out last, with its size before it: the bytes as they came."""
         return memoryview(self._buffer).toreadonly()[self._start - len(frame) - SIZE_BYTES : self._start]
 
+    def rest(self) -> None:
+        """Gives back the buffer where nothing waits in it; frames that were given out stay readable for good. Of
+        connections that say nothing it is most of what they would hold."""
+        if self._start == self._filled:
+            self._buffer, self._start, self._filled = bytearray(), 0, 0
+
     def let_go(self) -> None:
         """Frames that were given out stay readable for good, as long as somebody has them: what comes is received into
         a new buffer, no larger than it must be."""

@@ -92,12 +92,12 @@ class JavaClients:
 
 
 @contextmanager
-def java_clients(version: str) -> Iterator[JavaClients]:
-    """Those of this Kafka version, until the block ends."""
+def java_clients(version: str, *flags: str) -> Iterator[JavaClients]:
+    """Those of this Kafka version, until the block ends. `flags`: of their virtual machine."""
     (bridge,) = ivy_jar().parent.glob("py4j-*.jar")
     path = os.pathsep.join([str(bridge), kafka_classpath(version)])
     command = [java(), "-XX:TieredStopAtLevel=1", "-Xmx128m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
-    command += ["-cp", path, "py4j.GatewayServer", "--die-on-broken-pipe", "0"]
+    command += [*flags, "-cp", path, "py4j.GatewayServer", "--die-on-broken-pipe", "0"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         port = int(process.stdout.readline())

@@ -187,8 +187,8 @@ def _told_metadata(request: Request, topics: Any, layout: Layout, seen: Seen) ->
 def _brokers(layout: Layout, seen: Seen) -> Iterator[tuple[int, dict[str, Any]]]:
     for cluster in seen.clusters.values():
         for node, broker in sorted(cluster.brokers.items()):
-            port = layout.port_of(cluster.name, node)
-            yield layout.number(cluster.name, node), {"host": layout.host, "port": port, "rack": broker.rack}
+            host, port = layout.host_of(cluster.name, node), layout.port_of(cluster.name, node)
+            yield layout.number(cluster.name, node), {"host": host, "port": port, "rack": broker.rack}
 
 
 def _controller(layout: Layout, seen: Seen) -> int:
@@ -238,8 +238,8 @@ def _find_coordinator(request: Request, asked: Any, layout: Layout, seen: Seen) 
 def _led(one: Any, cluster: str, layout: Layout) -> Any:
     if one.error_code or one.node_id < 0:
         return one
-    port = layout.port_of(cluster, one.node_id)
-    return replace(one, node_id=layout.number(cluster, one.node_id), host=layout.host, port=port)
+    host, port = layout.host_of(cluster, one.node_id), layout.port_of(cluster, one.node_id)
+    return replace(one, node_id=layout.number(cluster, one.node_id), host=host, port=port)
 
 
 def _no_coordinator(request: Request, asked: Any, code: Code, says: str) -> Parts:

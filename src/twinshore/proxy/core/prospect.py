@@ -61,18 +61,24 @@ class Prospect:
         speak = "TLS" if self.tls else "plain text"
         logins = f", and log in by {listed(self.logins, NAMED)}" if self.logins else ", and need no login"
         yield f"clients are given {layout.host}:{layout.port}, speak {speak}{logins}"
-        yield f"ports to open: {layout.port} to {layout.last_port}, one for each broker that there may be"
+        if layout.node_hosts:
+            yield f"port to open: {layout.port} alone; names that must lead here: {layout.host}, {layout.node_hosts}"
+        else:
+            yield f"ports to open: {layout.port} to {layout.last_port}, one for each broker that there may be"
         for name, one in self.seen.clusters.items():
             if not one.answers:
                 yield f"{name}: does not answer; its topics wait until it does"
                 continue
-            brokers = [f"{node} at {layout.host}:{layout.port_of(name, node)}" for node in sorted(one.brokers)]
+            brokers = [f"{node} at {self._address(name, node)}" for node in sorted(one.brokers)]
             yield f"{name}: {counted(len(one.topics), 'topic')}; broker {listed(brokers, NAMED)}"
         yield f"groups: at home on {self.seen.group_home()}"
         yield f"new topics: made on {layout.new_topics.usual or next(iter(self.seen.clusters))}"
         yield from self._versions()
         yield from self._topics()
         yield from self.remarks
+
+    def _address(self, cluster: str, node: int) -> str:
+        return f"{self.layout.host_of(cluster, node)}:{self.layout.port_of(cluster, node)}"
 
     def _versions(self) -> Iterator[str]:
         if told := [f"{api_name(key)} {low} to {high}" for key, low, high in self._ranges() if key in (PRODUCE, FETCH)]:
@@ -115,6 +121,7 @@ class Prospect:
         return {
             "address": f"{layout.host}:{layout.port}",
             "last_port": layout.last_port,
+            "node_hosts": layout.node_hosts,
             "tls": self.tls,
             "logins": list(self.logins),
             "groups_home": self.seen.group_home(),

@@ -6,11 +6,11 @@ on: it would name brokers, topics or groups as clients see them, or as they must
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from twinshore.proxy.core import groups, lookups, transactions
-from twinshore.proxy.core.admin.table import judges
+from twinshore.proxy.core.admin.table import Judge, judges
 from twinshore.proxy.core.committed import Committed
 from twinshore.proxy.core.counting import Counting, software_of
 from twinshore.proxy.core.flows import Flows
@@ -51,8 +51,6 @@ from twinshore.wire.apis import (
 )
 from twinshore.wire.serving.requests import Request
 
-_OF_MEMBERS: Final = (JOIN_GROUP, SYNC_GROUP, HEARTBEAT, LEAVE_GROUP)
-
 
 class Session:
     """`place` is the broker that the client took the proxy for; None where it only knows the first port. `news` is
@@ -73,37 +71,15 @@ class Session:
         near: Near | None = None,
     ) -> None:
         self.place, self._layout, self._news = place, layout, news
+        self._admin: Mapping[int, Judge] | None = None
         self._counting = Counting(flows)
         reading = self._reading = Reading(near or Near(), layout)
         as_seen = (lambda: reading.seen(now())) if now else None
-        fused = Fused(Records(layout, news, as_seen, self._counting, reading), box or Fusebox())
+        self._fused = Fused(Records(layout, news, as_seen, self._counting, reading), box or Fusebox())
         self._committed = Committed(self._counting)
         self._refused = transactions.Refused()
         self._members = groups.Members(at_work or groups.AtWork())
         self._resets = Resets(resets or ResetBook(), self._committed, self._members.judge, as_seen)
-        self._judges: dict[int, Callable[[Request, Place | None, Seen], Move]] = {
-            PRODUCE: fused.on_produce,
-            FETCH: fused.on_fetch,
-            METADATA: self._metadata,
-            FIND_COORDINATOR: self._coordinator,
-            DESCRIBE_CLUSTER: self._cluster,
-            LIST_OFFSETS: about_partitions,
-            OFFSET_FOR_LEADER_EPOCH: about_partitions,
-            OFFSET_COMMIT: self._resets.commit,
-            OFFSET_FETCH: self._committed.fetch,
-            INIT_PRODUCER_ID: lookups.init_producer_id,
-            DESCRIBE_GROUPS: groups.of_admins,
-            LIST_GROUPS: groups.of_admins,
-            HEARTBEAT_OF_NEWER_GROUP: groups.of_newer,
-        }
-        self._judges |= {
-            transactions.ADD_PARTITIONS: self._refused.add_partitions,
-            transactions.ADD_OFFSETS: transactions.add_offsets,
-            transactions.END_TRANSACTION: self._refused.end,
-            transactions.COMMIT_OFFSETS: self._resets.commit_in_transaction,
-        }
-        self._judges |= dict.fromkeys(_OF_MEMBERS, self._resets.of_members)
-        self._judges |= judges(layout, self._committed, news)
 
     def comes_from(self, address: str) -> None:
         """Where the client is."""
@@ -128,20 +104,63 @@ class Session:
         low, high = seen.offers.get(key, (0, -1))
         if not low <= request.version <= high:
             return HangUp(_not_offered(request, seen))
-        return self._judges[key](request, self.place, seen)
+        judge = _JUDGES.get(key)
+        return judge(self, request, seen) if judge is not None else self._of_admins()[key](request, self.place, seen)
 
     def judged(self) -> frozenset[int]:
         """The requests that something is made of, beside the one for versions."""
-        return frozenset(self._judges)
+        return frozenset(_JUDGES) | frozenset(self._of_admins())
 
-    def _metadata(self, request: Request, _: Place | None, seen: Seen) -> Move:
+    def _of_admins(self) -> Mapping[int, Judge]:
+        """Made once one of these comes: few clients ever ask one."""
+        if self._admin is None:
+            self._admin = judges(self._layout, self._committed, self._news)
+        return self._admin
+
+    def _produce(self, request: Request, seen: Seen) -> Move:
+        return self._fused.on_produce(request, self.place, seen)
+
+    def _fetch(self, request: Request, seen: Seen) -> Move:
+        return self._fused.on_fetch(request, self.place, seen)
+
+    def _metadata(self, request: Request, seen: Seen) -> Move:
         return lookups.metadata(request, self._layout, seen, self._news, self._counting, self._reading.copies)
 
-    def _coordinator(self, request: Request, _: Place | None, seen: Seen) -> Move:
+    def _coordinator(self, request: Request, seen: Seen) -> Move:
         return lookups.find_coordinator(request, self._layout, seen)
 
-    def _cluster(self, request: Request, _: Place | None, seen: Seen) -> Move:
+    def _cluster(self, request: Request, seen: Seen) -> Move:
         return lookups.describe_cluster(request, self._layout, seen)
+
+    def _of_members(self, request: Request, seen: Seen) -> Move:
+        return self._resets.of_members(request, self.place, seen)
+
+
+# One table for all clients: one for each would be the larger part of what a client's session takes.
+_JUDGES: Final[Mapping[int, Callable[[Session, Request, Seen], Move]]] = {
+    PRODUCE: Session._produce,
+    FETCH: Session._fetch,
+    METADATA: Session._metadata,
+    FIND_COORDINATOR: Session._coordinator,
+    DESCRIBE_CLUSTER: Session._cluster,
+    LIST_OFFSETS: lambda client, request, seen: about_partitions(request, client.place, seen),
+    OFFSET_FOR_LEADER_EPOCH: lambda client, request, seen: about_partitions(request, client.place, seen),
+    OFFSET_COMMIT: lambda client, request, seen: client._resets.commit(request, client.place, seen),
+    OFFSET_FETCH: lambda client, request, seen: client._committed.fetch(request, client.place, seen),
+    INIT_PRODUCER_ID: lambda client, request, seen: lookups.init_producer_id(request, client.place, seen),
+    DESCRIBE_GROUPS: lambda client, request, seen: groups.of_admins(request, client.place, seen),
+    LIST_GROUPS: lambda client, request, seen: groups.of_admins(request, client.place, seen),
+    HEARTBEAT_OF_NEWER_GROUP: lambda client, request, seen: groups.of_newer(request, client.place, seen),
+    transactions.ADD_PARTITIONS: lambda client, request, seen: client._refused.add_partitions(
+        request, client.place, seen
+    ),
+    transactions.ADD_OFFSETS: lambda client, request, seen: transactions.add_offsets(request, client.place, seen),
+    transactions.END_TRANSACTION: lambda client, request, seen: client._refused.end(request, client.place, seen),
+    transactions.COMMIT_OFFSETS: lambda client, request, seen: client._resets.commit_in_transaction(
+        request, client.place, seen
+    ),
+    **dict.fromkeys((JOIN_GROUP, SYNC_GROUP, HEARTBEAT, LEAVE_GROUP), Session._of_members),
+}
 
 
 def _not_offered(request: Request, seen: Seen) -> str:

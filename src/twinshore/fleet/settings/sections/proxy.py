@@ -3,6 +3,7 @@ whom they come in and are led on."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -17,6 +18,7 @@ PORT_MAX = 65535
 _BY_NAME = "new_topics_by_name"
 EVERY_ADDRESS = ("0.0.0.0", "::")
 SAME = "same"
+_HOST = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)+", re.IGNORECASE)
 # By which clients may log in here.
 MECHANISMS = (SaslMechanism.PLAIN.value, SaslMechanism.SCRAM_SHA_512.value)
 
@@ -44,10 +46,22 @@ class ProxySettings:
         19092, "port that clients are given; each broker has one of those behind it", low=1, high=PORT_MAX
     )
     advertised_host: str = setting("", "host by which clients reach this machine; empty: `address`")
+    processes: int = setting(
+        1,
+        "how many processes serve at these ports, as each uses one core; limits, quotas and fuses that trip by"
+        " themselves count in each for itself",
+        low=1,
+        high=256,
+    )
     clusters: tuple[str, ...] = setting(
         (),
         "clusters behind the proxy; the first one is the groups' home. Add others at the end, since ports and"
         " numbers of brokers follow from the order; empty: all",
+    )
+    node_hosts: str = setting(
+        "",
+        "host name of each broker, with `*` for its number, as `node-*.kafka.example.com`: then all clients come to"
+        " `port`, and the name in their TLS handshake says which broker they mean; empty: each has a port of its own",
     )
     nodes_per_cluster: int = setting(100, "how many ports each cluster has; never change it", low=1, high=10_000)
     cluster_id: str = setting("twinshore", "id of the one cluster that clients see")
@@ -132,7 +146,8 @@ def read_proxy(written: Written, complaints: Complaints) -> ProxySettings:
     if whole.traffic_cluster and whole.traffic_cluster not in whole.clusters:
         near = did_you_mean(whole.traffic_cluster, whole.clusters)
         complaints.add(written.place, f"traffic_cluster: no cluster {whole.traffic_cluster!r}{near}")
-    if written.raw and (last := whole.port + whole.nodes_per_cluster * len(whole.clusters)) > PORT_MAX:
+    ports = 0 if whole.node_hosts else whole.nodes_per_cluster * len(whole.clusters)
+    if written.raw and (last := whole.port + ports) > PORT_MAX:
         complaints.add(written.place, f"port, nodes_per_cluster: the last port would be {last}, they end at {PORT_MAX}")
     behind = [known[name] for name in names if name in known]
     for sentence in _conflicts(whole, behind, bool(tables)):
@@ -170,6 +185,7 @@ def _conflicts(found: ProxySettings, behind: list[Cluster], tables: bool) -> Ite
         yield "certificate_file and key_file: one needs the other"
     if found.client_ca_file and not found.certificate_file:
         yield "client_ca_file: has no effect without certificate_file"
+    yield from _conflicts_of_names(found)
     for network in found.balancers:
         if why := why_not_network(network):
             yield f"balancers: {why}"
@@ -186,6 +202,20 @@ def _conflicts(found: ProxySettings, behind: list[Cluster], tables: bool) -> Ite
         yield f"credentials: must be `same`, or tables [proxy.credentials.PRINCIPAL], not {found.credentials!r}"
     elif found.sasl and not found.users_file:
         yield "sasl: needs users_file"
+
+
+def _conflicts_of_names(found: ProxySettings) -> Iterator[str]:
+    """A certificate's wildcard stands for the first part of a name alone."""
+    pattern = found.node_hosts
+    first, dot, rest = pattern.partition(".")
+    if not pattern:
+        return
+    if first.count("*") != 1 or "*" in rest or not dot:
+        yield f"node_hosts: must have one `*`, before the first dot, like node-*.kafka.example.com, not {pattern!r}"
+    elif not _HOST.fullmatch(pattern.replace("*", "0")):
+        yield f"node_hosts: {pattern!r} is no name of hosts"
+    if not found.certificate_file:
+        yield "node_hosts: needs certificate_file, as nothing but TLS says by which name a client comes"
 
 
 def _conflicts_of_same(found: ProxySettings, behind: list[Cluster]) -> Iterator[str]:

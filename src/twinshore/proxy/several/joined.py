@@ -1,0 +1,74 @@
+"""What all parts say of themselves, as one answer: figures with the number of the process, and who is well."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any, Final
+from urllib.error import HTTPError
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
+from twinshore.proxy.several.process import PartProcess
+
+PATIENCE_S: Final = 2.0
+
+
+class Joined(Collector):
+    """Asks each part whenever somebody asks here. One that does not answer is missing."""
+
+    def __init__(self, parts: Sequence[PartProcess]) -> None:
+        self._parts = parts
+
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily("twinshore_proxy_processes", "processes that are to serve", value=len(self._parts))
+        serve = sum(one.serves for one in self._parts)
+        yield GaugeMetricFamily("twinshore_proxy_processes_now", "processes that let clients in", value=serve)
+        restarts = CounterMetricFamily("twinshore_proxy_restarts", "times it was started again", labels=["process"])
+        for one in self._parts:
+            restarts.add_metric([str(one.number)], max(0, one.starts - 1))
+        yield restarts
+        yield from self._of_parts()
+
+    def _of_parts(self) -> Iterator[Metric]:
+        found: dict[str, Metric] = {}
+        for one in self._parts:
+            for told in text_string_to_metric_families(_asked(one, "metrics")[1]):
+                metric = found.setdefault(told.name, Metric(told.name, told.documentation, told.type))
+                for sample in told.samples:
+                    metric.add_sample(sample.name, {**sample.labels, "process": str(one.number)}, sample.value)
+        yield from found.values()
+
+    def processes(self) -> dict[str, Any]:
+        """How each part stands, for /health."""
+        return {str(one.number): self._stands(one) for one in self._parts}
+
+    def _stands(self, one: PartProcess) -> dict[str, Any]:
+        code, text = _asked(one, "health")
+        told = json.loads(text) if text else {"ok": False, "says": "it does not answer"}
+        return {"pid": one.pid, "serves": one.serves, **told, "ok": code == 200}
+
+    def trouble(self) -> str:
+        """Why the whole should be started again; empty while one part is well, as its keeper sees to the others."""
+        for one in self._parts:
+            if one.serves and _asked(one, "health")[0] == 200:
+                return ""
+        stands = self.processes().items()
+        return "no process is well: " + "; ".join(f"{name}: {one['says']}" for name, one in stands)
+
+
+def _asked(one: PartProcess, page: str) -> tuple[int, str]:
+    if not one.port:
+        return 0, ""
+    with suppress(OSError):
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{one.port}/{page}", timeout=PATIENCE_S) as answer:
+                return answer.status, answer.read().decode()
+        except HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+    return 0, ""

@@ -1,0 +1,177 @@
+"""Several processes as one proxy, before clusters that do not answer: started again, ended together, told of as one."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.proxy.served import ProxyProcess
+from twinshore.fleet import Cluster, ConfigError
+from twinshore.fleet.settings import parse_settings
+from twinshore.lab.ports import free_port
+from twinshore.proxy.operations.run import serve
+from twinshore.proxy.several import process
+from twinshore.proxy.several.part import Task, Word, read_word
+from twinshore.proxy.several.process import PartProcess
+
+NOBODY = [Cluster("east", ("127.0.0.1:1",))]
+SETTINGS = '[clusters.east]\nbootstrap = ["127.0.0.1:1"]\n[store]\nurl = "sqlite:///{folder}/store.db"\n'
+
+
+def until(holds: Callable[[], bool], within_s: float, what: str) -> None:
+    until_s = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < until_s, what
+        time.sleep(0.05)
+
+
+def task(folder: Path) -> Task:
+    text = SETTINGS.format(folder=folder) + f"[proxy]\nport = {free_port()}\n"
+    return Task(parse_settings(text, name="test", env={}), 1, 2)
+
+
+@contextmanager
+def part(folder: Path, said: list[str]) -> Iterator[PartProcess]:
+    made = PartProcess(task(folder), said.append)
+    made.start()
+    try:
+        until(lambda: made.port > 0, 60, "it says where it answers")
+        yield made
+    finally:
+        if made.pid:
+            os.kill(made.pid, signal.SIGKILL)
+        made.end()
+
+
+def watched(one: PartProcess, holds: Callable[[], bool], what: str) -> None:
+    """As its keeper does, until something holds."""
+
+    def look() -> bool:
+        one.look()
+        return holds()
+
+    until(look, 60, what)
+
+
+def is_back(one: PartProcess, starts: int) -> bool:
+    return one.starts == starts and one.port > 0
+
+
+@pytest.mark.parametrize(
+    ("line", "word", "text"),
+    [
+        ("said no cluster answers\n", Word.SAID, "no cluster answers"),
+        ("health 4711\n", Word.HEALTH, "4711"),
+        ("beat \n", Word.BEAT, ""),
+        ("Traceback (most recent call last):\n", Word.SAID, "Traceback (most recent call last):"),
+    ],
+)
+def test_what_a_part_tells_is_a_word_and_what_nobody_meant_is_a_sentence(line: str, word: Word, text: str) -> None:
+    assert read_word(line) == (word, text)
+
+
+def test_a_part_that_has_ended_is_started_again_and_later_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "AGAIN_S", 0.2)
+    said: list[str] = []
+    with part(tmp_path, said) as one:
+        one._again_s = 0.2
+        for starts, again in ((2, "0.2"), (3, "0.4")):
+            os.kill(one.pid, signal.SIGKILL)
+            watched(one, lambda: one.pid == 0, "its end is seen")
+            assert f"process 1 has ended unasked, by signal 9: it is started again in {again} s" in said
+            assert (one.port, one.serves) == (0, False)
+            watched(one, partial(is_back, one, starts), "it is back")
+
+
+def test_a_part_that_stands_still_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "STANDS_STILL_S", 2.0)
+    said: list[str] = []
+    with part(tmp_path, said) as one:
+        first = one.pid
+        until(lambda: one._heard_s <= time.monotonic(), 60, "its loop goes round")
+        until_s = time.monotonic() + 4
+        while time.monotonic() < until_s:
+            one.look()
+            assert one.pid == first
+            time.sleep(0.2)
+        os.kill(first, signal.SIGSTOP)
+        watched(one, lambda: one.pid != first, "it is ended")
+        assert "process 1 stands still, and keeps its clients waiting: it is killed" in said
+
+
+def test_a_part_whose_keeper_is_gone_ends_in_good_order(tmp_path: Path) -> None:
+    """By whichever way it went: the pipe between them is closed."""
+    command = [sys.executable, "-m", "twinshore.proxy.several"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None and child.stdout is not None
+        child.stdin.write(pickle.dumps(task(tmp_path)))
+        child.stdin.flush()
+        for line in child.stdout:
+            if line.startswith(b"beat"):
+                break
+        child.stdin.close()
+        assert child.wait(30) == 0
+
+
+def test_processes_end_together_and_are_told_of_as_one(tmp_path: Path) -> None:
+    proxy = ProxyProcess(tmp_path, NOBODY, more="processes = 2\n")
+    try:
+        proxy.launch()
+        until(lambda: proxy.has_said("process 2:"), 60, "both say something")
+        code, health = until_told(proxy)
+        assert code == 503, health
+        assert health["says"] == "no process is well: 1: no cluster answers; 2: no cluster answers"
+        assert sorted(health["processes"]) == ["1", "2"]
+        assert len({one["pid"] for one in health["processes"].values()}) == 2
+        found = proxy.metrics()
+        assert found["twinshore_proxy_processes"] == 2
+        assert found["twinshore_proxy_processes_now"] == 0
+        for number in ("1", "2"):
+            assert found[f'twinshore_proxy_clients_now{{process="{number}"}}'] == 0
+            assert found[f'twinshore_proxy_cluster_answers{{cluster="east",process="{number}"}}'] == 0
+            assert found[f'twinshore_proxy_restarts_total{{process="{number}"}}'] == 0
+        parts = proxy.process.children()
+        assert len(parts) == 2
+        assert proxy.end() == 0
+        assert not any(one.is_running() for one in parts)
+    finally:
+        proxy.close()
+
+
+def until_told(proxy: ProxyProcess) -> tuple[int, dict[str, Any]]:
+    """What /health says, once both are asked."""
+    found: list[tuple[int, dict[str, Any]]] = []
+
+    def both() -> bool:
+        found[:] = [proxy.health()]
+        return all(one["says"] != "it does not answer" for one in found[0][1]["processes"].values())
+
+    until(both, 60, "both answer")
+    return found[0]
+
+
+def test_processes_do_not_share_a_port_with_somebody_else(tmp_path: Path) -> None:
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        sock.bind(("127.0.0.1", 0))
+        sock.listen()
+        port = sock.getsockname()[1]
+        text = SETTINGS.format(folder=tmp_path) + f"[proxy]\nport = {port}\n"
+        with pytest.raises(ConfigError, match=rf"\[proxy\] address, port: 127.0.0.1:{port} cannot be served"):
+            serve(parse_settings(text, name="test", env={}), lambda _: None, 2)
+    assert not psutil.Process().children()
