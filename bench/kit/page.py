@@ -9,8 +9,9 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
 _HEAD = """\
 # Benchmarks
 
-Written by the benches themselves, `make bench-mirror`, `make bench-proxy` and `python -m bench.measure.wan`; no figure
-is typed by hand. What is compared runs on the same clusters, in one run, by turns, on the machine that is named.
+Written by the benches themselves, `make bench-mirror`, `make bench-proxy` and `.venv/bin/python -m bench.measure.wan`;
+no figure is typed by hand. What is compared runs on the same clusters, in one run, by turns, on the machine that is
+named.
 """
 _SECTIONS = ("mirror", "wan", "proxy")
 

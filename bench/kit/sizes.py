@@ -12,7 +12,7 @@ EVIDENCE = PAGE.parent / "evidence" / "store.md"
 _HEAD = """\
 # The store's size
 
-Written by `python -m bench.measure.store_size`; no figure is typed by hand. It measures by how much a file of
+Written by `.venv/bin/python -m bench.measure.store_size`; no figure is typed by hand. It measures by how much a file of
 SQLite grows when each partition gets as many rows as it may have.
 
 """

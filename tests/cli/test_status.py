@@ -250,13 +250,19 @@ def test_a_lag_of_twins_that_no_look_has_seen_yet_is_not_zero(store: Store, sett
     assert "east->west: lag unknown: east cannot be asked from here: " in _status(settings_file)
 
 
-def test_a_link_without_a_twin_lacks_nothing_and_asks_nobody(store: Store, settings_file: Path) -> None:
+@pytest.mark.parametrize(
+    ("age_s", "state", "lag"), [(700, "stopped", None), (0, "waiting", None), (0, "flowing", 0)], ids=str
+)
+def test_of_a_link_without_a_twin_a_lag_is_known_where_it_flows(
+    store: Store, settings_file: Path, age_s: int, state: str, lag: int | None
+) -> None:
+    """One that could never begin has no twin whose end could be compared with what its source holds."""
     other = "west->east"
-    store.links.save_status(replace(_word(700, "the mirror was stopped in good order", "stopped"), link=other))
-    store.memories.remember([as_row(other, LagWord(int((time.time() - 700) * 1000), 0, 0, 0))])
-    text = _status(settings_file, "--link", other)
-    assert "lag unknown" not in text
-    assert _json(settings_file, "--link", other)[other]["lag_records"] == 0
+    store.links.save_status(replace(_word(age_s, "as it is", state), link=other))
+    store.memories.remember([as_row(other, LagWord(int((time.time() - age_s) * 1000), 0, 0, 0))])
+    assert "lag unknown: " not in _status(settings_file, "--link", other), "nobody is asked"
+    found = _json(settings_file, "--link", other)[other]
+    assert (found["state"], found["lag_records"]) == (state, lag)
 
 
 def test_open_incidents_are_shown_whole_and_closed_ones_are_not(store: Store, settings_file: Path) -> None:
@@ -304,7 +310,7 @@ def test_it_says_how_long_ago_all_that_is_proven_was_read(settings_file: Path, s
     store.proofs.save([replace(row, pieces=(piece,))])
     (line,) = [line for line in _status(settings_file, "--link", LINK).splitlines() if "proven" in line]
     assert line == (
-        f"{LINK}: what is proven is read again by and by, 36.0 MB of both sides in 36 s at 1 MB/s: "
+        f"{LINK}: a continuous proof reads what is proven again, 36.0 MB of both sides in 36 s at 1 MB/s: "
         "orders-0 waits longest, it was last read whole 3.0 h ago"
     )
     values = _json(settings_file)[LINK]

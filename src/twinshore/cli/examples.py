@@ -13,7 +13,7 @@ EXAMPLES = {
     "advise": "advise --cluster east --topic 'orders.*'",
     "advise settings": "advise settings --loss none --duplicates none",
     "audit": "audit --last 20 --topic orders",
-    "completion": "completion bash > ~/.local/share/bash-completion/completions/twinshore",
+    "completion": "completion bash > ~/.twinshore.bash",
     "delay": "delay --link 'east->west' --topic orders",
     "delay alarms": "delay alarms --limit 10",
     "delay check": "delay check --link 'east->west' --item lag",

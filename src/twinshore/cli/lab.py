@@ -85,7 +85,12 @@ def fill(
     stand = {one.name: one for one in standing(dir or default_folder())}
     if cluster not in stand or stand[cluster].state != "up":
         there = ", ".join(name for name, one in stand.items() if one.state == "up") or "none"
-        raise ConfigError(f"no cluster {cluster} is up (up are: {there})", hint="start one with `twinshore lab up`")
+        hint = "start one with `twinshore lab up`"
+        if cluster in stand:
+            hint = f"start it with `twinshore lab start {cluster}`"
+        elif there != "none":
+            hint = "name one of them with --cluster"
+        raise ConfigError(f"no cluster {cluster} is up (up are: {there})", hint=hint)
     found = append(Cluster(cluster, stand[cluster].bootstrap), topic, records=records, partitions=partitions)
     typer.echo(f"{cluster}: {records:,} records appended to {topic}, which has {found} partitions")
 

@@ -17,7 +17,7 @@ from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links.in_force import in_force
 from twinshore.links.known import known
-from twinshore.links.link_state import STANDBY, STOPPED, UNKNOWN
+from twinshore.links.link_state import FLOWING, STANDBY, STOPPED, UNKNOWN
 from twinshore.mirror.follow.lifecycle import KEEP
 from twinshore.mirror.metrics.lag_word import (
     LAG_KIND,
@@ -192,7 +192,7 @@ def look(
         word = words.get(name)
         age_s = _age_s(word.updated_ms, read_ms) if word else 0.0
         state = _state(word, age_s, holds_s)
-        seen = _lag(store, settings, link, clock, asks=state in (UNKNOWN, STOPPED), topics=topics)
+        seen = _lag(store, settings, link, clock, state, topics=topics)
         control = in_force(link, store.controls.of(name)).link.control
         found = tuple(_by_topic(store.receipts.positions(name), seen.word, seen.lag, control)) if topics else ()
         incidents = store.ledger.rows(name, open_only=True)
@@ -251,8 +251,9 @@ class _Seen(NamedTuple):
     why: str = ""
 
 
-def _lag(store: Store, settings: Settings, link: Link, clock: Callable[[], int], *, asks: bool, topics: bool) -> _Seen:
+def _lag(store: Store, settings: Settings, link: Link, clock: Callable[[], int], state: str, *, topics: bool) -> _Seen:
     """The mirror's own, if it is fresh; else as the source says now; else as it was when it was last seen."""
+    asks, flows = state in (UNKNOWN, STOPPED), state == FLOWING
     told = from_rows(store.memories.of(link.name, LAG_KIND))
     age_s = _age_s(told.seen_ms, clock()) if told else 0.0
     # Of very many topics the mirror leaves the sum alone in the store; twins that were just made it has not seen yet.
@@ -262,7 +263,8 @@ def _lag(store: Store, settings: Settings, link: Link, clock: Callable[[], int],
     asked = _ask(store, settings, link, clock(), before=bool(told and told.partitions))
     if isinstance(asked, str):
         return _Seen(Lag(told.lag, age_s, FROM_STORE, told.unseen) if told else None, told, asked)
-    if told is None and not asked.partitions:
+    if not asked.partitions and (told is None or not flows):
+        # Whatever the source holds, nothing of it has a twin: no lag was seen.
         return _Seen(None, None)
     return _Seen(Lag(asked.lag, 0.0, FROM_SOURCE, asked.unseen), asked)
 
