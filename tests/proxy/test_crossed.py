@@ -9,7 +9,7 @@ import pytest
 from tests.proxy.talks import LAYOUT, WEST, carried, session, view
 from tests.proxy.test_moved import MINE, STALE, TAG, TWICE, leads, line, moved, records, sent
 from twinshore.proxy.core.flows import Flows
-from twinshore.proxy.core.leads import Lead, Torn, Wrote, crossed_of, doubtful
+from twinshore.proxy.core.leads import UNBOUNDED, Lead, Torn, Wrote, crossed_of, doubtful
 from twinshore.proxy.core.moves import Pass
 from twinshore.proxy.core.producer_ids import stamp_of, stamped
 from twinshore.proxy.core.seen import Seen
@@ -29,7 +29,7 @@ def forced(known: Wrote | None = KNOWN, *, unsure: bool = False) -> Seen:
     """The topic is on west, whereto it came by force."""
     seen = moved(TORN)
     wrote = {("shared", 0): {MINE: known}} if known else {}
-    return replace(seen, wrote=wrote, unsure=frozenset({("shared", 0)} if unsure else ()))
+    return replace(seen, wrote=wrote, unsure={("shared", 0): 9} if unsure else {})
 
 
 def counted() -> tuple[Session, Flows]:
@@ -114,7 +114,15 @@ def test_both_are_counted_what_was_known_and_what_nobody_knew() -> None:
     first.rewrite(memoryview(produce.write_answer(12, said)), 0)
     for number in range(5):
         talk.move(sent(records(15 + 2 * number, 2)), forced(unsure=True))
-    assert flows.again.unsure == 5 + 2 * 3, "no producer had more than five batches on their way"
+    assert flows.again.unsure == 9, "no more may be there than had crossed unknown"
+
+
+def test_of_one_producer_no_more_than_five_batches_were_on_their_way() -> None:
+    talk, flows = counted()
+    known = replace(forced(None), unsure={("shared", 0): 100})
+    for number in range(7):
+        talk.move(sent(records(number)), known)
+    assert flows.again.unsure == 5
 
 
 def crossing(*ids: int, to_offset: int = 112, term: int = 2, all_known: bool = True) -> Crossing:
@@ -123,7 +131,7 @@ def crossing(*ids: int, to_offset: int = 112, term: int = 2, all_known: bool = T
 
 def test_what_had_crossed_is_known_by_ids_as_clients_have_them() -> None:
     found = crossed_of("shared", TORN, {("shared", 0): crossing(MINE, 4001, TAG | 1 << 40 | 5)})
-    assert (found.wrote, found.unsure, found.offsets) == ({("shared", 0): {MINE: KNOWN}}, frozenset(), 0)
+    assert found == ({("shared", 0): {MINE: KNOWN}}, {})
     later = TORN._replace(term=3)
     old, new = stamped(MINE, stamp_of(1)), stamped(TAG | 4002, stamp_of(2))
     found = crossed_of("shared", later, {("shared", 0): crossing(old, new)})
@@ -132,12 +140,12 @@ def test_what_had_crossed_is_known_by_ids_as_clients_have_them() -> None:
 
 def test_where_more_had_crossed_than_is_known_that_is_told() -> None:
     found = crossed_of("shared", TORN, {("shared", 0): crossing(MINE, to_offset=100)})
-    assert (found.unsure, found.offsets) == (frozenset({("shared", 0)}), 12)
+    assert found.unsure == {("shared", 0): 12}
     assert found.wrote == {("shared", 0): {MINE: KNOWN}}, "what is known counts all the same"
     crowded = crossed_of("shared", TORN, {("shared", 0): crossing(MINE, all_known=False)})
-    assert (crowded.unsure, crowded.offsets) == (frozenset({("shared", 0)}), 0)
+    assert crowded.unsure == {("shared", 0): UNBOUNDED}
     nothing = crossed_of("shared", TORN, {})
-    assert nothing == doubtful("shared", TORN) == ({}, frozenset({("shared", 0)}), 112), "the second one had nothing"
+    assert nothing == doubtful("shared", TORN) == ({}, {("shared", 0): 112}), "the second one had nothing"
     sure = crossed_of("bills", TORN, {("bills", 0): crossing()})
     told = (
         "shared came by force, and of the last 12 offsets it is not known who wrote them: as much may be written twice"

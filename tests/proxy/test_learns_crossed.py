@@ -70,7 +70,7 @@ def test_the_store_says_what_had_crossed_before_its_own_flip_and_after(
             store.switching.flip([flip])
     led, said = heard(LateStore(settings, print), monkeypatch)
     assert led.leads["shared"] == TORN._replace(sound=2)
-    assert (led.wrote, led.unsure, said) == ({("shared", 0): {MINE: KNOWN}}, frozenset(), [])
+    assert (led.wrote, led.unsure, said) == ({("shared", 0): {MINE: KNOWN}}, {}, [])
 
 
 def test_what_the_mirror_had_not_told_is_said_and_known_as_unsure(
@@ -79,7 +79,7 @@ def test_what_the_mirror_had_not_told_is_said_and_known_as_unsure(
     with open_store(settings.store.url) as store:
         crossed(store, 110)
     led, said = heard(LateStore(settings, print), monkeypatch)
-    assert (led.wrote, led.unsure) == ({("shared", 0): {MINE: KNOWN}}, frozenset({("shared", 0)}))
+    assert (led.wrote, led.unsure) == ({("shared", 0): {MINE: KNOWN}}, {("shared", 0): 2})
     assert len(said) == 1 and "of the last 2 offsets it is not known who wrote them" in said[0]
 
 
@@ -99,5 +99,5 @@ def test_without_a_store_or_with_one_that_hangs_writers_go_on_and_it_is_said(
     monkeypatch.setattr(LateStore, "get", get)
     monkeypatch.setattr(module, "PATIENCE_S", 0.2)
     led, said = heard(store, monkeypatch)
-    assert (led.wrote, led.unsure) == ({}, frozenset({("shared", 0)}))
+    assert (led.wrote, led.unsure) == ({}, {("shared", 0): 112})
     assert len(said) == 1 and why in said[0] and "may be written twice" in said[0]

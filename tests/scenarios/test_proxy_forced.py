@@ -7,7 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,13 +86,15 @@ class Stage:
 
 
 @contextmanager
-def staged(cluster_factory: ClusterFactory, folder: Path, topic: str) -> Iterator[Stage]:
+def staged(
+    cluster_factory: ClusterFactory, folder: Path, topic: str, mirror: Mapping[str, object] = QUICK
+) -> Iterator[Stage]:
     east, west = (cluster_factory(name, heap_mb=256) for name in ("east", "west"))
     east.create_topic(topic, partitions=PARTITIONS)
     for number in range(PARTITIONS):
         fill(east, topic, 10, partition=number)
     links = {"east->west": topic, "west->east": topic}
-    made = Rig(folder, settings_text(folder, [east.cluster, west.cluster], links, mirror=QUICK))
+    made = Rig(folder, settings_text(folder, [east.cluster, west.cluster], links, mirror=mirror))
     made.process.start()
     with ExitStack() as stack:
         stack.callback(made.process.end)
@@ -139,10 +141,11 @@ def test_what_had_crossed_unanswered_is_known_again(cluster_factory: ClusterFact
     "proxy", "forced-counted", "the mirror dies before it has told the store: what may be there twice is counted"
 )
 def test_what_the_mirror_had_not_told_is_counted(cluster_factory: ClusterFactory, tmp_path: Path) -> None:
-    with staged(cluster_factory, tmp_path, "proxy-unsure") as stage:
-        with closing(sqlite3.connect(tmp_path / "store.db")) as locked:
-            stage.strand()
+    # It carries on for as long as its lease, while the store takes nothing.
+    with staged(cluster_factory, tmp_path, "proxy-unsure", {**QUICK, "lease_s": 30}) as stage:
+        with closing(sqlite3.connect(tmp_path / "store.db", timeout=30)) as locked:
             locked.execute("BEGIN IMMEDIATE")
+            stage.strand()
             stage.crosses()
             stage.rig.rig.process.child.send(signal.SIGKILL)
             stage.kill()

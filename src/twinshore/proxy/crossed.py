@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from twinshore.fleet import StoreError
 from twinshore.fleet.sentences import counted, listed
-from twinshore.proxy.core.leads import Crossed, Lead, crossed_of
+from twinshore.proxy.core.leads import UNBOUNDED, Crossed, Lead, crossed_of
 from twinshore.proxy.late_store import LateStore
 
 NAMED_MAX = 5
@@ -25,11 +25,11 @@ def ask(store: LateStore, link: str, topics: Mapping[str, Lead]) -> dict[str, Cr
 
 def doubts(found: Mapping[str, Crossed]) -> str:
     """What may be written twice all the same; empty where nothing may."""
-    unsure = {topic: one.offsets for topic, one in found.items() if one.unsure}
+    unsure = {topic: sum(one.unsure.values()) for topic, one in found.items() if one.unsure}
     if not unsure:
         return ""
     names, offsets = listed(sorted(unsure), NAMED_MAX), sum(unsure.values())
     why = f"of the last {counted(offsets, 'offset')} it is not known who wrote them"
-    if not offsets:
+    if offsets >= UNBOUNDED:
         why = "so many producers wrote there that some were forgotten"
     return f"{names} came by force, and {why}: as much may be written twice"

@@ -40,7 +40,7 @@ class Led:
     leads: Mapping[str, Lead] = field(default_factory=dict)
     wrote: WroteBy = field(default_factory=dict)
     learns: frozenset[str] = frozenset()
-    unsure: frozenset[tuple[str, int]] = frozenset()
+    unsure: Mapping[tuple[str, int], int] = field(default_factory=dict)
     until_s: float = -math.inf
 
 
@@ -50,7 +50,7 @@ class _Learnt:
 
     since_s: float
     wrote: WroteBy = field(default_factory=dict)
-    unsure: frozenset[tuple[str, int]] = frozenset()
+    unsure: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
 
 class Follows:
@@ -68,7 +68,7 @@ class Follows:
         self._led = Led()
         self._heard_then: object = None
         self._wrote: WroteBy = {}
-        self._unsure: frozenset[tuple[str, int]] = frozenset()
+        self._unsure: Mapping[tuple[str, int], int] = {}
         self._has_learnt = False
         self._began_s = -math.inf
         self._known: dict[tuple[str, int], _Learnt] = {}  # by topic and term
@@ -164,7 +164,7 @@ class Follows:
                 del self._known[topic, term]
         if gone or self._has_learnt:
             self._wrote = {named: some for one in self._known.values() for named, some in one.wrote.items()}
-            self._unsure = frozenset(named for one in self._known.values() for named in one.unsure)
+            self._unsure = {named: more for one in self._known.values() for named, more in one.unsure.items()}
             self._has_learnt = False
         learns = frozenset(topic for topic, term in self._learning if topic in leads and leads[topic].term == term)
         self._led = Led(leads, self._wrote, learns, self._unsure, self._centre.until_s())

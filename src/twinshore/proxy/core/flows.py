@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from twinshore.store.traffic_values import OTHERS, Flow, FlowKey, FlowKind
@@ -44,6 +44,14 @@ class Again:
 
     known: int = 0
     unsure: int = 0
+    unsure_at: Counter[tuple[str, int, int]] = field(default_factory=Counter)
+
+    def is_unsure(self, topic: str, partition: int, term: int, records: int, most: int) -> None:
+        """So many more, of `most` that may be there in that term."""
+        key = topic, partition, term
+        more = min(records, most - self.unsure_at[key])
+        self.unsure += more
+        self.unsure_at[key] += more
 
 
 class Flows:

@@ -8,12 +8,15 @@ the mirror's receipts do, as far as it has told the store.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from twinshore.homes.home_lines import FORCED, PLANNED, Clash, HomeLine, HomeState
 from twinshore.proxy.core.producer_ids import STAMPS, stamp_in, stamp_of, unstamped
 from twinshore.store.switch_values import Crossing
 from twinshore.store.values import SourceBatch
+
+# Producers are forgotten there: nobody knows how much they wrote.
+UNBOUNDED: Final = 1 << 62
 
 
 class Torn(NamedTuple):
@@ -92,29 +95,25 @@ def wrote_of(states: Iterable[tuple[int, int, int]], lead: Lead) -> dict[int, Wr
 
 class Crossed(NamedTuple):
     """Of a topic that came by force, by partition: what its producers had written that crossed, by their ids as clients
-    know them. `unsure`: where more had crossed than is known of, or by producers that are forgotten; `offsets`: how
-    much more."""
+    know them. `unsure`: where more had crossed than is known of, and how much more, at most."""
 
     wrote: Mapping[tuple[str, int], Mapping[int, Wrote]]
-    unsure: frozenset[tuple[str, int]]
-    offsets: int
+    unsure: Mapping[tuple[str, int], int]
 
 
 def crossed_of(topic: str, lead: Lead, known: Mapping[tuple[str, int], Crossing]) -> Crossed:
     """By what the store has of it. What had crossed is known by the ids of the term before alone: of earlier terms
     nobody sends anything again."""
     wrote: dict[tuple[str, int], Mapping[int, Wrote]] = {}
-    unsure: set[tuple[str, int]] = set()
-    offsets = 0
+    unsure: dict[tuple[str, int], int] = {}
     for number, point in enumerate(lead.points):
         crossing = known.get((topic, number), Crossing(lead.term, 0, True))
-        lacking = max(0, point - crossing.to_offset)
-        if lacking or not crossing.all_known:
-            unsure.add((topic, number))
-        offsets += lacking
+        lacking = max(0, point - crossing.to_offset) if crossing.all_known else UNBOUNDED
+        if lacking:
+            unsure[topic, number] = lacking
         if found := dict(_crossed(crossing, lead.term)):
             wrote[topic, number] = found
-    return Crossed(wrote, frozenset(unsure), offsets)
+    return Crossed(wrote, unsure)
 
 
 def _crossed(crossing: Crossing, term: int) -> Iterator[tuple[int, Wrote]]:
@@ -126,5 +125,4 @@ def _crossed(crossing: Crossing, term: int) -> Iterator[tuple[int, Wrote]]:
 
 def doubtful(topic: str, lead: Lead) -> Crossed:
     """Of a topic of which nothing is known: whatever is sent again may have crossed."""
-    partitions = frozenset((topic, number) for number, point in enumerate(lead.points) if point)
-    return Crossed({}, partitions, sum(lead.points))
+    return Crossed({}, {(topic, number): point for number, point in enumerate(lead.points) if point})

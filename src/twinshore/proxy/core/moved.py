@@ -100,10 +100,12 @@ class MovedWriters:
         on their way than these first ones."""
         if how is Sequel.TWICE and seen.leads[writer.topic].torn is not None:
             self._again.known += batch.header.count
-        elif how is Sequel.NEXT and (writer.topic, writer.partition) in seen.unsure:
+        elif how is Sequel.NEXT and (most := seen.unsure.get((writer.topic, writer.partition))):
             before = self._unsure.get(writer, 0)
             self._unsure[writer] = before + 1
-            self._again.unsure += batch.header.count if before < IN_FLIGHT_MAX else 0
+            if before < IN_FLIGHT_MAX:
+                term = seen.leads[writer.topic].term
+                self._again.is_unsure(writer.topic, writer.partition, term, batch.header.count, most)
 
     def _how(self, batch: Batch, writer: Writer, known: Wrote | None, seen: Seen) -> Sequel:
         if writer in self._begun:

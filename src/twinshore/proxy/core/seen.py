@@ -58,7 +58,7 @@ class Seen:
     waits: str = ""
     before: Mapping[str, str] = field(default_factory=dict, repr=False)
     own: Mapping[str, str] = field(default_factory=dict)
-    unsure: frozenset[tuple[str, int]] = frozenset()
+    unsure: Mapping[tuple[str, int], int] = field(default_factory=dict)
     routes: Mapping[str, str] = field(init=False)
     away: frozenset[str] = field(init=False)
 
