@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from twinshore.proxy.core.sequels import count_in
 from twinshore.proxy.core.trips import Gauge, Rate, step
 from twinshore.store import Limits
+from twinshore.wire.batch import HEADER_BYTES
+from twinshore.wire.records import Record, encode_batch
 
 LIMITS = Limits(records_s=100, bytes_s=1_000, latency_ms=50, above_s=5, quiet_s=30)
 MUCH, NEAR, LITTLE = Rate(records_s=101), Rate(records_s=60), Rate(records_s=49)
@@ -47,3 +50,10 @@ def test_a_rate_about_the_limit_does_not_have_it_flutter() -> None:
 def test_without_limits_nothing_trips() -> None:
     assert not Limits().any
     assert step(Gauge(False, 0), Limits(), Rate(1e9, 1e9, 1e9), 1e9) == Gauge()
+
+
+def test_a_batch_is_counted_by_its_own_word_and_what_is_none_counts_nothing() -> None:
+    batch = encode_batch([Record(number, 1, None, b"x") for number in range(3)])
+    assert count_in(batch) == count_in(memoryview(batch)) == 3
+    assert count_in(batch[: HEADER_BYTES - 4] + b"\xff\xff\xff\xff" + batch[HEADER_BYTES:]) == 0
+    assert (count_in(None), count_in(b""), count_in(batch[: HEADER_BYTES - 1])) == (0, 0, 0)

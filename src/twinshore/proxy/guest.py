@@ -153,7 +153,9 @@ class Guest(asyncio.BufferedProtocol):
             return
         self._reading = True
         try:
-            while not self._full and (found := self._framer.next(self._bytes_max)) is not None:
+            while self._framer.waiting and not self._full:
+                if (found := self._framer.next(self._bytes_max)) is None:
+                    break
                 self._take(found)
         except WireError as error:
             self.hang_up(what_it_sent(error))

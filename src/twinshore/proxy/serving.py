@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib
 import math
 import signal
@@ -206,6 +207,9 @@ class _Serving:
             while not self._house.seen.offers:
                 await self._wait_for_news(server)
             await self._doors.open(self._house.seen)
+            # What is loaded by now stays: to look through it for garbage would hold up clients now and then.
+            gc.collect()
+            gc.freeze()
             await self._doors.open_first()
             first = f"{self._asked.address}:{self._asked.port}"
             self._log(f"serves clients of {', '.join(self._house.layout.clusters)} at {first}")

@@ -24,10 +24,12 @@ Handlers = dict[int, Callable[[Buffer, int], None]]
 
 
 class Notation(NamedTuple):
-    """Each reader returns a value and the position after it. A null array or null bytes have -1 elements."""
+    """Each reader returns a value and the position after it. A null array or null bytes have -1 elements. `read_length`
+    is that of a string, which begins at the position after it."""
 
     string: Callable[[str | None], bytes]
     read_string: Callable[[Buffer, int], tuple[str | None, int]]
+    read_length: Callable[[Buffer, int], tuple[int, int]]
     counted: Callable[[int], bytes]
     read_count: Callable[[Buffer, int], tuple[int, int]]
     sized: Callable[[int], bytes]
@@ -58,6 +60,10 @@ def read_plain_string(view: Buffer, position: int) -> tuple[str | None, int]:
         raise WireError("a string is not UTF-8", offset=start + error.start) from error
 
 
+def _read_plain_length(view: Buffer, position: int) -> tuple[int, int]:
+    return I16.unpack_from(view, position)[0], position + I16.size
+
+
 def _read_plain_count(view: Buffer, position: int) -> tuple[int, int]:
     return max(-1, I32.unpack_from(view, position)[0]), position + I32.size
 
@@ -67,6 +73,9 @@ def _compact_count(count: int) -> bytes:
 
 
 def _read_compact_count(view: Buffer, position: int) -> tuple[int, int]:
+    byte = view[position]
+    if byte < 0x80:  # nearly always, and a call is most of what it costs
+        return byte - 1, position + 1
     count, position = read_uvarint(view, position)
     return count - 1, position
 
@@ -78,6 +87,7 @@ def _no_tags_here(_view: Buffer, position: int, _handlers: Handlers | None = Non
 PLAIN: Final = Notation(
     string=plain_string,
     read_string=read_plain_string,
+    read_length=_read_plain_length,
     counted=I32.pack,
     read_count=_read_plain_count,
     sized=I32.pack,
@@ -89,6 +99,7 @@ PLAIN: Final = Notation(
 COMPACT: Final = Notation(
     string=compact_string,
     read_string=read_compact_string,
+    read_length=_read_compact_count,
     counted=_compact_count,
     read_count=_read_compact_count,
     sized=_compact_count,

@@ -84,7 +84,9 @@ def compact_string(text: str | None) -> bytes:
 
 
 def read_compact_string(view: Buffer, position: int) -> tuple[str | None, int]:
-    length, start = read_uvarint(view, position)
+    length, start = view[position], position + 1
+    if length >= 0x80:
+        length, start = read_uvarint(view, position)
     if length == 0:
         return None, start
     end = start + length - 1

@@ -113,6 +113,42 @@ def test_produce_requests(version: int, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)
+def test_a_reader_of_one_client_s_produce_requests_reads_what_anybody_would(version: int) -> None:
+    """Behind a request that it remembers: the same cut anywhere, longer, or with any byte another one."""
+    topic = IDS_OF_ONE if version >= produce.BY_ID else "orders"
+    whole = body(produce.write_request(version, ProduceRequest(None, 1, 1000, [Batches(topic, 3, b"batch")])))
+    others = [whole[:end] for end in range(len(whole))] + [whole + b"\0", whole + b"\1\0\0"]
+    others += [whole[:at] + bytes([byte]) + whole[at + 1 :] for at in range(len(whole)) for byte in (0, 1, 0x80, 0xFF)]
+    for other in others:
+        reader = produce.RequestReader()
+        for written in (whole, whole, other, whole):
+            view = memoryview(b"xx" + written)
+            assert outcome(reader.read, view, 2, version) == outcome(produce.read_request, view, 2, version), other
+
+
+def test_a_reader_remembers_no_request_that_is_written_oddly() -> None:
+    """A count may be written longer than it need be: what follows it then stands elsewhere."""
+    plain = body(produce.write_request(9, ProduceRequest(None, 1, 1000, [Batches("orders", 3, b"batch")])))
+    odd = plain[:7] + b"\x82\x00" + plain[8:]
+    assert produce.read_request(memoryview(odd), 0, 9) == produce.read_request(memoryview(plain), 0, 9)
+    reader = produce.RequestReader()
+    for written in (odd, plain, odd, odd, plain, plain):
+        view = memoryview(written)
+        assert reader.read(view, 0, 9) == produce.read_request(view, 0, 9)
+
+
+IDS_OF_ONE = bytes(range(16))
+
+
+def outcome(read: Callable[..., Any], *words: Any) -> Any:
+    """What it reads, or that it cannot be read."""
+    try:
+        return read(*words)
+    except WireError:
+        return WireError
+
+
+@pytest.mark.parametrize("version", PRODUCE_VERSIONS)
 @few
 @given(data=st.data())
 def test_produce_answers(version: int, data: st.DataObject) -> None:

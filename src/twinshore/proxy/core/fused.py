@@ -17,7 +17,7 @@ from twinshore.proxy.core.moves import Drop, Errand, Hold, Later, Move, Parts, P
 from twinshore.proxy.core.near.reading import nothing_new
 from twinshore.proxy.core.records import SESSION_IS_OVER, SESSIONS, Records, all_refused
 from twinshore.proxy.core.seen import Seen
-from twinshore.proxy.core.sequels import Batch, batch_in, distance
+from twinshore.proxy.core.sequels import Batch, batch_in, count_in, distance
 from twinshore.store.proxy_values import FuseKind, FusePolicy, FuseRow
 from twinshore.wire.serving import fetch, produce
 from twinshore.wire.serving.requests import Request
@@ -50,7 +50,7 @@ class Fused:
     """In front of `records`, which it asks for all that no fuse cuts."""
 
     def __init__(self, records: Records, box: Fusebox) -> None:
-        self._records, self._box = records, box
+        self._records, self._box, self._reader = records, box, produce.RequestReader()
         self._refused: dict[Written, _Refused] = {}
         self._writes_elsewhere = False
         self._out_of_step: set[int] = set()
@@ -59,17 +59,19 @@ class Fused:
         """A broker that does not know a producer yet takes whatever number comes first: so behind a batch that was
         refused none of its successors goes on before it does."""
         box = self._box
+        asked = self._reader.read(request.view, request.position, request.version)
         if FuseKind.PRODUCE not in box.looks and not self._refused and not box.gaps:
-            return self._records.on_produce(request, place, seen)
-        asked = produce.read_request(request.view, request.position, request.version)
-        client = request.client_id or ""
+            return self._records.on_produce(request, place, seen, asked)
+        client, remembers = request.client_id or "", bool(self._refused or box.gaps)
         cut: list[_Cut] = []
         told: list[produce.Appended] = []
         kept: list[produce.Batches] = []
         for one in asked.batches:
-            topic, batch = str(one.topic), batch_in(one.records)
-            box.wants(FuseKind.PRODUCE, topic, client, _count(batch), len(one.records or b""))
+            topic = str(one.topic)
+            box.wants(FuseKind.PRODUCE, topic, client, count_in(one.records), len(one.records or b""))
             row = box.cut(FuseKind.PRODUCE, topic, client)
+            # Nearly always nothing more of it is asked than how many records it says that it has.
+            batch = batch_in(one.records) if remembers or row is not None else None
             if row is not None:
                 drops = row.policy is FusePolicy.DROP and asked.transactional_id is None
                 cut.append(_Cut(one, row, batch, drops or not asked.acks))

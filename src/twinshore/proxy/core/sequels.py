@@ -17,7 +17,9 @@ from typing import NamedTuple
 from twinshore.fleet.errors import WireError
 from twinshore.proxy.core.leads import Wrote
 from twinshore.wire.batch import HEADER_BYTES, PREFIX_BYTES, SEQUENCE_SPAN, BatchHeader, next_batch, with_producer_id
-from twinshore.wire.primitives import Buffer
+from twinshore.wire.primitives import I32, Buffer
+
+_COUNT_AT = HEADER_BYTES - I32.size
 
 
 class Sequel(Enum):
@@ -47,6 +49,13 @@ def batch_in(records: memoryview | bytes | None) -> Batch | None:
     if found is None or len(found[0]) != len(view) or found[1].length != len(view) - PREFIX_BYTES:
         return None
     return Batch(found[1], view)
+
+
+def count_in(records: memoryview | bytes | None) -> int:
+    """How many records its batch says that it has: the producer's word."""
+    if records is None or len(records) < HEADER_BYTES:
+        return 0
+    return max(0, int(I32.unpack_from(records, _COUNT_AT)[0]))
 
 
 def sequel(header: BatchHeader, wrote: Wrote) -> Sequel:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple
 
 from twinshore.fleet.errors import WireError
@@ -75,24 +76,69 @@ class ProduceAnswer(NamedTuple):
 def read_request(view: memoryview, position: int, version: int) -> ProduceRequest:
     """`position` is that after the request header."""
     notation = _notation(version)
+    read_count, skip_tags = notation.read_count, notation.skip_tags
     batches: list[Batches] = []
     try:
         transactional_id, position = notation.read_string(view, position)
         acks, timeout_ms = _OPENING.unpack_from(view, position)
-        topics, position = notation.read_count(view, position + _OPENING.size)
+        topics, position = read_count(view, position + _OPENING.size)
         for _ in range(topics):
             topic, position = read_topic(notation, view, position, version >= BY_ID)
-            count, position = notation.read_count(view, position)
+            count, position = read_count(view, position)
             for _ in range(count):
                 (partition,) = I32.unpack_from(view, position)
                 records, position = read_bytes(notation, view, position + I32.size, "records to be produced")
-                position = notation.skip_tags(view, position)
+                position = skip_tags(view, position)
                 batches.append(Batches(topic, partition, records))
-            position = notation.skip_tags(view, position)
-        notation.skip_tags(view, position)
+            position = skip_tags(view, position)
+        skip_tags(view, position)
     except PAST_END as error:
         raise truncated("a produce request", view) from error
     return ProduceRequest(transactional_id, acks, timeout_ms, batches)
+
+
+class RequestReader:
+    """Reads one client's requests. Most hold one batch, and say the same as the one before up to the partition: of
+    these only what follows is read."""
+
+    __slots__ = ("_before", "_said", "_version")
+
+    def __init__(self) -> None:
+        self._version, self._before = -1, b""
+        self._said = ProduceRequest(None, 0, 0, ())
+
+    def read(self, view: memoryview, position: int, version: int) -> ProduceRequest:
+        """As `read_request`."""
+        begun = position + len(self._before)
+        if version == self._version and view[position:begun] == self._before:
+            notation, said = _NOTATIONS[version], self._said
+            try:
+                (partition,) = I32.unpack_from(view, begun)
+                size, start = notation.read_size(view, begun + I32.size)
+            except PAST_END as error:
+                raise truncated("a produce request", view) from error
+            end, behind = start + size, 3 * notation.no_tags
+            if size >= 0 and end + len(behind) == len(view) and view[end:] == behind:
+                one = Batches(said.batches[0].topic, partition, view[start:end])
+                return ProduceRequest(said.transactional_id, said.acks, said.timeout_ms, [one])
+        return self._read_anew(view, position, version)
+
+    def _read_anew(self, view: memoryview, position: int, version: int) -> ProduceRequest:
+        found = read_request(view, position, version)
+        self._version = -1
+        if len(found.batches) == 1:
+            self._version, self._before = version, _before_partition(version, found)
+            # Of the batch itself nothing is kept.
+            self._said = found._replace(batches=[found.batches[0]._replace(records=None)])
+        return found
+
+
+def _before_partition(version: int, request: ProduceRequest) -> bytes:
+    """What stands before the only partition of a request, as clients write it."""
+    notation = _notation(version)
+    opening = notation.string(request.transactional_id) + _OPENING.pack(request.acks, request.timeout_ms)
+    topic = topic_bytes(notation, request.batches[0].topic, version >= BY_ID)
+    return opening + notation.counted(1) + topic + notation.counted(1)
 
 
 def write_request(version: int, request: ProduceRequest) -> list[Buffer]:
@@ -172,23 +218,29 @@ def read_answer(view: memoryview, position: int, version: int) -> ProduceAnswer:
 def is_all_taken(view: memoryview, position: int, version: int) -> bool:
     """Whether an answer refuses nothing and tells of no leader. This is seen without reading what else it says."""
     notation = _notation(version)
-    size = (_BEFORE_LOG_START if version < _LOG_START else _APPENDED).size
-    behind = notation.counted(0) + notation.string(None) if version >= _MESSAGES else b""
-    behind += notation.no_tags
+    read_count, (size, behind) = notation.read_count, _taken(version)
+    whole = size + len(behind)
     try:
-        topics, position = notation.read_count(view, position)
+        topics, position = read_count(view, position)
         for _ in range(topics):
-            _, position = read_topic(notation, view, position, version >= BY_ID)
-            count, position = notation.read_count(view, position)
+            length, position = (16, position) if version >= BY_ID else notation.read_length(view, position)
+            count, position = read_count(view, position + length)
             for _ in range(count):
-                end = position + size
-                if view[position + 4] or view[position + 5] or view[end : end + len(behind)] != behind:
+                if view[position + 4] or view[position + 5] or view[position + size : position + whole] != behind:
                     return False
-                position = end + len(behind)
+                position += whole
             position = notation.skip_tags(view, position)
     except PAST_END as error:
         raise truncated("a produce response", view) from error
     return len(view) == position + I32.size + len(notation.no_tags)
+
+
+@cache
+def _taken(version: int) -> tuple[int, bytes]:
+    """How many bytes tell where a batch lies, and what stands behind them where there is no more to say of it."""
+    notation = _notation(version)
+    behind = notation.counted(0) + notation.string(None) if version >= _MESSAGES else b""
+    return (_BEFORE_LOG_START if version < _LOG_START else _APPENDED).size, behind + notation.no_tags
 
 
 def _read_appended(
@@ -213,6 +265,10 @@ def _read_appended(
 
 
 def _notation(version: int) -> Notation:
-    if version not in VERSIONS:
+    found = _NOTATIONS.get(version)
+    if found is None:
         raise WireError(f"Produce v{version} is not served here, only v{VERSIONS[0]}-{VERSIONS[-1]}")
-    return notation_of(PRODUCE, version)
+    return found
+
+
+_NOTATIONS = {version: notation_of(PRODUCE, version) for version in VERSIONS}
