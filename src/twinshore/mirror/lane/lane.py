@@ -20,9 +20,11 @@ from twinshore.mirror.lane.observe import Go, Observation, Stop, Wait
 from twinshore.mirror.lane.orders import Carried, Handover, LaneLimits
 from twinshore.mirror.lane.passing import in_vain, read_again, taken_again, unanswered, unmarked, unread, untaken
 from twinshore.mirror.lane.phase import Phase
+from twinshore.mirror.lane.reading import Reading
 from twinshore.mirror.lane.resting import Rest, at_rest, look_again, unsure
 from twinshore.mirror.lane.roster import Roster
 from twinshore.mirror.lane.runs import MARKERS_MAX, Marks, by_partition, landed, next_runs, refused
+from twinshore.mirror.lane.seat import feed
 from twinshore.mirror.lane.stamp import Stamp
 from twinshore.mirror.lane.track import Sent, Track
 from twinshore.mirror.lane.uncut import Portion, Uncut
@@ -45,10 +47,11 @@ class Lane(Roster):
         state_expiry_ms: int,
         limits: LaneLimits | None = None,
         never_cut: bool = False,
+        reading: Reading | None = None,
     ) -> None:
         """`fence`: a coordinator epoch for our markers; those of pumps with a lower one are refused after ours.
-        `never_cut`: no record of a twin is ever cut off."""
-        super().__init__((producer_id, epoch), fence, limits or LaneLimits())
+        `never_cut`: no record of a twin is ever cut off. `reading`: with whose other lanes this one reads together."""
+        super().__init__((producer_id, epoch), fence, limits or LaneLimits(), reading)
         # Belt 2 counts as fastened only while the broker surely remembers us.
         self._armed_ms = state_expiry_ms - min(3_600_000, state_expiry_ms // 4)
         self._joining = Joining(self.limits)
@@ -71,8 +74,19 @@ class Lane(Roster):
         """Fetch and send no more; what is on its way is waited for."""
         self.finishing = True
         self.uncut.drop()
+        self.leave()
         for track in self.tracks.values():
             track.set_back()
+
+    def leave(self) -> None:
+        """It reads with nobody any more, and is fed by nobody."""
+        if seat := self.fetches.seat:
+            seat.close()
+
+    @property
+    def called(self) -> bool:
+        """Whether another lane has read something for this one."""
+        return self.fetches.seat is not None and bool(self.fetches.seat.called)
 
     # -- looking at the twin
 
@@ -135,6 +149,8 @@ class Lane(Roster):
         """The next fetch for a source connection; None while it has nothing to ask."""
         if self.finishing or self._joining.full() or self.uncut.holds(line):
             return None
+        if (seat := self.fetches.seat) and seat.reading.full():
+            return None
         return self.fetches.order(line)
 
     def fetched(self, line: Line, answer: FetchAnswer, hold: Hold, now_s: float, now_ms: int) -> None:
@@ -153,6 +169,8 @@ class Lane(Roster):
         """To be called once in each turn of the pump's loop, which takes no longer than that: no grant may run out
         meanwhile."""
         self._portion.again()
+        if seat := self.fetches.seat:
+            feed(seat, self.fetches, self._wake, now_ms)
         while self._portion.left >= 0 and (one := self.uncut.next(self.fetches)):
             self._take(one.line, one.track, one.part, one.hold, now_s, now_ms, one.cutter)
 
@@ -170,18 +188,27 @@ class Lane(Roster):
         now_ms: int,
         cutter: Cutter | None = None,
     ) -> None:
+        seat = self.fetches.seat
         if part.error or part.diverging_epoch:
+            if seat:
+                seat.doubt(track)
             self._source_error(track, part, now_s)
             return
         track.source.end, track.source.start = part.high_watermark, part.log_start
         if not track.source.heard:
             read_again(track)
         if not len(part.records):
+            if seat:
+                seat.heads(track, part)
             return
         if cutter is None:
-            data, at = part.records, track.fetched
-            cutter = Cutter(data, at, track.write_from, self.limits, self._joining, part.aborted)
+            data, at, joining = part.records, track.fetched, self._joining
+            if seat:
+                data, joining = seat.trimmed(track, data), seat.joining(track) or joining
+            cutter = Cutter(data, at, track.write_from, self.limits, joining, part.aborted)
         done = cutter.cut(self._portion.left)
+        if seat:
+            done = seat.read(track, done, part, cutter.joining)
         self._portion.spend(cutter.work)
         if done.end == track.fetched and not done.halt:
             track.partition_bytes_max = answers.bytes_needed(part.records, track.partition_bytes_max)

@@ -11,6 +11,7 @@ from twinshore.mirror.lane.fetch_book import FetchBook, Line
 from twinshore.mirror.lane.mapped_track import track_of
 from twinshore.mirror.lane.orders import Carried, Handover, LaneLimits, Stoppage, TrackOrder
 from twinshore.mirror.lane.phase import Phase
+from twinshore.mirror.lane.reading import Reading
 from twinshore.mirror.lane.route import Route
 from twinshore.mirror.lane.silence import Silence
 from twinshore.mirror.lane.track import Track
@@ -21,10 +22,12 @@ ABSENCES_MAX = 20  # Half a second apart: longer than a broker takes to hear of 
 class Roster:
     """`incidents` is what is to be told, `stale_routes` whether leaders are to be looked up."""
 
-    def __init__(self, producer: tuple[int, int], fence: int, limits: LaneLimits) -> None:
+    def __init__(
+        self, producer: tuple[int, int], fence: int, limits: LaneLimits, reading: Reading | None = None
+    ) -> None:
         self.limits, self.producer, self._fence = limits, producer, fence
         self.tracks: dict[NamedPartition, Track] = {}
-        self.fetches = FetchBook(limits.far_streams)
+        self.fetches = FetchBook(limits.far_streams, reading)
         self.silence = Silence()
         # By leader: twins to which something waits to be sent.
         self._ready: dict[int, dict[Track, None]] = {}

@@ -1,0 +1,297 @@
+"""One lane's place at a shared reading: what it reads for all, what it is fed, and what it must read by itself. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from twinshore.mirror.lane.cutting import Cut
+from twinshore.mirror.lane.joining import Hold, Joining
+from twinshore.mirror.lane.passing import read_again
+from twinshore.mirror.lane.phase import Phase
+from twinshore.mirror.lane.reading import (
+    QUEUE_BYTES_MAX,
+    READER_S_MAX,
+    Reading,
+    Slice,
+    Window,
+    owned,
+    size_of,
+)
+from twinshore.mirror.lane.track import Track
+from twinshore.wire.fetch import FetchedPartition
+from twinshore.wire.primitives import I64
+
+if TYPE_CHECKING:
+    from twinshore.mirror.lane.fetch_book import FetchBook
+
+NO_BUFFER = Hold(bytearray())
+Line = tuple[int, int]
+LENGTH_AT, LENGTH_END = 8, 12
+STALE_LOOK_S = 0.25
+
+
+class Seat:
+    """`wake(track)` has the lane look at a partition again, as something changed for it."""
+
+    def __init__(self, reading: Reading, wake: Callable[[Track], None]) -> None:
+        self.reading, self.wake = reading, wake
+        # Partitions for which something may be in the window; those that wait for room in our queues.
+        self.called: dict[Track, None] = {}
+        self._hungry: dict[Track, None] = {}
+        self._windows: dict[Track, Window] = {}
+        # Since which offset, era and beginning a partition has had nothing but what the window had.
+        self._followed: dict[Track, tuple[int, int, int]] = {}
+        self._heard: dict[Line, float] = {}
+        self._now_s = self._looked_s = 0.0
+        self._closed = False
+        reading.came(self)
+
+    # -- who is here
+
+    def sit(self, track: Track) -> None:
+        window = self._windows[track] = self.reading.window(track.source_key)
+        window.members[self] = track
+
+    def leave(self, track: Track) -> None:
+        window = self._windows.pop(track, None)
+        if window is not None and window.members.get(self) is track:
+            del window.members[self]
+            self._release(window)
+        for kept in (self.called, self._hungry, self._followed):
+            kept.pop(track, None)
+
+    def close(self) -> None:
+        """The lane reads and is fed no more."""
+        if not self._closed:
+            self._closed = True
+            for track in list(self._windows):
+                self.leave(track)
+            self.reading.left(self)
+
+    def call(self, track: Track) -> None:
+        """Something changed for it: perhaps it can be fed."""
+        window = self._windows.get(track)
+        if window is None or track.fetched >= window.end or track in self._hungry:
+            return
+        if not track.waiting.choked or track.waiting.bytes < track.partition_bytes_max:
+            self.called[track] = None
+
+    # -- who reads
+
+    def reads(self, track: Track, line: Line) -> bool:
+        """Whether the lane shall ask the source for this partition now: for all who have joined, or for itself."""
+        window = self._windows.get(track)
+        if window is None or track.fetched < track.write_from:
+            return True
+        if track.fetched > window.end:
+            # Nobody is as far: from here on it is read for all.
+            if window.end >= 0:
+                self.reading.clear(window)
+            window.end, window.epoch = track.fetched, track.source.epoch
+            window.era += 1
+            self._claim(window, track, line)
+            self._wake_others(window)
+            return True
+        if track.fetched == window.end and self._agrees(track, window, window.epoch):
+            if window.reader in (None, self):
+                self._claim(window, track, line)
+                return True
+            return False
+        self.let_go(track)
+        return self._next(track, window) is None
+
+    def _claim(self, window: Window, track: Track, line: Line) -> None:
+        window.reader, window.line, window.heard_s = self, line, self._now_s
+        self._follow(track, window)
+
+    def let_go(self, track: Track) -> None:
+        """It is not read for the others any more: they look who does."""
+        if (window := self._windows.get(track)) is not None:
+            self._release(window)
+
+    def _release(self, window: Window) -> None:
+        if window.reader is self:
+            window.reader = None
+            self._wake_others(window)
+
+    def _wake_others(self, window: Window) -> None:
+        for seat, track in window.members.items():
+            if seat is not self:
+                seat.wake(track)
+
+    def doubt(self, track: Track) -> None:
+        """The source did not give what was asked: it may be another history, and what was read before is no one's."""
+        if (window := self._windows.get(track)) is not None and window.reader is self:
+            self.reading.clear(window)
+            self._release(window)
+
+    def heard(self, line: Line) -> None:
+        """A fetch of this line was answered."""
+        self._heard[line] = self._now_s
+
+    def tick(self, now_s: float) -> None:
+        """Time passed. A reader to whose line nothing comes gives way."""
+        self._now_s = now_s
+        if now_s - self._looked_s < STALE_LOOK_S:
+            return
+        self._looked_s = now_s
+        for window in self.reading.windows.values():
+            reader = window.reader
+            if reader and now_s - max(window.heard_s, reader._heard.get(window.line, 0.0)) > READER_S_MAX:
+                window.reader = None
+                for seat, track in window.members.items():
+                    if seat is not reader:
+                        seat.wake(track)
+
+    # -- what is read
+
+    def leads(self, track: Track) -> bool:
+        """Whether what comes next of it is for all: somebody else is there, and the lane has been asked to read."""
+        window = self._windows.get(track)
+        return (
+            window is not None
+            and window.reader is self
+            and len(window.members) > 1
+            and track.fetched == window.end
+            and track.fetched >= track.write_from
+        )
+
+    def joining(self, track: Track) -> Joining | None:
+        """Into whose rooms it is joined; None: the lane's own."""
+        return self.reading.joining if self.leads(track) else None
+
+    def read(self, track: Track, done: Cut, part: FetchedPartition, joining: Joining | None) -> Cut:
+        """The lane has read and cut this. Where it leads, that is the next slice, whose bytes are its own, and it goes
+        on with the same; `joining` is whose rooms it lies in."""
+        window = self._windows.get(track)
+        if window is None or window.reader is not self or track.fetched != window.end:
+            return done
+        if track.fetched < track.write_from or done.end == track.fetched:
+            return done
+        if done.halt:
+            self.doubt(track)
+        elif len(window.members) > 1 and joining is self.reading.joining:
+            done = owned(done)
+            one = Slice(track.fetched, done, size_of(done), track.source.epoch, track.source.led)
+            self.reading.put(window, one)
+            self._tell(window, part)
+        else:
+            # Nobody else was here: from where it stands now others may join.
+            if window.slices:
+                self.reading.clear(window)
+            window.end, window.epoch = done.end, done.leader_epoch
+        return done
+
+    def _tell(self, window: Window, part: FetchedPartition) -> None:
+        for seat, other in window.members.items():
+            if seat is not self:
+                if other.phase is Phase.RUNNING:
+                    other.source.end, other.source.start = part.high_watermark, part.log_start
+                seat.call(other)
+
+    def heads(self, track: Track, part: FetchedPartition) -> None:
+        """The source has told where it begins and ends, and nothing else."""
+        window = self._windows.get(track)
+        if window is not None and window.reader is self:
+            self._tell(window, part)
+
+    def trimmed(self, track: Track, records: memoryview) -> memoryview:
+        """What the lane read by itself, up to where it meets the window."""
+        window = self._windows.get(track)
+        border = window.border(track.fetched) if window is not None and window.reader is not self else -1
+        if border < 0:
+            return records
+        place, size = 0, len(records)
+        while place + LENGTH_END <= size and I64.unpack_from(records, place)[0] < border:
+            place += LENGTH_END + int.from_bytes(records[place + LENGTH_AT : place + LENGTH_END], "big")
+        return records[:place] if 0 < place < size else records
+
+    # -- who is fed
+
+    def hungry(self) -> list[Track]:
+        """Partitions to be fed now."""
+        found = [*self.called, *(track for track in self._hungry if track not in self.called)]
+        self.called, self._hungry = {}, {}
+        return found
+
+    def later(self, track: Track) -> None:
+        """There is no room for it now."""
+        self._hungry[track] = None
+
+    def room(self) -> int:
+        """How many bytes more may wait in the lane's queues."""
+        return QUEUE_BYTES_MAX - sum(track.waiting.bytes for track in self._windows)
+
+    def next(self, track: Track) -> tuple[Slice, Cut] | None:
+        """What the window has for it next; None where it must ask the source, or wait for who does."""
+        window = self._windows.get(track)
+        if window is None or track.fetched < track.write_from:
+            return None
+        found = self._next(track, window)
+        if found:
+            self._follow(track, window)
+        return found
+
+    def _next(self, track: Track, window: Window) -> tuple[Slice, Cut] | None:
+        found = window.found(track.fetched) if track.fetched < window.end else None
+        if found is None:
+            return None
+        one = found[0]
+        before = one.before if one.base == track.fetched else one.cut.leader_epoch
+        return found if self._agrees(track, window, before) else None
+
+    def _agrees(self, track: Track, window: Window, epoch: int) -> bool:
+        """Whether what the twin has is of the window's history: the same epoch wrote its last record, or it had all
+        from the window."""
+        if track.fetched == 0 or track.source.epoch == epoch >= 0:
+            return True
+        since, era, begins = self._followed.get(track, (0, -1, -1))
+        return (era, begins) == (window.era, track.begins) and track.fetched >= since
+
+    def _follow(self, track: Track, window: Window) -> None:
+        since, era, begins = self._followed.get(track, (0, -1, -1))
+        if (era, begins) != (window.era, track.begins) or track.fetched < since:
+            self._followed[track] = (track.fetched, window.era, track.begins)
+
+    # -- what is told
+
+    def queued(self) -> int:
+        """Bytes that were read for this lane and are not sent yet: in its queues, or in the window ahead of it."""
+        return sum(self._queued(track, window) for track, window in self._windows.items())
+
+    def _queued(self, track: Track, window: Window) -> int:
+        ahead = sum(one.size for base, one in window.slices.items() if base >= track.fetched)
+        return track.waiting.bytes + (ahead if self._is_in(track, window) else 0)
+
+    def joined(self) -> Iterator[Track]:
+        """The partitions that are fed, or read for all."""
+        return (track for track, window in self._windows.items() if self._is_in(track, window))
+
+    def _is_in(self, track: Track, window: Window) -> bool:
+        return track.phase is Phase.RUNNING and window.begin <= track.fetched <= window.end
+
+
+def feed(seat: Seat, fetches: FetchBook, wake: Callable[[Track], None], now_ms: int) -> None:
+    """Gives the lane's partitions what the window has for them, as far as they want it now. `wake`: of the lane."""
+    wanted = seat.hungry()
+    room = seat.room() if wanted else 0
+    for track in wanted:
+        fed = False
+        while fetches.asks(track, fetches.line_of(track, track.route)) and not track.full():
+            if room <= 0 or fetches.buckets.shut():
+                seat.later(track)
+                break
+            found = seat.next(track)
+            if found is None:
+                break
+            one, cut = found
+            if fetches.buckets.bounding:
+                fetches.buckets.spend(track.order.topic, one.size)
+            if not track.source.heard:
+                read_again(track)
+            track.source.led, fed = one.led, True
+            track.take(cut, NO_BUFFER, now_ms)
+            room -= one.size
+        if fed:
+            wake(track)
