@@ -40,6 +40,13 @@ class MemberWorld(World):
             if line not in self.fetches and fetch.answer is not None:
                 self.brought += sum(len(part.records) for part in fetch.answer.partitions)
 
+    def look(self) -> None:
+        """As the pump's, which asks where a twin ends once more behind its other questions."""
+        for look in self.looks:
+            if look.ends is not None and look.ends[2] != self.targets[look.named].end:
+                look.ends = None
+        World.look(self)
+
     def runs(self) -> bool:
         return all(track.phase is Phase.RUNNING for track in self.lane.tracks.values())
 

@@ -99,7 +99,10 @@ class Seat:
                 return True
             return False
         self.let_go(track)
-        return self._next(track, window) is None
+        if self._next(track, window) is None:
+            return True
+        self.call(track)
+        return False
 
     def _claim(self, window: Window, track: Track, line: Line) -> None:
         window.reader, window.line, window.heard_s = self, line, self._now_s
