@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from zlib import crc32
 
 from twinshore.fleet import Link, Mode, NamedPartition
 from twinshore.fleet.incidents import IncidentKind, IncidentSide
@@ -277,8 +278,12 @@ def spread(
     *,
     now: Mapping[NamedPartition, int] | None = None,
     rate: Mapping[NamedPartition, float] | None = None,
+    fixed: bool = False,
 ) -> dict[NamedPartition, int]:
-    """A lane for each partition: those that have one keep it, the heaviest others go first to the lightest lane."""
+    """A lane for each partition: those that have one keep it, the heaviest others go first to the lightest lane.
+    `fixed`: by name alone, so that each link of a broadcast has it on the same lane."""
+    if fixed:
+        return {named: (crc32(named.topic.encode()) + named.partition) % lanes for named in partitions}
     now, rate = now or {}, rate or {}
     found: dict[NamedPartition, int] = {}
     # A partition nobody has measured yet weighs a little, so that many quiet ones still spread evenly.

@@ -113,6 +113,9 @@ class TideOrder:
     target_id: str = ""
     # No record of a twin is ever cut off.
     never_cut: bool = False
+    # The broadcast of the link, whose lanes of this number read together; how much is kept for those that are behind.
+    broadcast: str = ""
+    high_bytes: int = 0
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))

@@ -31,6 +31,9 @@ REACH_BYTES_MAX = 8 << 20
 QUEUE_BYTES_MAX = 8 << 20
 # A reader whose line has answered nothing for so long gives way: a broker answers each long poll sooner.
 READER_S_MAX = 2.0
+# Members begin one after the other: for so long all is kept, and where the source is far ahead they begin together.
+YOUNG_S = 3.0
+GATHER_S_MAX = 1.0
 
 
 class Slice(NamedTuple):
@@ -108,6 +111,16 @@ class Reading:
         # The oldest first; of slices that are gone already too.
         self._ages: deque[tuple[Window, Slice]] = deque()
         self.seats: set[Seat] = set()
+        self.now_s = self._born_s = 0.0
+
+    def tick(self, now_s: float) -> None:
+        """Time passed."""
+        self._born_s = self._born_s or now_s
+        self.now_s = now_s
+
+    @property
+    def age_s(self) -> float:
+        return self.now_s - self._born_s
 
     def window(self, key: SourceKey) -> Window:
         return self.windows.setdefault(key, Window())
@@ -143,7 +156,7 @@ class Reading:
         self.bytes += one.size
         while self._ages and self.bytes > self._reach_bytes:
             oldest_of, oldest = self._ages[0]
-            if self.bytes <= self.high_bytes and wanted(oldest_of, oldest):
+            if self.bytes <= self.high_bytes and (self.age_s < YOUNG_S or wanted(oldest_of, oldest)):
                 break
             self._drop_oldest()
 

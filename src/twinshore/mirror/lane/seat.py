@@ -1,4 +1,4 @@
-"""One lane's place at a shared reading: what it reads for all, what it is fed, and what it must read by itself. Pure."""
+"""One lane's place at a shared reading: what it reads for all, what it is fed, what it reads by itself. Pure."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from twinshore.mirror.lane.joining import Hold, Joining
 from twinshore.mirror.lane.passing import read_again
 from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.reading import (
+    GATHER_S_MAX,
     QUEUE_BYTES_MAX,
     READER_S_MAX,
     Reading,
@@ -43,7 +44,9 @@ class Seat:
         # Since which offset, era and beginning a partition has had nothing but what the window had.
         self._followed: dict[Track, tuple[int, int, int]] = {}
         self._heard: dict[Line, float] = {}
-        self._now_s = self._looked_s = 0.0
+        # Partitions that wait until others can begin to read as well.
+        self._gathering: dict[Track, None] = {}
+        self._looked_s = 0.0
         self._closed = False
         reading.came(self)
 
@@ -58,7 +61,7 @@ class Seat:
         if window is not None and window.members.get(self) is track:
             del window.members[self]
             self._release(window)
-        for kept in (self.called, self._hungry, self._followed):
+        for kept in (self.called, self._hungry, self._followed, self._gathering):
             kept.pop(track, None)
 
     def close(self) -> None:
@@ -84,6 +87,9 @@ class Seat:
         window = self._windows.get(track)
         if window is None or track.fetched < track.write_from:
             return True
+        if window.end < 0 and self._gathers(track, window):
+            self._gathering[track] = None
+            return False
         if track.fetched > window.end:
             # Nobody is as far: from here on it is read for all.
             if window.end >= 0:
@@ -104,8 +110,13 @@ class Seat:
         self.call(track)
         return False
 
+    def _gathers(self, track: Track, window: Window) -> bool:
+        """Whether it waits for others who begin: who is late where the source is far ahead catches up for long."""
+        looking = any(one.phase in (Phase.LOOK, Phase.LOOKING) and not one.leaving for one in window.members.values())
+        return track.source.end > track.fetched and looking and self.reading.age_s < GATHER_S_MAX
+
     def _claim(self, window: Window, track: Track, line: Line) -> None:
-        window.reader, window.line, window.heard_s = self, line, self._now_s
+        window.reader, window.line, window.heard_s = self, line, self.reading.now_s
         self._follow(track, window)
 
     def let_go(self, track: Track) -> None:
@@ -131,11 +142,14 @@ class Seat:
 
     def heard(self, line: Line) -> None:
         """A fetch of this line was answered."""
-        self._heard[line] = self._now_s
+        self._heard[line] = self.reading.now_s
 
     def tick(self, now_s: float) -> None:
         """Time passed. A reader to whose line nothing comes gives way."""
-        self._now_s = now_s
+        self.reading.tick(now_s)
+        gathering, self._gathering = self._gathering, {}
+        for track in gathering:
+            self.wake(track)
         if now_s - self._looked_s < STALE_LOOK_S:
             return
         self._looked_s = now_s
