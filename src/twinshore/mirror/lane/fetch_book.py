@@ -163,7 +163,7 @@ class FetchBook:
         its error, where the fetch failed as a whole. An answer from before a move or a look is of no use."""
         session = self._sessions[line]
         if self.seat:
-            self.seat.heard(line)
+            self.seat.heard(line, sum(len(part.records) for part in answer.partitions))
         if answer.error:
             self.reset(line)
             return [] if answer.error in SESSION_LOST else self._failed(line, answer.error)

@@ -19,6 +19,7 @@ from twinshore.mirror.lane.reading import (
     owned,
     size_of,
 )
+from twinshore.mirror.lane.reading_words import JOINED, QUEUED, READ
 from twinshore.mirror.lane.track import Track
 from twinshore.wire.fetch import FetchedPartition
 from twinshore.wire.primitives import I64
@@ -46,7 +47,7 @@ class Seat:
         self._heard: dict[Line, float] = {}
         # Partitions that wait until others can begin to read as well.
         self._gathering: dict[Track, None] = {}
-        self._looked_s = 0.0
+        self._looked_s, self._brought = 0.0, 0
         self._closed = False
         reading.came(self)
 
@@ -140,9 +141,10 @@ class Seat:
             self.reading.clear(window)
             self._release(window)
 
-    def heard(self, line: Line) -> None:
-        """A fetch of this line was answered."""
+    def heard(self, line: Line, brought: int) -> None:
+        """A fetch of this line was answered, with so many bytes of records."""
         self._heard[line] = self.reading.now_s
+        self._brought += brought
 
     def tick(self, now_s: float) -> None:
         """Time passed. A reader to whose line nothing comes gives way."""
@@ -272,6 +274,12 @@ class Seat:
             self._followed[track] = (track.fetched, window.era, track.begins)
 
     # -- what is told
+
+    def told(self) -> dict[str, float]:
+        """For the lane's next word: what waits for its target, how many partitions have joined, and what its own
+        fetches brought since the last one."""
+        brought, self._brought = self._brought, 0
+        return {QUEUED: self.queued(), JOINED: sum(1 for _ in self.joined()), READ: brought}
 
     def queued(self) -> int:
         """Bytes that were read for this lane and are not sent yet: in its queues, or in the window ahead of it."""
