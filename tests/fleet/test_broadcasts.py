@@ -71,3 +71,30 @@ def test_what_is_no_section_is_said_to_be_none(wrong: str) -> None:
 
 def test_a_wrong_key_is_named_where_the_link_is() -> None:
     assert "topcs: unknown; did you mean topics?" in refused(PRICES.replace("topics", "topcs"))
+
+
+def queue(*lines: str) -> str:
+    return "\n".join([PRICES, "[broadcasts.prices.queue]", *lines, ""])
+
+
+def test_a_fresh_queue_goes_by_watermarks_parts_and_age() -> None:
+    text = queue('policy = "fresh"', "high_kb = 8192", "low_kb = 2048", "parts_max = 50", "max_age_s = 2.5")
+    rules = parsed(text).links[0].queue
+    assert (rules.fresh, rules.high_bytes, rules.low_bytes) == (True, 8 << 20, 2 << 20)
+    assert (rules.parts_max, rules.max_age_s, rules.transactions) == (50, 2.5, False)
+    assert parsed(queue('policy = "fresh"', "high_kb = 8192")).links[0].queue.low_bytes == 4 << 20, "half of it"
+
+
+@pytest.mark.parametrize("line", ["low_kb = 2048", "max_age_s = 2", "transactions = true"])
+def test_what_drops_is_refused_beside_a_policy_that_keeps(line: str) -> None:
+    name = line.split()[0]
+    said = refused(queue(line))
+    assert f'{name}: a queue that keeps drops nothing; give it policy = "fresh", or leave {name} out' in said
+
+
+def test_watermarks_that_cannot_be_are_refused() -> None:
+    assert "low_kb: 9000 is above high_kb, 8192" in refused(
+        queue('policy = "fresh"', "high_kb = 8192", "low_kb = 9000")
+    )
+    assert "low_kb: 12 is below one batch" in refused(queue('policy = "fresh"', "low_kb = 12"))
+    assert "policy: no such policy 'frsh'; did you mean fresh?" in refused(queue('policy = "frsh"'))

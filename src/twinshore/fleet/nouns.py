@@ -150,10 +150,20 @@ class QueuePolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QueueRules:
-    """What is held in memory for a target of a broadcast that is behind: at most `high_bytes`."""
+    """What is held in memory for a target of a broadcast that is behind: at most `high_bytes`. A fresh queue drops the
+    oldest: beyond that, or more than `parts_max` parts, down to `low_bytes` and half of the parts; and, where
+    `max_age_s` says so, what is older. `transactions`: records of transactions too, which may then cross in part."""
 
     policy: QueuePolicy = QueuePolicy.KEEP
     high_bytes: int = 64 << 20
+    low_bytes: int = 32 << 20
+    parts_max: int = 10_000
+    max_age_s: float = 0.0
+    transactions: bool = False
+
+    @property
+    def fresh(self) -> bool:
+        return self.policy is QueuePolicy.FRESH
 
 
 class Naming(StrEnum):

@@ -65,5 +65,5 @@ class Term:
             units=self.units,
             never_cut=self.never_cut,
             broadcast=link.broadcast,
-            high_bytes=link.queue.high_bytes,
+            queue=link.queue,
         )

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from twinshore.mirror.lane.buckets import LONGEST_WAIT_MS, Buckets, whole_batches
 from twinshore.mirror.lane.phase import Phase
-from twinshore.mirror.lane.reading import Reading
 from twinshore.mirror.lane.route import Route
 from twinshore.mirror.lane.seat import Seat
 from twinshore.mirror.lane.track import Track
@@ -34,8 +33,7 @@ class FetchOrder(NamedTuple):
 class FetchBook:
     """Only partitions that run, and whose target takes something, are asked for."""
 
-    def __init__(self, far_streams: int, reading: Reading | None = None) -> None:
-        """`reading`: of a broadcast, with whose other lanes this one reads together."""
+    def __init__(self, far_streams: int) -> None:
         self._streams, self._far_streams = 1, far_streams
         self._tracks: dict[tuple[bytes, int], Track] = {}
         self._sessions: dict[Line, FetchSession] = {}
@@ -44,7 +42,8 @@ class FetchBook:
         self._choked: dict[Line, dict[Track, None]] = {}
         self._held: set[int] = set()
         self.buckets = Buckets()
-        self.seat = Seat(reading, self.wake) if reading else None
+        # Where this lane reads together with others of its broadcast.
+        self.seat: Seat | None = None
 
     def add(self, track: Track) -> None:
         self._tracks[track.source_key] = track

@@ -16,7 +16,6 @@ from twinshore.mirror.lane.cutting import Cut, Parcel
 from twinshore.mirror.lane.fates import Blank
 from twinshore.mirror.lane.joining import Joining
 from twinshore.mirror.lane.orders import LaneLimits
-from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.track import Track
 
 if TYPE_CHECKING:
@@ -38,24 +37,29 @@ GATHER_S_MAX = 1.0
 
 class Slice(NamedTuple):
     """One cut of a partition, from offset `base` on. `before`: the source's leader epoch of the last record below, -1
-    where that is not known; `led`: the epoch in which the source was led when it was read."""
+    where that is not known; `led`: the epoch in which the source was led when it was read, at `at_s`."""
 
     base: int
     cut: Cut
     size: int
     before: int
     led: int
+    at_s: float
 
-    def rest(self, position: int) -> Cut | None:
-        """What of it follows `position`, where that is a border within."""
+    def rest(self, position: int, write_from: int) -> Cut | None:
+        """What of it follows `position`, for a twin that ends at `write_from`, where both are borders within."""
         cut = self.cut
-        if position == self.base:
+        if position == self.base and write_from <= position:
             return cut
-        if self.before != cut.leader_epoch or all(piece.base != position for piece in cut.parcels):
+        borders = {self.base, cut.end, *(piece.base for piece in cut.parcels)}
+        noted_to = max(position, min(write_from, cut.end))
+        if position not in borders or noted_to not in borders:
+            return None
+        if position > self.base and self.before != cut.leader_epoch:
             return None
         return cut._replace(
-            parcels=[piece for piece in cut.parcels if piece.base >= position],
-            noted_to=position,
+            parcels=[piece for piece in cut.parcels if piece.base >= noted_to],
+            noted_to=noted_to,
             carried=[entry for entry in cut.carried if entry.base >= position],
             blanks=[blank for blank in cut.blanks if blank.base >= position],
         )
@@ -63,13 +67,15 @@ class Slice(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Window:
-    """Of one partition. `end` is where the next slice begins, -1 before anybody has read; `epoch` that of the last
-    record below. `era`: how often it began anew. `line`, `heard_s`: by which line it is read, and when that was last
-    known to answer."""
+    """Of one partition. `end` is where the next slice begins, -1 before anybody has read; `epoch` is of the last
+    record below. `era`: how often it began anew, and `origin` where. `line`, `heard_s`: by which line it is read,
+    and when that was last known to answer.
+    """
 
     end: int = -1
     epoch: int = -1
     era: int = 0
+    origin: int = -1
     slices: dict[int, Slice] = field(default_factory=dict)
     members: dict[Seat, Track] = field(default_factory=dict)
     reader: Seat | None = None
@@ -80,22 +86,20 @@ class Window:
     def begin(self) -> int:
         return next(iter(self.slices), self.end)
 
-    def found(self, position: int) -> tuple[Slice, Cut] | None:
-        """The slice in which this border lies, and what follows it there."""
+    def found(self, position: int, write_from: int) -> tuple[Slice, Cut] | None:
+        """The slice in which this border lies, and what follows it there for a twin that ends at `write_from`."""
         one = self.slices.get(position)
-        if one:
-            return one, one.cut
-        for one in self.slices.values():
-            if one.base < position < one.cut.end:
-                cut = one.rest(position)
-                return (one, cut) if cut else None
-        return None
+        if one is None:
+            one = next((one for one in self.slices.values() if one.base < position < one.cut.end), None)
+        cut = one.rest(position, write_from) if one else None
+        return (one, cut) if one and cut else None
 
     def border(self, position: int) -> int:
-        """The first border of a slice beyond; -1 where there is none."""
+        """The first border of a slice beyond at which one may join; -1 where there is none."""
         if position >= self.end:
             return -1
-        return next((base for base in self.slices if base > position), self.end)
+        known = (base for base, one in self.slices.items() if base > position and one.before >= 0)
+        return next(known, self.end if self.epoch >= 0 else -1)
 
 
 class Reading:
@@ -145,6 +149,14 @@ class Reading:
             self._drop_oldest()
         return False
 
+    def begin(self, window: Window, at: int, epoch: int) -> None:
+        """It begins anew there; nothing of before may be fed any more. `epoch`: of the last record below."""
+        for one in window.slices.values():
+            self._let_go(one)
+        window.slices = {}
+        window.era += 1
+        window.end, window.epoch, window.origin = at, epoch, at
+
     def put(self, window: Window, one: Slice) -> None:
         """The next slice; what is older gives way to it."""
         for piece in one.cut.parcels:
@@ -160,13 +172,6 @@ class Reading:
                 break
             self._drop_oldest()
 
-    def clear(self, window: Window) -> None:
-        """None of it may be fed any more."""
-        for one in window.slices.values():
-            self._let_go(one)
-        window.slices = {}
-        window.era += 1
-
     def _drop_oldest(self) -> None:
         window, one = self._ages.popleft()
         if window.slices.get(one.base) is one:
@@ -181,11 +186,9 @@ class Reading:
 
 
 def wanted(window: Window, one: Slice) -> bool:
-    """Whether a member that goes on stands where this slice would be next for it."""
-    return any(
-        one.base <= track.fetched < one.cut.end and track.phase is Phase.RUNNING and not track.leaving
-        for track in window.members.values()
-    )
+    """Whether a twin ends within this slice, which is the oldest: what is on its way may have to be sent again, and a
+    target that is away may soon be back."""
+    return any(one.base <= track.acked < one.cut.end for track in window.members.values() if not track.leaving)
 
 
 def owned(cut: Cut) -> Cut:

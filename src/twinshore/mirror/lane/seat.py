@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from twinshore.fleet import QueueRules
 from twinshore.mirror.lane.cutting import Cut
-from twinshore.mirror.lane.joining import Hold, Joining
+from twinshore.mirror.lane.fresh import NO_BUFFER, add, drop, kept_from
+from twinshore.mirror.lane.joining import Joining
+from twinshore.mirror.lane.orders import Stoppage
 from twinshore.mirror.lane.passing import read_again
 from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.reading import (
@@ -27,17 +30,34 @@ from twinshore.wire.primitives import I64
 if TYPE_CHECKING:
     from twinshore.mirror.lane.fetch_book import FetchBook
 
-NO_BUFFER = Hold(bytearray())
 Line = tuple[int, int]
 LENGTH_AT, LENGTH_END = 8, 12
 STALE_LOOK_S = 0.25
+# How often it is looked whether what waits is fresh.
+FRESH_LOOK_S = 0.1
+
+
+class Fed(Protocol):
+    """What feeding needs of a lane."""
+
+    @property
+    def fetches(self) -> FetchBook: ...
+
+    @property
+    def incidents(self) -> list[Stoppage]: ...
+
+    def wake(self, track: Track) -> None: ...
+
+    def refuses(self, track: Track, cut: Cut) -> bool:
+        """Whether a fresh queue may not take this; then it is stopped."""
 
 
 class Seat:
-    """`wake(track)` has the lane look at a partition again, as something changed for it."""
+    """`wake(track)` has the lane look at a partition again, as something changed for it. `rules`: what its queue keeps
+    and drops."""
 
-    def __init__(self, reading: Reading, wake: Callable[[Track], None]) -> None:
-        self.reading, self.wake = reading, wake
+    def __init__(self, reading: Reading, wake: Callable[[Track], None], rules: QueueRules) -> None:
+        self.reading, self.wake, self.rules = reading, wake, rules
         # Partitions for which something may be in the window; those that wait for room in our queues.
         self.called: dict[Track, None] = {}
         self._hungry: dict[Track, None] = {}
@@ -47,7 +67,7 @@ class Seat:
         self._heard: dict[Line, float] = {}
         # Partitions that wait until others can begin to read as well.
         self._gathering: dict[Track, None] = {}
-        self._looked_s, self._brought = 0.0, 0
+        self._looked_s, self._fresh_at_s, self._brought = 0.0, 0.0, 0
         self._closed = False
         reading.came(self)
 
@@ -86,17 +106,16 @@ class Seat:
     def reads(self, track: Track, line: Line) -> bool:
         """Whether the lane shall ask the source for this partition now: for all who have joined, or for itself."""
         window = self._windows.get(track)
-        if window is None or track.fetched < track.write_from:
+        if window is None:
             return True
+        if track.fetched < track.write_from:
+            return self._must_ask(track, window)
         if window.end < 0 and self._gathers(track, window):
             self._gathering[track] = None
             return False
         if track.fetched > window.end:
             # Nobody is as far: from here on it is read for all.
-            if window.end >= 0:
-                self.reading.clear(window)
-            window.end, window.epoch = track.fetched, track.source.epoch
-            window.era += 1
+            self.reading.begin(window, track.fetched, track.source.epoch)
             self._claim(window, track, line)
             self._wake_others(window)
             return True
@@ -106,6 +125,10 @@ class Seat:
                 return True
             return False
         self.let_go(track)
+        return self._must_ask(track, window)
+
+    def _must_ask(self, track: Track, window: Window) -> bool:
+        """Whether the window has nothing for it; if it has, it is to be fed."""
         if self._next(track, window) is None:
             return True
         self.call(track)
@@ -138,7 +161,7 @@ class Seat:
     def doubt(self, track: Track) -> None:
         """The source did not give what was asked: it may be another history, and what was read before is no one's."""
         if (window := self._windows.get(track)) is not None and window.reader is self:
-            self.reading.clear(window)
+            self.reading.begin(window, window.end, -1)
             self._release(window)
 
     def heard(self, line: Line, brought: int) -> None:
@@ -152,6 +175,11 @@ class Seat:
         gathering, self._gathering = self._gathering, {}
         for track in gathering:
             self.wake(track)
+        if self.rules.fresh and now_s >= self._fresh_at_s:
+            self._fresh_at_s = now_s + FRESH_LOOK_S
+            for track, window in self._windows.items():
+                if track.sent < window.end:
+                    self.called[track] = None
         if now_s - self._looked_s < STALE_LOOK_S:
             return
         self._looked_s = now_s
@@ -176,9 +204,9 @@ class Seat:
             and track.fetched >= track.write_from
         )
 
-    def joining(self, track: Track) -> Joining | None:
-        """Into whose rooms it is joined; None: the lane's own."""
-        return self.reading.joining if self.leads(track) else None
+    def begins(self, track: Track, records: memoryview, own: Joining) -> tuple[memoryview, Joining]:
+        """What is to be cut of what a fetch brought, and into whose rooms it is joined; `own`: the lane's."""
+        return self.trimmed(track, records), self.reading.joining if self.leads(track) else own
 
     def read(self, track: Track, done: Cut, part: FetchedPartition, joining: Joining | None) -> Cut:
         """The lane has read and cut this. Where it leads, that is the next slice, whose bytes are its own, and it goes
@@ -192,14 +220,14 @@ class Seat:
             self.doubt(track)
         elif len(window.members) > 1 and joining is self.reading.joining:
             done = owned(done)
-            one = Slice(track.fetched, done, size_of(done), track.source.epoch, track.source.led)
-            self.reading.put(window, one)
+            source, at_s = track.source, self.reading.now_s
+            self.reading.put(window, Slice(track.fetched, done, size_of(done), source.epoch, source.led, at_s))
             self._tell(window, part)
         else:
             # Nobody else was here: from where it stands now others may join.
             if window.slices:
-                self.reading.clear(window)
-            window.end, window.epoch = done.end, done.leader_epoch
+                self.reading.begin(window, done.end, done.leader_epoch)
+            window.end, window.epoch, window.origin = done.end, done.leader_epoch, done.end
         return done
 
     def _tell(self, window: Window, part: FetchedPartition) -> None:
@@ -245,15 +273,13 @@ class Seat:
     def next(self, track: Track) -> tuple[Slice, Cut] | None:
         """What the window has for it next; None where it must ask the source, or wait for who does."""
         window = self._windows.get(track)
-        if window is None or track.fetched < track.write_from:
-            return None
-        found = self._next(track, window)
-        if found:
+        found = self._next(track, window) if window else None
+        if found and window:
             self._follow(track, window)
         return found
 
     def _next(self, track: Track, window: Window) -> tuple[Slice, Cut] | None:
-        found = window.found(track.fetched) if track.fetched < window.end else None
+        found = window.found(track.fetched, track.write_from) if track.fetched < window.end else None
         if found is None:
             return None
         one = found[0]
@@ -272,6 +298,13 @@ class Seat:
         since, era, begins = self._followed.get(track, (0, -1, -1))
         if (era, begins) != (window.era, track.begins) or track.fetched < since:
             self._followed[track] = (track.fetched, window.era, track.begins)
+
+    def kept_from(self, track: Track) -> tuple[int, int, str] | None:
+        """From where on what waits for it is kept, as `fresh.kept_from` says; None where all is."""
+        window = self._windows.get(track)
+        if not self.rules.fresh or window is None or track.fetched < track.write_from:
+            return None
+        return kept_from(window, track.sent, self.rules, self.reading.now_s)
 
     # -- what is told
 
@@ -297,12 +330,18 @@ class Seat:
         return track.phase is Phase.RUNNING and window.begin <= track.fetched <= window.end
 
 
-def feed(seat: Seat, fetches: FetchBook, wake: Callable[[Track], None], now_ms: int) -> None:
-    """Gives the lane's partitions what the window has for them, as far as they want it now. `wake`: of the lane."""
-    wanted = seat.hungry()
-    room = seat.room() if wanted else 0
+def feed(lane: Fed, now_ms: int) -> None:
+    """Gives the lane's partitions what the window has for them, as far as they want it now; of a fresh queue what is
+    not fresh any more is dropped before."""
+    fetches, seat = lane.fetches, lane.fetches.seat
+    wanted = seat.hungry() if seat else []
+    if not wanted or not seat:
+        return
+    room = seat.room()
     for track in wanted:
         fed = False
+        if seat.rules.fresh and fetches.asks(track, fetches.line_of(track, track.route)):
+            fed = freshen(lane, seat, track, now_ms)
         while fetches.asks(track, fetches.line_of(track, track.route)) and not track.full():
             if room <= 0 or fetches.buckets.shut():
                 seat.later(track)
@@ -311,6 +350,8 @@ def feed(seat: Seat, fetches: FetchBook, wake: Callable[[Track], None], now_ms: 
             if found is None:
                 break
             one, cut = found
+            if seat.rules.fresh and lane.refuses(track, cut):
+                break
             if fetches.buckets.bounding:
                 fetches.buckets.spend(track.order.topic, one.size)
             if not track.source.heard:
@@ -319,4 +360,15 @@ def feed(seat: Seat, fetches: FetchBook, wake: Callable[[Track], None], now_ms: 
             track.take(cut, NO_BUFFER, now_ms)
             room -= one.size
         if fed:
-            wake(track)
+            lane.wake(track)
+
+
+def freshen(lane: Fed, seat: Seat, track: Track, now_ms: int) -> bool:
+    """Whether something that waits for it was dropped."""
+    found = seat.kept_from(track)
+    if found is None:
+        return False
+    to, epoch, why = found
+    add(lane.incidents, drop(track, to, epoch, why, now_ms))
+    track.source.led = track.route.source_epoch
+    return True

@@ -49,6 +49,7 @@ class Pump:
             limits=order.limits,
             never_cut=order.never_cut,
             reading=reading,
+            queue=order.queue,
         )
         self._desk = DeskLine(order)
         grant = self._desk.grant

@@ -131,7 +131,7 @@ class Raft:
             return None
         key = order.broadcast, order.lane
         if key not in self._readings:
-            self._readings[key] = Reading(order.limits, order.high_bytes)
+            self._readings[key] = Reading(order.limits, order.queue.high_bytes)
         return self._readings[key]
 
     def _tell_turn(self, berth: int) -> None:
