@@ -1,4 +1,4 @@
-"""`python -m bench.measure.broadcast [--targets 1 3] [--records N] [--short]`: a source that is read once for many.
+"""`python -m bench.measure.broadcast [--targets 1 3] [--records N] [--rate N]`: a source that is read once for many.
 
 For each number of targets the same topic goes to all of them by a broadcast, and by as many links without one: how many
 bytes left the source for each that was written to it, and how much CPU the mirror took for a record and a target. The
@@ -33,6 +33,7 @@ HEAP_MB = 512
 BEGIN_S_MAX = 240.0
 ARRIVE_S_MAX = 300.0
 CALM_S = 3.0
+PACE_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,7 @@ class Place:
         self._run += 1
         topic, targets = f"prices-{self._run}", self.targets[:count]
         self.source.create_topic(topic, partitions=PARTITIONS)
+        TopicEnd(self.source.cluster, topic, PARTITIONS).wait_ready()
         for one in targets:
             forget_links(one.cluster)
         with tempfile.TemporaryDirectory() as folder:
@@ -110,13 +112,23 @@ class Place:
                 raise StageError(f"not within {within_s:g} s: {[end.records() for end in ends]} of {records}")
             time.sleep(0.02)
 
-    def carried(self, count: int, records: int, *, together: bool) -> Carried:
-        """Everything is written as fast as the source takes it, and carried meanwhile."""
+    def write(self, topic: str, records: int, rate: float) -> int:
+        """As fast as the source takes them, or so many a second; returns how many were written."""
+        if not rate:
+            return load(self.source.cluster, topic, self.workload.batches, records)
+        begun_s, written = time.monotonic(), 0
+        while written < records:
+            written += load(self.source.cluster, topic, self.workload.batches, int(rate * PACE_S))
+            time.sleep(max(0.0, begun_s + written / rate - time.monotonic()))
+        return written
+
+    def carried(self, count: int, records: int, rate: float, *, together: bool) -> Carried:
+        """What is written, and carried meanwhile."""
         with self.mirror(count, together=together) as (process, topic):
             first = TopicEnd(self.source.cluster, topic, PARTITIONS).records()
             tree = ProcessTree(process.child.pid)
             cpu_s, given, begun_s = tree.cpu_s(), self.given(), time.monotonic()
-            written = load(self.source.cluster, topic, self.workload.batches, records)
+            written = self.write(topic, records, rate)
             self.until(process, topic, count, first + written, ARRIVE_S_MAX)
             seconds = time.monotonic() - begun_s
             cpu_s, given = tree.cpu_s() - cpu_s, self.given() - given
@@ -138,6 +150,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.measure.broadcast", description=__doc__)
     parser.add_argument("--targets", type=int, nargs="+", default=list(TARGETS))
     parser.add_argument("--records", type=int, default=0)
+    parser.add_argument("--rate", type=float, default=0.0, help="records a second; 0: as fast as the source takes them")
     parser.add_argument("--workload", choices=("plain", "lz4"), default="plain")
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--only", choices=("broadcast", "links"), default="")
@@ -150,7 +163,7 @@ def main() -> int:
             for together in (True, False):
                 if asked.only and together != (asked.only == "broadcast"):
                     continue
-                found = place.carried(count, records, together=together)
+                found = place.carried(count, records, asked.rate, together=together)
                 print(found, file=sys.stderr, flush=True)
                 name = f"{'broadcast' if together else 'links'}_{count}"
                 flat |= {f"{name}_copies": round(found.copies, 3), f"{name}_cpu_us": round(found.cpu_us, 3)}
