@@ -191,3 +191,31 @@ def test_a_history_that_parted_is_fed_to_nobody() -> None:
     assert not window.slices
     made.turn()
     assert made.tracks[1].fetched == 0
+
+
+def test_a_window_that_begins_anew_holds_nothing_of_before() -> None:
+    made = table(0, 0, 900)
+    assert made.asking() == [0, 2]
+    made.brings(0, 0, 50, size=10_000)
+    assert made.reading.bytes == 0, "the first is behind: what it reads is for itself"
+    made.brings(2, 900, 50, size=10_000)
+    assert made.reading.bytes > 500_000
+    window = made.reading.window(made.tracks[0].source_key)
+    made.reading.begin(window, 5_000, 5)
+    assert (made.reading.bytes, len(made.reading._ages), window.slices) == (0, 0, {})
+
+
+def test_a_window_holds_so_many_parts_and_no_more() -> None:
+    made = table(0, 0)
+    made.reading.parts_max = 5
+    made.asking()
+    made.lanes[1].fetches.hold(2, held=True)
+    for number in range(20):
+        made.brings(0, 10 * number, 10)
+        made.sends(0)
+        made.asking()
+    window = made.reading.window(made.tracks[0].source_key)
+    assert len(window.slices) == 5
+    assert made.tracks[1].fetched < window.begin, "who lags may lag by parts as well as by bytes"
+    made.reading.hold(1, 50)
+    assert (made.reading.parts_max, made.reading.high_bytes) == (50, 64 << 20), "the most that anybody asks for"

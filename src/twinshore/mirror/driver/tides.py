@@ -197,6 +197,7 @@ class Tides:
             return
         bound = self._bind()
         if not self._tasks:
+            self._dealt, self._weighed_s = known, now_s
             return
         if (took_s := now_s - self._weighed_s) >= WEIGH_S:
             self._weighed_s = now_s

@@ -28,6 +28,7 @@ SLICE_BYTES = 1024
 REACH_BYTES_MAX = 8 << 20
 # What waits in the queues of one member at most, besides what it has begun to send.
 QUEUE_BYTES_MAX = 8 << 20
+PARTS_MAX = 10_000
 # A reader whose line has answered nothing for so long gives way: a broker answers each long poll sooner.
 READER_S_MAX = 2.0
 # Members begin one after the other: for so long all is kept, and where the source is far ahead they begin together.
@@ -103,16 +104,15 @@ class Window:
 
 
 class Reading:
-    """Of one lane of a broadcast. `high_bytes` bounds what the window holds of all partitions together."""
+    """Of one lane of a broadcast. `high_bytes` and `parts_max` bound what is held of all partitions together."""
 
-    def __init__(self, limits: LaneLimits, high_bytes: int) -> None:
-        self.high_bytes = high_bytes
-        self._reach_bytes = min(REACH_BYTES_MAX, high_bytes)
+    def __init__(self, limits: LaneLimits, high_bytes: int, parts_max: int = PARTS_MAX) -> None:
+        self.high_bytes, self.parts_max = high_bytes, parts_max
         self._limits = limits
         self.joining = Joining(replace(limits, joined_bytes_max=high_bytes))
         self.bytes = 0
         self.windows: dict[SourceKey, Window] = {}
-        # The oldest first; of slices that are gone already too.
+        # The oldest first.
         self._ages: deque[tuple[Window, Slice]] = deque()
         self.seats: set[Seat] = set()
         self.now_s = self._born_s = 0.0
@@ -131,6 +131,11 @@ class Reading:
 
     def came(self, seat: Seat) -> None:
         self.seats.add(seat)
+        self._allow()
+
+    def hold(self, high_bytes: int, parts_max: int) -> None:
+        """A member's queue may hold so much: the most that any of them asks for counts."""
+        self.high_bytes, self.parts_max = max(self.high_bytes, high_bytes), max(self.parts_max, parts_max)
         self._allow()
 
     def left(self, seat: Seat) -> None:
@@ -153,6 +158,8 @@ class Reading:
         """It begins anew there; nothing of before may be fed any more. `epoch`: of the last record below."""
         for one in window.slices.values():
             self._let_go(one)
+        if window.slices:
+            self._ages = deque(entry for entry in self._ages if entry[0] is not window)
         window.slices = {}
         window.era += 1
         window.end, window.epoch, window.origin = at, epoch, at
@@ -166,17 +173,18 @@ class Reading:
         window.end, window.epoch = one.cut.end, one.cut.leader_epoch
         self._ages.append((window, one))
         self.bytes += one.size
-        while self._ages and self.bytes > self._reach_bytes:
-            oldest_of, oldest = self._ages[0]
-            if self.bytes <= self.high_bytes and (self.age_s < YOUNG_S or wanted(oldest_of, oldest)):
+        while self._ages and (self.bytes > REACH_BYTES_MAX or self._over()):
+            if not self._over() and (self.age_s < YOUNG_S or wanted(*self._ages[0])):
                 break
             self._drop_oldest()
 
+    def _over(self) -> bool:
+        return self.bytes > self.high_bytes or len(self._ages) > self.parts_max
+
     def _drop_oldest(self) -> None:
         window, one = self._ages.popleft()
-        if window.slices.get(one.base) is one:
-            del window.slices[one.base]
-            self._let_go(one)
+        del window.slices[one.base]
+        self._let_go(one)
 
     def _let_go(self, one: Slice) -> None:
         self.bytes -= one.size

@@ -130,8 +130,10 @@ class Raft:
         if not order.broadcast:
             return None
         key = order.broadcast, order.lane
+        held = order.queue.high_bytes, order.queue.parts_max
         if key not in self._readings:
-            self._readings[key] = Reading(order.limits, order.queue.high_bytes)
+            self._readings[key] = Reading(order.limits, *held)
+        self._readings[key].hold(*held)
         return self._readings[key]
 
     def _tell_turn(self, berth: int) -> None:
