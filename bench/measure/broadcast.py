@@ -8,6 +8,7 @@ mirror reaches the source through a proxy that counts. The last line is flat JSO
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 import tempfile
@@ -16,6 +17,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 from bench.kit.tree import ProcessTree
 from twinshore.lab import LabCluster
@@ -46,18 +49,24 @@ class Carried:
     seconds: float
     copies: float
     cpu_s: float
+    tasks_cpu_s: float
     memory_mb: float
 
     @property
     def cpu_us(self) -> float:
-        """For a record and a target."""
+        """For a record and a target, of the whole mirror."""
         return self.cpu_s / self.records / self.targets * 1e6
+
+    @property
+    def tasks_us(self) -> float:
+        """For a record and a target, of the tasks that carry lanes."""
+        return self.tasks_cpu_s / self.records / self.targets * 1e6
 
     def __str__(self) -> str:
         how = "a broadcast" if self.together else "links"
         return (
             f"{self.targets} targets by {how}: {self.copies:.3f} copies left the source, {self.cpu_us:.2f} us of CPU"
-            f" for a record and a target, {self.records / self.seconds:,.0f} records/s each, {self.memory_mb:,.0f} MB"
+            f" for a record and a target, {self.tasks_us:.2f} in tasks, {self.records / self.seconds:,.0f} records/s each, {self.memory_mb:,.0f} MB"
         )
 
 
@@ -79,7 +88,8 @@ class Place:
         for one in targets:
             lines += [f'[links."{self.source.name}->{one.name}"]', f'topics = ["{topic}"]']
             lines += ['broadcast = "prices"'] if together else []
-        lines += ["[mirror]", "lanes = 1", "heartbeat_s = 0", "disk_warn_percent = 0"]
+        # One tide, so that each task is there from the beginning to the end.
+        lines += ["[mirror]", "tide_s = 600", "lanes = 1", "heartbeat_s = 0", "disk_warn_percent = 0"]
         return "\n".join(lines) + "\n"
 
     @contextmanager
@@ -127,13 +137,27 @@ class Place:
         with self.mirror(count, together=together) as (process, topic):
             first = TopicEnd(self.source.cluster, topic, PARTITIONS).records()
             tree = ProcessTree(process.child.pid)
-            cpu_s, given, begun_s = tree.cpu_s(), self.given(), time.monotonic()
+            cpu_s, tasks_s, given, begun_s = tree.cpu_s(), _tasks_s(process), self.given(), time.monotonic()
             written = self.write(topic, records, rate)
             self.until(process, topic, count, first + written, ARRIVE_S_MAX)
             seconds = time.monotonic() - begun_s
-            cpu_s, given = tree.cpu_s() - cpu_s, self.given() - given
+            cpu_s, tasks_s, given = tree.cpu_s() - cpu_s, _tasks_s(process) - tasks_s, self.given() - given
             size = written * self.workload.bytes_per_record
-            return Carried(count, together, written, seconds, given / size, cpu_s, tree.memory_mb())
+            return Carried(count, together, written, seconds, given / size, cpu_s, tasks_s, tree.memory_mb())
+
+
+def _tasks_s(process: MirrorProcess) -> float:
+    """CPU of Spark's Python workers, which carry lanes, so far."""
+    total = 0.0
+    for one in process.look():
+        with contextlib.suppress(psutil.Error):
+            if (
+                any("pyspark" in word or "forked_workers" in word for word in one.cmdline()[:6])
+                and "java" not in one.name()
+            ):
+                times = one.cpu_times()
+                total += times.user + times.system
+    return total
 
 
 @contextmanager
@@ -169,6 +193,7 @@ def main() -> int:
                 flat |= {f"{name}_copies": round(found.copies, 3), f"{name}_cpu_us": round(found.cpu_us, 3)}
                 flat |= {
                     f"{name}_records_s": round(found.records / found.seconds),
+                    f"{name}_tasks_us": round(found.tasks_us, 3),
                     f"{name}_mb": round(found.memory_mb),
                 }
     print(json.dumps(flat))
