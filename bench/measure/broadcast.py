@@ -66,7 +66,8 @@ class Carried:
         how = "a broadcast" if self.together else "links"
         return (
             f"{self.targets} targets by {how}: {self.copies:.3f} copies left the source, {self.cpu_us:.2f} us of CPU"
-            f" for a record and a target, {self.tasks_us:.2f} in tasks, {self.records / self.seconds:,.0f} records/s each, {self.memory_mb:,.0f} MB"
+            f" for a record and a target, {self.tasks_us:.2f} of it in tasks,"
+            f" {self.records / self.seconds:,.0f} records/s each, {self.memory_mb:,.0f} MB"
         )
 
 

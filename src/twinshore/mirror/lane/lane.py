@@ -87,8 +87,9 @@ class Lane(Roster):
 
     @property
     def called(self) -> bool:
-        """Whether another lane has read something for this one."""
-        return self.fetches.seat is not None and bool(self.fetches.seat.called)
+        """Whether another lane has read something for this one, or left it to be read."""
+        seat = self.fetches.seat
+        return seat is not None and (seat.summoned or bool(seat.called))
 
     # -- looking at the twin
 

@@ -61,6 +61,8 @@ class Seat:
         # Partitions for which something may be in the window; those that wait for room in our queues.
         self.called: dict[Track, None] = {}
         self._hungry: dict[Track, None] = {}
+        # Whether something is free to be read: the lane's pump is to have a turn.
+        self.summoned = False
         self._windows: dict[Track, Window] = {}
         # Since which offset, era and beginning a partition has had nothing but what the window had.
         self._followed: dict[Track, tuple[int, int, int]] = {}
@@ -157,6 +159,7 @@ class Seat:
         for seat, track in window.members.items():
             if seat is not self:
                 seat.wake(track)
+                seat.summoned = True
 
     def doubt(self, track: Track) -> None:
         """The source did not give what was asked: it may be another history, and what was read before is no one's."""
@@ -190,6 +193,7 @@ class Seat:
                 for seat, track in window.members.items():
                     if seat is not reader:
                         seat.wake(track)
+                        seat.summoned = True
 
     # -- what is read
 
@@ -259,7 +263,7 @@ class Seat:
     def hungry(self) -> list[Track]:
         """Partitions to be fed now."""
         found = [*self.called, *(track for track in self._hungry if track not in self.called)]
-        self.called, self._hungry = {}, {}
+        self.called, self._hungry, self.summoned = {}, {}, False
         return found
 
     def later(self, track: Track) -> None:
