@@ -153,6 +153,9 @@ def place(three: Three, tmp_path: Path) -> Iterator[Place]:
         made.process.end()
 
 
+@pytest.mark.claim(
+    "broadcast", "read-once", "two targets get all at the source's offsets, and the source gives it once"
+)
 def test_each_target_gets_all_and_the_source_gives_it_once(place: Place) -> None:
     copies = place.copies(30_000)
     print(f"told: {copies:.3f} copies left the source for two targets")
@@ -206,6 +209,11 @@ def test_a_target_in_trouble_harms_no_other_and_joins_again(
     assert "lane begins again" not in place.process.said
 
 
+@pytest.mark.claim(
+    "broadcast",
+    "fresh",
+    "after an outage a fresh queue sends only what is young; the ledger has exactly what was dropped",
+)
 def test_a_fresh_queue_sends_after_an_outage_only_what_is_young(three: Three, tmp_path: Path) -> None:
     place = begun(tmp_path, three, FRESH)
     tokyo, paris = place.targets

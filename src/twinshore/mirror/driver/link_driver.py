@@ -198,8 +198,7 @@ class LinkDriver:
         self._throttle.forget()
         for lane in range(self._lanes):
             self._desk.open_lane((self.link.name, lane), self._mirror.lease_s)
-            make = partial(self._order, lane)
-            self._tides.open_lane((self.link.name, lane), make, together=self.link.broadcast)
+            self._tides.open_lane((self.link.name, lane), partial(self._order, lane), together=self.link.broadcast)
         self._log(f"{self.link.name}: carried by this process as producer {identity.producer_id}")
         if units:
             self._log(f"{self.link.name}: {self.link.target} takes no markers directly: they cross by closed units")
@@ -370,15 +369,9 @@ class LinkDriver:
         token = self._desk.token_of((self.link.name, lane))  # before the term: one that ends now fits no later lane
         if (term := self._term) is None:
             raise TwinshoreError("the link has been let go")
-        return term.order(
-            self.link,
-            lane,
-            tide,
-            source=self._source.cluster,
-            target=self._target.cluster,
-            desk=(*self._desk.reached_at(), token),
-            settings=self._mirror,
-        )
+        sides = {"source": self._source.cluster, "target": self._target.cluster}
+        desk = (*self._desk.reached_at(), token)
+        return term.order(self.link, lane, tide, **sides, desk=desk, settings=self._mirror)
 
     def stop(self, deadline_s: float) -> bool:
         """Orderly: pumps finish what is on its way. True when all of them said so."""
