@@ -2,7 +2,7 @@
 # Each is also a plain command; see CONTRIBUTING.md.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long lint simulate bench-mirror bench-proxy compatibility show-crossing show-topics show-groups show-switch show-client show-proxy show-advisor show-demo docs wheel lock clean
+.PHONY: help setup demo test test-long lint simulate bench-mirror bench-proxy bench-broadcast compatibility show-crossing show-topics show-groups show-switch show-client show-proxy show-broadcast show-advisor show-demo docs wheel lock clean
 BIN := .venv/bin
 # Tests wait more than they work: so many run side by side, also on two cores, each with servers of its own. WORKERS=0 for one after the other.
 WORKERS := 3
@@ -52,6 +52,9 @@ bench-proxy: setup ## the proxy side by side with others and with none; writes d
 	@$(BIN)/python -m bench.measure.proxy
 	@$(BIN)/python scripts/pages.py
 
+bench-broadcast: setup ## one source, many targets: what leaves the source, and the CPU for a record and a target
+	@$(BIN)/python -m bench.measure.broadcast
+
 compatibility: setup ## clients of many makes and versions by the proxy; writes docs/compatibility.md
 	@$(BIN)/python -m bench.show.compatibility
 
@@ -72,6 +75,9 @@ show-client: setup ## each claim about the client library on real clusters; LONG
 
 show-proxy: setup ## each claim about the proxy on real clusters; writes docs/evidence/proxy.md
 	@$(BIN)/python -m bench.show.proxy $(SHOWN)
+
+show-broadcast: setup ## each claim about broadcasts on real clusters; LONG=1 with more records; writes docs/evidence/broadcast.md
+	@$(BIN)/python -m bench.show.broadcast $(SHOWN)
 
 show-advisor: setup ## each claim about the advisor on real clusters; LONG=1 at full size; writes docs/evidence/advisor.md
 	@$(BIN)/python -m bench.show.advisor $(SHOWN)

@@ -10,6 +10,7 @@ class IncidentKind(StrEnum):
     """What happened. The page of incidents says of each what it means and what to do."""
 
     RETENTION_GAP = "retention gap"
+    STALE_DROPPED = "stale dropped"
     TRUNCATION = "truncation"
     RECREATED_TOPIC = "recreated topic"
     DELETED_TOPIC = "deleted topic"
@@ -84,6 +85,7 @@ POLICY_STOP = Policy("stop the partition, go on with its neighbours", Effect.STO
 POLICY_RETRY = Policy("rest the partition, try again every few seconds, go on with its neighbours", Effect.RETRIES)
 POLICY_TOPIC = Policy("stop the topic", Effect.TOPIC)
 POLICY_GAP = Policy("go on behind the gap, whose offsets nobody sees on the twin either", Effect.PASSES)
+POLICY_DROP = Policy("drop them, and go on with what is fresh", Effect.PASSES)
 POLICY_HEAL = Policy("carry it once more from the source", Effect.PASSES)
 POLICY_WAIT = Policy("wait, and go on where it was left", Effect.PASSES)
 POLICY_UNCUT = Policy("carry it all the same, try to cut its twin every 30 s", Effect.UNCUT)
@@ -95,6 +97,7 @@ _SOURCE, _TARGET, _BOTH = IncidentSide.SOURCE, IncidentSide.TARGET, IncidentSide
 # Of the others, such as a right that is lost, only who found it can tell.
 _SIDES = {
     IncidentKind.RETENTION_GAP: _SOURCE,
+    IncidentKind.STALE_DROPPED: _TARGET,
     IncidentKind.TRUNCATION: _SOURCE,
     IncidentKind.RECREATED_TOPIC: _SOURCE,
     IncidentKind.DELETED_TOPIC: _SOURCE,

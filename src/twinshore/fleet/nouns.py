@@ -140,6 +140,32 @@ class GroupRules:
     outputs: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
+class QueuePolicy(StrEnum):
+    """What becomes of records that wait for a target that is behind: they stay in the source's log, or the oldest are
+    dropped."""
+
+    KEEP = "keep"
+    FRESH = "fresh"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRules:
+    """What is held in memory for a target of a broadcast that is behind: at most `high_bytes`. A fresh queue drops the
+    oldest: beyond that, or more than `parts_max` parts, down to `low_bytes` and half of the parts; and, where
+    `max_age_s` says so, what is older. `transactions`: records of transactions too, which may then cross in part."""
+
+    policy: QueuePolicy = QueuePolicy.KEEP
+    high_bytes: int = 64 << 20
+    low_bytes: int = 32 << 20
+    parts_max: int = 10_000
+    max_age_s: float = 0.0
+    transactions: bool = False
+
+    @property
+    def fresh(self) -> bool:
+        return self.policy is QueuePolicy.FRESH
+
+
 class Naming(StrEnum):
     """What a twin is called: as its source topic, or with the source cluster's name before it."""
 
@@ -165,7 +191,7 @@ class MappedFrom(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Link:
     """A one-way mirror `source->target` for the topics its filters admit. `chain`: what other links brought to the
-    source goes on to the target too."""
+    source goes on to the target too. `broadcast`: links of one source that name the same one read it together."""
 
     source: str
     target: str
@@ -180,6 +206,8 @@ class Link:
     groups: GroupRules = GroupRules()
     mode: Mode = Mode.EXACT
     mapped_from: MappedFrom = MappedFrom.MIRRORMAKER
+    broadcast: str = ""
+    queue: QueueRules = QueueRules()
 
     @property
     def name(self) -> str:

@@ -102,7 +102,7 @@ class Stage:
         for piece in pieces:
             self.track.queue(piece, None)
             self.track.fetched = piece.end
-        self.lane._wake(self.track)
+        self.lane.wake(self.track)
 
 
 def kinds(commands: Iterable[Command]) -> list[type]:

@@ -255,3 +255,11 @@ def test_a_crowded_lane_is_relieved() -> None:
     for _ in range(5):
         placed.update(moves(placed, rate, 4))
     assert max(loads(placed, rate, 4)) <= 1.5 * 2000
+
+
+def test_a_partition_of_a_broadcast_is_on_the_same_lane_of_each_link() -> None:
+    named = [NamedPartition(topic, number) for topic in ("a", "b") for number in range(8)]
+    one = spread(named, 3, fixed=True)
+    other = spread(named[5:], 3, now={named[7]: 1}, rate={named[6]: 1e9}, fixed=True)
+    assert other == {key: lane for key, lane in one.items() if key in other}, "whatever else the link carries"
+    assert set(one.values()) == {0, 1, 2}

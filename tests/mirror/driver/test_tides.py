@@ -284,3 +284,34 @@ def test_a_raft_s_task_that_never_speaks_is_ended(desk: Desk) -> None:
         assert len(made) == 2, "those that were launched later"
     finally:
         over.set()
+
+
+def test_lanes_that_read_together_are_on_one_raft_and_others_have_tasks_of_their_own(desk: Desk) -> None:
+    over = threading.Event()
+    began: list[str] = []
+
+    def rides(order: str, name: str) -> str:
+        del order
+        began.append(name)
+        over.wait(30.0)
+        return "finished"
+
+    tides = Tides(desk, 60.0, rides, lambda _: None, tasks=6)
+    try:
+        for link, together in (("a->b", "prices"), ("a->c", "prices"), ("a->d", "news"), ("a->e", "")):
+            for lane in range(2):
+                desk.open_lane((link, lane), 9.0)
+                order = replace(order_of(desk), link=link, lane=lane)
+                tides.open_lane((link, lane), lambda tide, order=order: replace(order, tide=tide), together=together)  # type: ignore[misc]
+        deadline = time.monotonic() + 10
+        while len(began) < 4:
+            assert time.monotonic() < deadline, began
+            time.sleep(0.01)
+    finally:
+        tides.close()
+        over.set()
+    assert {name for name in began if "raft" not in name} == {"a->e lane 0 tide 0", "a->e lane 1 tide 0"}
+    rafts = {key: jobs.raft for key, jobs in tides._lanes.items()}
+    assert rafts["a->b", 0] == rafts["a->c", 0] != rafts["a->b", 1] == rafts["a->c", 1]
+    assert {rafts["a->d", 0], rafts["a->d", 1]} <= {rafts["a->b", 0], rafts["a->b", 1]}, "there are not more tasks"
+    assert (rafts["a->e", 0], rafts["a->e", 1]) == (None, None)

@@ -81,7 +81,7 @@ def test_markers_that_are_never_taken_are_told(code: int | None) -> None:
         looked_at(lane, now_s, seen())
         if track.phase is Phase.RUNNING and not track.waiting:
             track.queue(Blank(0, 10), None)
-            lane._wake(track)
+            lane.wake(track)
             marks = lane.marker_order(NODE, now_s)
             lane.marked(marks, [] if code is None else [Marked("orders", 0, code, 0)], now_s)
         return told_by(lane, now_s)

@@ -102,7 +102,7 @@ def waiting_lane(parcels: int, blanks: int) -> Lane:
         marked.queue(Blank(offset, offset + 1), None)
     plain.fetched, marked.fetched = parcels, blanks
     for track in (plain, marked):
-        lane._wake(track)
+        lane.wake(track)
     return lane
 
 

@@ -15,6 +15,7 @@ from twinshore.fleet.settings.environment import with_environment
 from twinshore.fleet.settings.section import Section, Written
 from twinshore.fleet.settings.sections import clusters, declared, delay, mirror, proof, safety, store
 from twinshore.fleet.settings.sections import links as section_of_links
+from twinshore.fleet.settings.sections.broadcasts import with_links
 
 T = TypeVar("T")
 
@@ -131,7 +132,7 @@ def parse_settings(text: str, *, name: str, env: Mapping[str, str]) -> Settings:
     for name_of_section in raw:
         if name_of_section not in names:
             complaints.add(f"[{name_of_section}]", f"unknown{did_you_mean(name_of_section, names)}")
-    raw = with_environment(raw, env, complaints)
+    raw = with_links(with_environment(raw, env, complaints), complaints)
     values: dict[str, Any] = {}
     for one in sections:
         values[one.name] = one.read(Written(raw.get(one.name, {}), f"[{one.name}]", values), complaints)

@@ -193,6 +193,8 @@ class PumpCore:
         if times:
             found["produce_p50_ms"] = 1000 * times[len(times) // 2]
             found["produce_p99_ms"] = 1000 * times[int(len(times) * 0.99)]
+        if seat := self.lane.fetches.seat:
+            found |= seat.told()
         return found | told(self.targets.values(), self.sources.values(), now_s, self._lands_until_s)
 
     def _done(self, now_s: float) -> Iterator[Command]:

@@ -97,7 +97,7 @@ class LinkDriver:
         self._term: Term | None = None
         self._surveyed_at_s = self._begin_at_s = self._followed_at_s = self._hindered_at_s = 0.0
         self._said = ""
-        self._balance = Balance(link.name, desk, recorder, lanes, log)
+        self._balance = Balance(link.name, desk, recorder, 1 if link.broadcast else lanes, log)
         self._leaving: set[str] = set()
         self._safety = SafetyNow(settings, lambda sentence: log(f"{link.name}: {sentence}"))
         given = (lambda: self.link, settings, store, self._safety)
@@ -198,7 +198,7 @@ class LinkDriver:
         self._throttle.forget()
         for lane in range(self._lanes):
             self._desk.open_lane((self.link.name, lane), self._mirror.lease_s)
-            self._tides.open_lane((self.link.name, lane), lambda tide, lane=lane: self._order(lane, tide))  # type: ignore[misc]
+            self._tides.open_lane((self.link.name, lane), partial(self._order, lane), together=self.link.broadcast)
         self._log(f"{self.link.name}: carried by this process as producer {identity.producer_id}")
         if units:
             self._log(f"{self.link.name}: {self.link.target} takes no markers directly: they cross by closed units")
@@ -343,7 +343,7 @@ class LinkDriver:
             return
         self._notes.tell({step.topic for step in steps})  # before any record of theirs
         rates, placed = self._recorder.live[self.link.name].rate, self._desk.placed(self.link.name)
-        lanes = spread([*placed, *orders], self._lanes, now=placed, rate=rates)
+        lanes = spread([*placed, *orders], self._lanes, now=placed, rate=rates, fixed=bool(self.link.broadcast))
         for lane in range(self._lanes):
             ours = [order for named, order in orders.items() if lanes[named] == lane]
             self._desk.assign((self.link.name, lane), ours)
@@ -369,14 +369,9 @@ class LinkDriver:
         token = self._desk.token_of((self.link.name, lane))  # before the term: one that ends now fits no later lane
         if (term := self._term) is None:
             raise TwinshoreError("the link has been let go")
-        return term.order(
-            lane,
-            tide,
-            source=self._source.cluster,
-            target=self._target.cluster,
-            desk=(*self._desk.reached_at(), token),
-            settings=self._mirror,
-        )
+        sides = {"source": self._source.cluster, "target": self._target.cluster}
+        desk = (*self._desk.reached_at(), token)
+        return term.order(self.link, lane, tide, **sides, desk=desk, settings=self._mirror)
 
     def stop(self, deadline_s: float) -> bool:
         """Orderly: pumps finish what is on its way. True when all of them said so."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from zlib import crc32
 
-from twinshore.fleet import Link, Mode, NamedPartition
+from twinshore.fleet import Link, Mode, NamedPartition, is_heartbeats
 from twinshore.fleet.incidents import IncidentKind, IncidentSide
 from twinshore.mirror.follow.topic_settings import followed
 
@@ -25,6 +26,7 @@ TWINS_OWN: Mapping[str, str] = {
     "retention.ms": "-1",
     "retention.bytes": "-1",
 }
+RETENTION = ("retention.ms", "retention.bytes")
 # A compacted source's twin is compacted too; "delete" lets its log start follow, since retention is off.
 COMPACTED = "compact,delete"
 # Kafka before 3.6 knows one bound only.
@@ -164,6 +166,11 @@ def twin_settings(link: Link, source: SourceTopic, replication: int, *, old_boun
     theirs = dict(source.settings)
     wanted = followed(theirs, link, replication)
     wanted.update(TWINS_OWN)
+    if link.queue.fresh and not is_heartbeats(source.name):
+        # A mapped twin's log begins where its own settings say: nobody cuts it.
+        for name in RETENTION:
+            wanted.pop(name)
+            wanted.update({name: theirs[name]} if name in theirs else {})
     if source.compacted:
         wanted["cleanup.policy"] = COMPACTED
     if old_bound:
@@ -185,7 +192,7 @@ def plan_topic(
 ) -> list[Step]:
     """The steps for one topic; a single Refuse when it must not be touched."""
     mapped = is_mapped(link, target, known)
-    refusal = _refusal(source, target, known, mapped=mapped)
+    refusal = _unfresh(link, source, known) or _refusal(source, target, known, mapped=mapped)
     if refusal:
         return [refusal]
     replication = min(link.replication_factor or source.replication, target_brokers)
@@ -215,7 +222,29 @@ def is_mapped(link: Link, target: TargetTopic | None, known: KnownTwin | None) -
     if known:
         return known.mapped
     holds = target is not None and any(end > 0 for _, end in target.spans)
+    if target is not None and not holds and link.queue.fresh and not is_heartbeats(target.name):
+        return True  # What is dropped takes no offset there.
     return holds and link.mode is Mode.MAPPED
+
+
+def _unfresh(link: Link, source: SourceTopic, known: KnownTwin | None) -> Refuse | None:
+    """Why a fresh queue, which drops what is old, may not carry the topic."""
+    if not link.queue.fresh or is_heartbeats(source.name):
+        return None
+    if source.compacted:
+        sentence = (
+            f"topic {source.name} is compacted: its old records are the newest of their keys, and a fresh queue drops "
+            "what is old"
+        )
+        hint = 'exclude the topic, or give the link\'s queue policy = "keep"'
+        return Refuse(source.name, IncidentKind.REFUSED, sentence, hint)
+    if known and not known.mapped:
+        sentence = (
+            f"the twin of topic {source.name} is exact, and stays so: what a fresh queue drops would be missing there"
+        )
+        hint = 'give the link\'s queue policy = "keep", or let a twin begin anew that is mapped'
+        return Refuse(source.name, IncidentKind.REFUSED, sentence, hint)
+    return None
 
 
 def _refusal(
@@ -277,8 +306,12 @@ def spread(
     *,
     now: Mapping[NamedPartition, int] | None = None,
     rate: Mapping[NamedPartition, float] | None = None,
+    fixed: bool = False,
 ) -> dict[NamedPartition, int]:
-    """A lane for each partition: those that have one keep it, the heaviest others go first to the lightest lane."""
+    """A lane for each partition: those that have one keep it, the heaviest others go first to the lightest lane.
+    `fixed`: by name alone, so that each link of a broadcast has it on the same lane."""
+    if fixed:
+        return {named: (crc32(named.topic.encode()) + named.partition) % lanes for named in partitions}
     now, rate = now or {}, rate or {}
     found: dict[NamedPartition, int] = {}
     # A partition nobody has measured yet weighs a little, so that many quiet ones still spread evenly.

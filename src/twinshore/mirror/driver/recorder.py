@@ -19,15 +19,10 @@ from twinshore.mirror.incidents.what_passes import WhatPasses
 from twinshore.mirror.lane.aligning import Alignments
 from twinshore.mirror.lane.orders import Stoppage
 from twinshore.mirror.lane.quota import by_side
+from twinshore.mirror.lane.reading_words import READ, summed
 from twinshore.service.clock import wall_ms
 from twinshore.service.workers import keep_on
-from twinshore.store import (
-    IncidentKind,
-    LinkStatus,
-    Receipt,
-    ReceiptsRefusedError,
-    Store,
-)
+from twinshore.store import IncidentKind, LinkStatus, Receipt, ReceiptsRefusedError, Store
 
 RATE_HALF_LIFE_S = 3.0
 SPEED_S = 5.0  # what a lane told of its speed longer ago says nothing of now
@@ -53,6 +48,8 @@ class LinkLive:
     starts: dict[NamedPartition, int] = field(default_factory=dict)
     cut_to: dict[NamedPartition, int] = field(default_factory=dict)
     aligning: Alignments = field(default_factory=Alignments)
+    # Bytes that a link of a broadcast has read by itself, since this process began.
+    read_total: float = 0.0
     # When a pump last told of it, on the monotonic clock.
     heard_s: dict[NamedPartition, float] = field(default_factory=dict)
 
@@ -60,10 +57,14 @@ class LinkLive:
         """Twins whose source begins later than it did when they were last cut, and where they should begin."""
         return {named: at for named, at in self.starts.copy().items() if at > self.cut_to.get(named, 0)}
 
+    def speeds(self) -> list[dict[str, float]]:
+        """What its lanes told of late."""
+        now_s = time.monotonic()
+        return [speed for told_s, speed in self.speed.copy().values() if now_s - told_s < SPEED_S]
+
     def quotas(self) -> dict[str, float]:
         """Bytes a second by the side whose quota lets no more through; a side that holds nothing back is not there."""
-        now_s = time.monotonic()
-        return by_side(speed for told_s, speed in self.speed.copy().values() if now_s - told_s < SPEED_S)
+        return by_side(self.speeds())
 
     def held_back(self) -> str:
         """What to add to how a link stands."""
@@ -149,6 +150,11 @@ class Recorder:
         """Bytes a second by the side whose quota holds the link back."""
         live = self.live.get(link)
         return live.quotas() if live else {}
+
+    def reading(self, link: str) -> dict[str, float]:
+        """Of a link of a broadcast; empty of others."""
+        live = self.live.get(link)
+        return summed(live.speeds(), live.read_total) if live else {}
 
     def _word(self, link: str) -> tuple[str, str, int]:
         """State, sentence and lanes, under the lock."""
@@ -346,6 +352,7 @@ class Recorder:
     def _count(self, account: Account) -> None:
         live = self.live[account.link]
         live.speed[account.lane] = (time.monotonic(), account.speed)
+        live.read_total += account.speed.get(READ, 0.0)
         for entry in account.carried:
             named = NamedPartition(entry.topic, entry.partition)
             live.records += entry.records
@@ -369,7 +376,7 @@ class Recorder:
             live.bytes_per_s = keep * live.bytes_per_s + (1 - keep) * live.bytes / took_s
             live.rate = {named: keep * size for named, size in live.rate.items() if size > 1.0}
         live.since_s, live.records, live.bytes = now_s, 0, 0
-        speeds = [speed for told_s, speed in live.speed.values() if now_s - told_s < SPEED_S]
+        speeds = live.speeds()
         p50 = [speed["produce_p50_ms"] for speed in speeds if "produce_p50_ms" in speed]
         p99 = [speed["produce_p99_ms"] for speed in speeds if "produce_p99_ms" in speed]
         return LinkStatus(

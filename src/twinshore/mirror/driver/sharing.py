@@ -12,6 +12,9 @@ from typing import TypeVar
 HEIRS_MAX = 2
 TASKS_MORE = 4
 TASKS_LEAST = 2  # one carries, and its heir stands by
+# Rafts of lanes that belong together have numbers from here on.
+FIRST_TOGETHER = 1000
+RAFTS_TOGETHER_MAX = 64
 # A lane that carries so many bytes a second is busy; one that is alone stays so until it carries a quarter of it.
 BUSY_BYTES_S = 2e6
 CALM = 0.25

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from twinshore.fleet import Cluster
+from twinshore.fleet import Cluster, Link
 from twinshore.fleet.settings import MirrorSettings
 from twinshore.mirror.driver.forgetting import SETTING
 from twinshore.mirror.lane.orders import TideOrder, fence_of, limits_of
@@ -34,6 +34,7 @@ class Term:
 
     def order(
         self,
+        link: Link,
         lane: int,
         tide: int,
         *,
@@ -63,4 +64,6 @@ class Term:
             fence=fence_of(self.generation, tide),
             units=self.units,
             never_cut=self.never_cut,
+            broadcast=link.broadcast,
+            queue=link.queue,
         )

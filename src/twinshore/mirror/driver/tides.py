@@ -11,7 +11,7 @@ from twinshore.mirror.core.pump_core import STANDBY_S_MAX
 from twinshore.mirror.desk.commands import LaneKey
 from twinshore.mirror.driver.desk import Desk
 from twinshore.mirror.driver.rafts import ARRIVE_S_MAX, Rafts, first_line
-from twinshore.mirror.driver.sharing import HEIRS_MAX, shared
+from twinshore.mirror.driver.sharing import FIRST_TOGETHER, HEIRS_MAX, RAFTS_TOGETHER_MAX, TASKS_LEAST, shared
 from twinshore.mirror.lane.orders import TideOrder
 from twinshore.service.workers import keep_on
 
@@ -56,6 +56,7 @@ class LaneJobs:
     running: dict[int, LaneTide] = field(default_factory=dict)
     # Whether a tide was launched since the lane was opened.
     begun: bool = False
+    together: str = ""
     failures: int = 0
     retry_at_s: float = 0.0
     # Whether the log says that no pump begins.
@@ -93,15 +94,18 @@ class Tides:
         # By which lanes, and which of them may share with no other.
         self._dealt: tuple[frozenset[LaneKey], frozenset[LaneKey]] | None = None
         self._weighed_s = self._looked_s = 0.0
+        # The raft of each broadcast's lanes of one number.
+        self._together: dict[tuple[str, int], int] = {}
         self._lock = threading.Lock()
         self._closed = threading.Event()
         keep_on(self._work, "tides")
 
-    def open_lane(self, key: LaneKey, make: Callable[[int], TideOrder]) -> None:
-        """From now on there is always a tide for this lane."""
+    def open_lane(self, key: LaneKey, make: Callable[[int], TideOrder], *, together: str = "") -> None:
+        """From now on there is always a tide for this lane. `together`: the broadcast whose lanes of this number are on
+        one raft."""
         with self._lock:
             stagger_s = self._tide_s * (0.37 * key[1] % 1.0) * 0.3
-            self._lanes.setdefault(key, LaneJobs(make, stagger_s, self._numbers.get(key, 0)))
+            self._lanes.setdefault(key, LaneJobs(make, stagger_s, self._numbers.get(key, 0), together=together))
             # One that was closed a moment ago is new all the same: it is dealt before it gets a task.
             self._dealt = None
 
@@ -189,7 +193,11 @@ class Tides:
     def _deal(self, now_s: float) -> None:
         """Which lanes share rafts, whenever there are others and every few seconds."""
         known = frozenset(self._lanes), self.apart
-        if not self._tasks or (known == self._dealt and now_s - self._weighed_s < WEIGH_S):
+        if known == self._dealt and now_s - self._weighed_s < WEIGH_S:
+            return
+        bound = self._bind()
+        if not self._tasks:
+            self._dealt, self._weighed_s = known, now_s
             return
         if (took_s := now_s - self._weighed_s) >= WEIGH_S:
             self._weighed_s = now_s
@@ -197,10 +205,22 @@ class Tides:
                 if jobs := self._lanes.get(key):
                     jobs.rate, jobs.carried = max(0, carried - jobs.carried) / took_s, carried
         self._dealt = known
-        rates = {key: jobs.rate for key, jobs in self._lanes.items()}
-        now = {key: jobs.raft for key, jobs in self._lanes.items() if jobs.begun}
-        for key, raft in shared(rates, now, self._tasks, self.apart).items():
+        rates = {key: jobs.rate for key, jobs in self._lanes.items() if key not in bound}
+        now = {key: jobs.raft for key, jobs in self._lanes.items() if jobs.begun and key not in bound}
+        tasks = max(TASKS_LEAST, self._tasks - len(set(bound.values())))
+        for key, raft in shared(rates, now, tasks, self.apart).items():
             self._lanes[key].raft = raft
+
+    def _bind(self) -> dict[LaneKey, int]:
+        """Puts lanes that read together on one raft of their own, but for those that must share with no other."""
+        found = {}
+        for key, jobs in self._lanes.items():
+            if jobs.together and key not in self.apart:
+                place = jobs.together, key[1]
+                most = max(1, (self._tasks - HEIRS_MAX) // 2) if self._tasks else RAFTS_TOGETHER_MAX
+                number = self._together.setdefault(place, FIRST_TOGETHER + len(self._together) % most)
+                found[key] = jobs.raft = number
+        return found
 
     def _tell_wait(self, key: LaneKey, jobs: LaneJobs) -> None:
         wait_s = self._desk.waits_s(key)

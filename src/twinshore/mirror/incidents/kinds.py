@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from twinshore.fleet.incidents import (
+    POLICY_DROP,
     POLICY_GAP,
     POLICY_HEAL,
     POLICY_KEEP_TWIN,
@@ -56,6 +57,16 @@ _ROWS = (
         "The source deleted records before they crossed: retention was faster than the mirror, or the log was cut.",
         "Nothing can bring these records back. Find out why the link lagged. Keep records on the source for longer "
         "than the link ever stands still. The row closes when the twin is behind the gap.",
+    ),
+    Known(
+        IncidentKind.STALE_DROPPED,
+        After.GOES_ON,
+        POLICY_DROP,
+        "The link has a fresh queue, and its target was away or slower than the source: records that were older than "
+        "`max_age_s`, or that waited beyond the high watermark, were not sent.",
+        "This is what the link's section `queue` asks for. If it happens too often, give the target a faster line, or "
+        'the queue a higher `high_kb`; with `policy = "keep"` nothing is dropped. The row closes when the twin is '
+        "behind these offsets.",
     ),
     Known(
         IncidentKind.TRUNCATION,
@@ -369,7 +380,7 @@ def rests(kind: IncidentKind, policy: Policy) -> bool:
 
 def passing(kind: IncidentKind, policy: Policy | None) -> bool:
     """Whether the incident stopped nothing and is over once its twin has all up to where the row ends."""
-    kinds = (*_ALSO_PARTIAL, IncidentKind.LOST_BY_TARGET, IncidentKind.RETENTION_GAP)
+    kinds = (*_ALSO_PARTIAL, IncidentKind.LOST_BY_TARGET, IncidentKind.RETENTION_GAP, IncidentKind.STALE_DROPPED)
     return kind in kinds and not (policy and policy.stops)
 
 

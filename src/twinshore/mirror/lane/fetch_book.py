@@ -9,6 +9,7 @@ from typing import NamedTuple
 from twinshore.mirror.lane.buckets import LONGEST_WAIT_MS, Buckets, whole_batches
 from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.route import Route
+from twinshore.mirror.lane.seat import Seat
 from twinshore.mirror.lane.track import Track
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition, FetchPartition
 
@@ -41,9 +42,13 @@ class FetchBook:
         self._choked: dict[Line, dict[Track, None]] = {}
         self._held: set[int] = set()
         self.buckets = Buckets()
+        # Where this lane reads together with others of its broadcast.
+        self.seat: Seat | None = None
 
     def add(self, track: Track) -> None:
         self._tracks[track.source_key] = track
+        if self.seat:
+            self.seat.sit(track)
         self._count()
 
     def remove(self, track: Track) -> None:
@@ -51,6 +56,8 @@ class FetchBook:
         self._tracks.pop(track.source_key, None)
         for choked in self._choked.values():
             choked.pop(track, None)
+        if self.seat:
+            self.seat.leave(track)
         self._count()
 
     def line_of(self, track: Track, route: Route) -> Line:
@@ -60,11 +67,15 @@ class FetchBook:
         """Something about it changed: the next request of its line says so."""
         if track.route.source >= 0:
             self._dirty.setdefault(self.line_of(track, track.route), {})[track] = None
+            if self.seat:
+                self.seat.call(track)
 
     def forget(self, track: Track, route: Route) -> None:
         """Its line under `route` shall ask for it no more."""
         if route.source >= 0:
             self._gone.setdefault(self.line_of(track, route), {})[track.source_key] = None
+        if self.seat:
+            self.seat.let_go(track)
         self.buckets.stands(track.source_key, track.order.topic, behind=False)
 
     def hold(self, node: int, *, held: bool) -> None:
@@ -83,6 +94,8 @@ class FetchBook:
 
     def refill(self, now_s: float) -> None:
         """Time passed: what was throttled may be asked for again."""
+        if self.seat:
+            self.seat.tick(now_s)
         topics = self.buckets.refill(now_s)
         for track in self._tracks.values() if topics else ():
             if track.order.topic in topics:
@@ -105,7 +118,7 @@ class FetchBook:
             choked.pop(track, None)
             if asks and track.full():
                 choked[track] = None
-            if asks and not track.waiting.choked:
+            if self._is_ours(track, line, asks=asks and not track.waiting.choked):
                 topic_id, partition = track.source_key
                 ask = (topic_id, partition, track.fetched, track.route.source_epoch, track.source.epoch)
                 size = self.buckets.partition_bytes(track.order.topic, track.partition_bytes_max)
@@ -124,6 +137,14 @@ class FetchBook:
             wait_ms = min(wait_ms, CHOKED_WAIT_MS)
         return FetchOrder(session.session_id, session.epoch, asked, forgotten, self.buckets.bytes_max(), wait_ms)
 
+    def _is_ours(self, track: Track, line: Line, *, asks: bool) -> bool:
+        """Whether the source is asked for what may be asked, and not another lane, for all that read together."""
+        if self.seat is None:
+            return asks
+        if not asks:
+            self.seat.let_go(track)
+        return asks and self.seat.reads(track, line)
+
     def asks(self, track: Track, line: Line) -> bool:
         """Whether the line shall ask for it now, unless too much of it waits to be sent."""
         return (
@@ -140,6 +161,8 @@ class FetchBook:
         """The partitions of an answer that were asked from where they still stand; all of the line, with
         its error, where the fetch failed as a whole. An answer from before a move or a look is of no use."""
         session = self._sessions[line]
+        if self.seat:
+            self.seat.heard(line, sum(len(part.records) for part in answer.partitions))
         if answer.error:
             self.reset(line)
             return [] if answer.error in SESSION_LOST else self._failed(line, answer.error)
@@ -209,6 +232,8 @@ class FetchBook:
         self._sessions.setdefault(line, FetchSession()).reset()
         for track in self._tracks.values():
             if track.phase is Phase.RUNNING and self.line_of(track, track.route) == line:
+                if self.seat:
+                    self.seat.let_go(track)
                 self.wake(track)
 
 

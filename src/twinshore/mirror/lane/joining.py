@@ -30,7 +30,7 @@ class Joining:
         self._below_bytes = limits.join_below_bytes
         self.below_bytes = self._below_bytes if self._joiner.able() else 0
         self._room_bytes = max(_ROOM_BYTES_MIN, 2 * room_needed(most))
-        self._rooms_max = max(4, limits.joined_bytes_max // self._room_bytes)
+        self.allow(limits.joined_bytes_max)
         self._rooms: list[Hold] = []
         self._current: Hold | None = None
         # Those into which the view's batches were joined: whether or not they are queued yet, they are not free.
@@ -38,6 +38,10 @@ class Joining:
         self._filled = 0
         self._view: memoryview | None = None
         self._source: Any = None
+
+    def allow(self, joined_bytes_max: int) -> None:
+        """From now on there may be so many bytes of rooms."""
+        self._rooms_max = max(4, joined_bytes_max // self._room_bytes)
 
     def full(self) -> bool:
         """So many rooms are taken that what was joined must leave before more is fetched."""

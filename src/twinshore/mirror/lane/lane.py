@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 
-from twinshore.fleet import KafkaError, NamedPartition
+from twinshore.fleet import KafkaError, NamedPartition, QueueRules
 from twinshore.mirror.lane import answers
 from twinshore.mirror.lane.cutting import Cutter, Halt, Parcel
 from twinshore.mirror.lane.fates import Blank
@@ -20,9 +20,11 @@ from twinshore.mirror.lane.observe import Go, Observation, Stop, Wait
 from twinshore.mirror.lane.orders import Carried, Handover, LaneLimits
 from twinshore.mirror.lane.passing import in_vain, read_again, taken_again, unanswered, unmarked, unread, untaken
 from twinshore.mirror.lane.phase import Phase
+from twinshore.mirror.lane.reading import Reading
 from twinshore.mirror.lane.resting import Rest, at_rest, look_again, unsure
 from twinshore.mirror.lane.roster import Roster
 from twinshore.mirror.lane.runs import MARKERS_MAX, Marks, by_partition, landed, next_runs, refused
+from twinshore.mirror.lane.seat import feed
 from twinshore.mirror.lane.stamp import Stamp
 from twinshore.mirror.lane.track import Sent, Track
 from twinshore.mirror.lane.uncut import Portion, Uncut
@@ -45,10 +47,13 @@ class Lane(Roster):
         state_expiry_ms: int,
         limits: LaneLimits | None = None,
         never_cut: bool = False,
+        reading: Reading | None = None,
+        queue: QueueRules | None = None,
     ) -> None:
         """`fence`: a coordinator epoch for our markers; those of pumps with a lower one are refused after ours.
-        `never_cut`: no record of a twin is ever cut off."""
-        super().__init__((producer_id, epoch), fence, limits or LaneLimits())
+        `never_cut`: no record of a twin is ever cut off. `reading`: with whose other lanes this one reads together, and
+        `queue` what of it is kept for this one."""
+        super().__init__((producer_id, epoch), fence, limits or LaneLimits(), reading, queue)
         # Belt 2 counts as fastened only while the broker surely remembers us.
         self._armed_ms = state_expiry_ms - min(3_600_000, state_expiry_ms // 4)
         self._joining = Joining(self.limits)
@@ -65,14 +70,26 @@ class Lane(Roster):
             if track is not None and track.phase is Phase.LOOK and not track.doubted:
                 track.take_over(entry)
                 track.led_anew()
-                self._wake(track)
+                self.wake(track)
 
     def finish(self) -> None:
         """Fetch and send no more; what is on its way is waited for."""
         self.finishing = True
         self.uncut.drop()
+        self.leave()
         for track in self.tracks.values():
             track.set_back()
+
+    def leave(self) -> None:
+        """It reads with nobody any more, and is fed by nobody."""
+        if seat := self.fetches.seat:
+            seat.close()
+
+    @property
+    def called(self) -> bool:
+        """Whether another lane has read something for this one, or left it to be read."""
+        seat = self.fetches.seat
+        return seat is not None and (seat.summoned or bool(seat.called))
 
     # -- looking at the twin
 
@@ -121,19 +138,23 @@ class Lane(Roster):
         track.resume(go, seen, fence=self._fence, armed_ms=self._armed_ms, cut_to=cut_to)
         track.note_untold(now_ms, seen.wrote_epoch)
         track.led_anew()
+        if track.phase is Phase.RUNNING and track.write_from <= track.fetched < seen.young_from:
+            self.too_old(track, seen.young_from, now_ms)
         if go.gap_to > go.position and track.phase is Phase.RUNNING:
             trouble, told = fill(track, seen, now_ms, cut_to=cut_to)
             self.incidents.extend(told)
             if trouble:
                 self._stop(track, trouble)
                 return
-        self._wake(track)
+        self.wake(track)
 
     # -- fetching
 
     def fetch_order(self, line: Line) -> FetchOrder | None:
         """The next fetch for a source connection; None while it has nothing to ask."""
         if self.finishing or self._joining.full() or self.uncut.holds(line):
+            return None
+        if (seat := self.fetches.seat) and seat.reading.full():
             return None
         return self.fetches.order(line)
 
@@ -153,6 +174,8 @@ class Lane(Roster):
         """To be called once in each turn of the pump's loop, which takes no longer than that: no grant may run out
         meanwhile."""
         self._portion.again()
+        if self.fetches.seat:
+            feed(self, now_ms)
         while self._portion.left >= 0 and (one := self.uncut.next(self.fetches)):
             self._take(one.line, one.track, one.part, one.hold, now_s, now_ms, one.cutter)
 
@@ -176,21 +199,26 @@ class Lane(Roster):
         track.source.end, track.source.start = part.high_watermark, part.log_start
         if not track.source.heard:
             read_again(track)
+        seat = self.fetches.seat
         if not len(part.records):
+            if seat:
+                seat.heads(track, part)
             return
         if cutter is None:
-            data, at = part.records, track.fetched
-            cutter = Cutter(data, at, track.write_from, self.limits, self._joining, part.aborted)
+            data, joining = seat.begins(track, part.records, self._joining) if seat else (part.records, self._joining)
+            cutter = Cutter(data, track.fetched, track.write_from, self.limits, joining, part.aborted)
         done = cutter.cut(self._portion.left)
+        if seat:
+            done = self.fresh_of(track, seat.read(track, done, part, cutter.joining), now_ms)
         self._portion.spend(cutter.work)
         if done.end == track.fetched and not done.halt:
             track.partition_bytes_max = answers.bytes_needed(part.records, track.partition_bytes_max)
-            self._wake(track)
+            self.wake(track)
             return
         track.take(done, hold, now_ms)
         if cutter.more:
             self.uncut.go_on_with(line, track, part, hold, cutter)
-        self._wake(track)
+        self.wake(track)
         if done.halt:
             self._halt(track, done.halt)
 
@@ -341,6 +369,8 @@ class Lane(Roster):
     # -- what goes wrong
 
     def _source_error(self, track: Track, part: FetchedPartition, now_s: float) -> None:
+        if seat := self.fetches.seat:
+            seat.doubt(track)
         if part.diverging_epoch:
             track.set_back()  # what is not sent yet is lost by the source alone
         if found := answers.source_error(part, track.fetched, track.source.unread):

@@ -41,7 +41,8 @@ class Observation:
     source's last record below the twin's end was written, `source_epoch`: the one to fetch on with, since a source may
     have forgotten the other; -1 where not known. `parted`: from where on leader epochs say that the source has another
     history than the one that was carried; -1 where they do not. `uncut`: why the twin's log may not be cut; asked only
-    where offsets are to be filled.
+    where offsets are to be filled. `young_from`: below it all records of the source are too old for a fresh queue; -1
+    where it has no age.
     """
 
     log_start: int
@@ -58,6 +59,7 @@ class Observation:
     wrote_epoch: int = -1
     parted: int = -1
     uncut: str = ""
+    young_from: int = -1
     producer_epoch: int = -1
     open_from: int = -1
     # Of a mapped twin, whose batches must be read to know: what follows, and where those lie that were not told yet.

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from twinshore.fleet import Cluster, NamedPartition, SaslMechanism, Secret, Security
+from twinshore.fleet import Cluster, NamedPartition, QueuePolicy, QueueRules, SaslMechanism, Secret, Security
 from twinshore.fleet.extents import Extent
 from twinshore.fleet.incidents import Effect, IncidentKind, IncidentSide, Policy
 from twinshore.fleet.settings import MirrorSettings
@@ -16,6 +16,7 @@ from twinshore.mirror.lane.history import Stand
 from twinshore.mirror.lane.reach import Reach
 from twinshore.wire.merge import MERGED_PLAIN_BYTES_MAX
 
+KEPT = QueueRules()
 UNDELIVERED_S_MAX = 4.0  # and a part of a tide at most, or a lane of short tides would never be sure
 
 
@@ -113,6 +114,9 @@ class TideOrder:
     target_id: str = ""
     # No record of a twin is ever cut off.
     never_cut: bool = False
+    # The broadcast of the link, whose lanes of this number read together; what is held for those that are behind.
+    broadcast: str = ""
+    queue: QueueRules = KEPT
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))
@@ -123,6 +127,7 @@ class TideOrder:
         raw["source"] = cluster_from(raw["source"])
         raw["target"] = cluster_from(raw["target"])
         raw["limits"] = LaneLimits(**raw["limits"])
+        raw["queue"] = QueueRules(**{**raw["queue"], "policy": QueuePolicy(raw["queue"]["policy"])})
         return TideOrder(**raw)
 
 

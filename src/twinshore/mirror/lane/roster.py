@@ -4,27 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Set
 
-from twinshore.fleet import NamedPartition
+from twinshore.fleet import NamedPartition, QueueRules
+from twinshore.fleet.incidents import IncidentKind
 from twinshore.mirror.lane import answers
-from twinshore.mirror.lane.cutting import Halt
+from twinshore.mirror.lane.cutting import Cut, Halt
 from twinshore.mirror.lane.fetch_book import FetchBook, Line
+from twinshore.mirror.lane.fresh import add, drop, told_of, transactional, without_old
 from twinshore.mirror.lane.mapped_track import track_of
 from twinshore.mirror.lane.orders import Carried, Handover, LaneLimits, Stoppage, TrackOrder
 from twinshore.mirror.lane.phase import Phase
+from twinshore.mirror.lane.reading import Reading
 from twinshore.mirror.lane.route import Route
+from twinshore.mirror.lane.seat import Seat
 from twinshore.mirror.lane.silence import Silence
 from twinshore.mirror.lane.track import Track
 
 ABSENCES_MAX = 20  # Half a second apart: longer than a broker takes to hear of a new topic.
 
+NO_TRANSACTIONS = (
+    "it holds records of transactions, and a fresh queue may drop a part of one: give the link's queue "
+    "transactions = true, or leave the topic to a link that keeps"
+)
+
 
 class Roster:
     """`incidents` is what is to be told, `stale_routes` whether leaders are to be looked up."""
 
-    def __init__(self, producer: tuple[int, int], fence: int, limits: LaneLimits) -> None:
+    def __init__(
+        self,
+        producer: tuple[int, int],
+        fence: int,
+        limits: LaneLimits,
+        reading: Reading | None = None,
+        queue: QueueRules | None = None,
+    ) -> None:
         self.limits, self.producer, self._fence = limits, producer, fence
         self.tracks: dict[NamedPartition, Track] = {}
         self.fetches = FetchBook(limits.far_streams)
+        if reading:
+            self.fetches.seat = Seat(reading, self.fetches.wake, queue or QueueRules())
         self.silence = Silence()
         # By leader: twins to which something waits to be sent.
         self._ready: dict[int, dict[Track, None]] = {}
@@ -85,7 +103,7 @@ class Roster:
         if before.target != route.target:
             self._ready.get(before.target, {}).pop(track, None)
         track.led_anew()
-        self._wake(track)
+        self.wake(track)
 
     def lines(self) -> tuple[set[Line], set[int]]:
         """The connections that the partitions on their way need now: to sources, to targets."""
@@ -99,6 +117,38 @@ class Roster:
         if not (track.waiting or track.in_flight):
             self._stop(track, halt)
 
+    def refuses(self, track: Track, cut: Cut) -> bool:
+        """Whether a fresh queue may not take this; then it is stopped."""
+        seat = self.fetches.seat
+        found = transactional(cut) if seat and not seat.rules.transactions else None
+        if found:
+            self._halt(track, Halt(IncidentKind.REFUSED, found.base, found.end, NO_TRANSACTIONS))
+        return found is not None
+
+    def too_old(self, track: Track, to: int, now_ms: int) -> None:
+        """Of a fresh queue: a look has found that all below is too old."""
+        seat = self.fetches.seat
+        if seat and seat.rules.fresh:
+            why = f"made more than {seat.rules.max_age_s:g} s ago"
+            add(self.incidents, drop(track, to, -1, why, now_ms))
+
+    def fresh_of(self, track: Track, done: Cut, now_ms: int) -> Cut:
+        """What of a lane's own reading a fresh queue takes: by the records' own times, as it lay in the log for nobody
+        knows how long."""
+        seat = self.fetches.seat
+        if not seat or not seat.rules.fresh or done.halt:
+            return done
+        if not seat.rules.transactions and (found := transactional(done)):
+            halt = Halt(IncidentKind.REFUSED, found.base, found.end, NO_TRANSACTIONS)
+            return done._replace(parcels=[], end=track.fetched, carried=[], blanks=[], halt=halt)
+        if not seat.rules.max_age_s or track.fetched < track.write_from:
+            return done
+        begin = track.fetched
+        kept, to = without_old(done, begin, now_ms - int(seat.rules.max_age_s * 1000))
+        if to >= 0:
+            add(self.incidents, told_of(track, begin, to, f"made more than {seat.rules.max_age_s:g} s ago"))
+        return kept
+
     def _stop(self, track: Track, halt: Halt) -> None:
         track.waiting.drop()
         track.phase = Phase.STOPPED
@@ -106,7 +156,7 @@ class Roster:
         self._ready.get(track.route.target, {}).pop(track, None)
         self.incidents.append(answers.stoppage(track.named, halt))
 
-    def _wake(self, track: Track) -> None:
+    def wake(self, track: Track) -> None:
         """Something changed: the next fetch of its line asks anew, and its parcels may be sent."""
         self.fetches.wake(track)
         if track.waiting and track.route.target >= 0:

@@ -16,6 +16,7 @@ from twinshore.fleet.incidents import Effect
 from twinshore.links.in_force import in_force
 from twinshore.links.link_state import STATES, STOPPED, UNKNOWN
 from twinshore.mirror.lane.quota import SIDES
+from twinshore.mirror.lane.reading_words import JOINED, QUEUED, READ
 from twinshore.mirror.metrics import table
 from twinshore.mirror.metrics.group_word import GROUPS_KIND, group_word, put_groups
 from twinshore.mirror.metrics.lag_word import WORD_S_MIN, is_fresh
@@ -87,14 +88,16 @@ class MirrorCollector(Collector):
         word_s: float = WORD_S_MIN,
         quotas: Callable[[str], Mapping[str, float]] = lambda _: {},
         *,
+        reading: Callable[[str], Mapping[str, float]] = lambda _: {},
         before: Iterable[LinkStatus] = (),
     ) -> None:
         """`word_s`: what a mirror said of a link longer ago is not known to be so still. `quotas`: a link's, bytes a
-        second by the side whose quota holds it back. `before`: the words that stood when this process began; while one
-        of them stands, nobody knows whether its mirror still lives."""
+        second by the side whose quota holds it back. `reading`: what is told of a link of a broadcast. `before`:
+        the words that stood when this process began; while one of them stands, nobody knows whether its mirror
+        still lives."""
         self._links = {link.name: link for link in links}
         self._meters, self._store, self._bounds = meters, store, bounds
-        self._word_s, self._quotas = word_s, quotas
+        self._word_s, self._quotas, self._reading = word_s, quotas, reading
         self._before = {(word.link, word.owner, word.updated_ms) for word in before}
 
     def watch(self, link: Link) -> None:
@@ -152,6 +155,10 @@ class MirrorCollector(Collector):
         quotas = self._quotas(name)
         for side in SIDES:
             sheet.put(table.LINK_QUOTA, (name, side), quotas.get(side, 0.0))
+        reading = self._reading(name)
+        for metric, told in ((table.LINK_QUEUE, QUEUED), (table.LINK_JOINED, JOINED), (table.LINK_READ, READ)):
+            if told in reading:
+                sheet.put(metric, (name,), reading[told])
         if look_age_s is not None:
             sheet.put(table.LINK_LOOK_AGE, (name,), look_age_s)
         if known.up:

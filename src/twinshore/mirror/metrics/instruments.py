@@ -41,7 +41,9 @@ class Instruments:
         bounds = Bounds(settings.metrics_topics_max, settings.metrics_partitions_max)
         holds_s = word_holds_s(settings.receipts_s)
         before = _words(store)
-        self._collector = MirrorCollector(links, self._meters, store, bounds, holds_s, recorder.quotas, before=before)
+        self._collector = MirrorCollector(
+            links, self._meters, store, bounds, holds_s, recorder.quotas, reading=recorder.reading, before=before
+        )
         self._serve()
 
     def take(self, account: Account) -> None:

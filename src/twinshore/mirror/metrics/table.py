@@ -83,6 +83,24 @@ LINK_QUOTA = Metric(
     ("link", "side"),
     "What a cluster's own quota lets through, while it holds the link back; 0: it does not.",
 )
+LINK_QUEUE = Metric(
+    "twinshore_link_queue_bytes",
+    Kind.GAUGE,
+    LINK,
+    "Of a broadcast: bytes that were read for this link's target and are not sent yet.",
+)
+LINK_JOINED = Metric(
+    "twinshore_link_joined_partitions",
+    Kind.GAUGE,
+    LINK,
+    "Of a broadcast: partitions that are read together with other links; the others this link reads by itself.",
+)
+LINK_READ = Metric(
+    "twinshore_link_read_bytes",
+    Kind.COUNTER,
+    LINK,
+    "Of a broadcast: bytes of batches that this link's own requests brought from the source, for all who have joined.",
+)
 LINK_ACKNOWLEDGED = Metric(
     "twinshore_link_acknowledged_seconds",
     Kind.GAUGE,
@@ -117,7 +135,7 @@ LEFT_OUT = Metric(
 METRICS: tuple[Metric, ...] = (
     *BY_LEVEL["link"],
     *(LINK_STATE, LINK_WORD_AGE, LINK_LOOK_AGE, LINK_UNSEEN, LINK_LANES, LINK_PARTITIONS, LINK_RECORDS_S, LINK_BYTES_S),
-    *(LINK_THROTTLE, LINK_QUOTA, LINK_ACKNOWLEDGED),
+    *(LINK_THROTTLE, LINK_QUOTA, LINK_QUEUE, LINK_JOINED, LINK_READ, LINK_ACKNOWLEDGED),
     *BY_LEVEL["topic"],
     *(TOPIC_PAUSED, TOPIC_STOPPED),
     *BY_LEVEL["partition"],

@@ -22,6 +22,7 @@ from twinshore.mirror.core.source_flow import SourceFlow
 from twinshore.mirror.core.target_flow import TargetFlow
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.orders import TideOrder
+from twinshore.mirror.lane.reading import Reading
 from twinshore.mirror.pump.desk_line import DeskLine, DeskLost
 from twinshore.mirror.pump.lines import SourceLine, TargetLine, unregister
 from twinshore.mirror.pump.scout import Dialled, Looked, Report, Routes, Scout
@@ -38,11 +39,18 @@ Handler = Callable[[int], None]
 class Pump:
     """One lane's worker for the length of a tide. `run` returns the sentence that says why it ended."""
 
-    def __init__(self, order: TideOrder) -> None:
+    def __init__(self, order: TideOrder, reading: Reading | None = None) -> None:
+        """`reading`: with whose other pumps this one reads together, all in one thread."""
         self.order = order
         who = (order.producer_id, order.producer_epoch, order.fence)
-        expiry_ms, never_cut = order.state_expiry_ms, order.never_cut
-        self.lane = Lane(*who, state_expiry_ms=expiry_ms, limits=order.limits, never_cut=never_cut)
+        self.lane = Lane(
+            *who,
+            state_expiry_ms=order.state_expiry_ms,
+            limits=order.limits,
+            never_cut=order.never_cut,
+            reading=reading,
+            queue=order.queue,
+        )
         self._desk = DeskLine(order)
         grant = self._desk.grant
         self._scout = Scout(order, lambda: grant.holds(steady_s()))
@@ -115,7 +123,9 @@ class Pump:
             self.lane.took(steady_s() - begun_s)
 
     def _pending(self) -> bool:
-        return bool(self.lane.uncut) or any(line.outbox.transport.pending() for line in self._sources.values())
+        if self.lane.uncut or self.lane.called:
+            return True
+        return any(line.outbox.transport.pending() for line in self._sources.values())
 
     def _do(self, wanted: Iterable[Command]) -> None:
         hands = self._hands
@@ -252,6 +262,7 @@ class Pump:
 
     def hang_up(self) -> None:
         """Its lines, at once, half a request included."""
+        self.lane.leave()
         for source in self._sources.values():
             source.close()
         for target in self._targets.values():

@@ -29,6 +29,7 @@ from twinshore.mirror.mapping.look import look_at_mapped
 from twinshore.mirror.pump.probing import KEPT, not_cut
 from twinshore.mirror.pump.twin_look import look_at
 from twinshore.mirror.pump.units import Closed, Units
+from twinshore.service.clock import wall_ms
 
 THREADS_MAX = 6
 PATIENCE_S = 3.0
@@ -73,6 +74,8 @@ class Scout:
         """`holds`: whether the partitions may still be written."""
         self._clusters = {"source": (order.source, order.source_id), "target": (order.target, order.target_id)}
         self._producer_id = order.producer_id
+        # Below which age a fresh queue takes records; 0: of any.
+        self._max_age_ms = int(order.queue.max_age_s * 1000) if order.queue.fresh else 0
         self._twins: dict[NamedPartition, NamedPartition] = {}
         self._ids: dict[str, bytes] = {}
         self._own = threading.local()
@@ -249,10 +252,23 @@ class Scout:
                 seen_again[named] = replace(seen, uncut=f"{error.message}. {error.hint}") if kept else _told(error)
         return seen_again
 
+    def _aged(self, found: dict[NamedPartition, Observation]) -> dict[NamedPartition, Observation]:
+        """The looks with where records begin that are young enough, where the queue asks for that."""
+        if not self._max_age_ms or not found:
+            return found
+        young, _ = self._cluster("source").first_since_each(found, wall_ms() - self._max_age_ms)
+        return {
+            named: replace(seen, young_from=young[named] if young[named] >= 0 else seen.source_end)
+            if named in young
+            else seen
+            for named, seen in found.items()
+        }
+
     def _look_mapped(self, named: NamedPartition, reach: Reach, stands: dict[NamedPartition, Stand]) -> Seen:
         clusters, twin = (self._cluster("source"), self._cluster("target")), self._twins.get(named, named)
         try:
-            return look_at_mapped(*clusters, self._producer_id, named, twin, reach, stands.get(named, NOWHERE))
+            seen = look_at_mapped(*clusters, self._producer_id, named, twin, reach, stands.get(named, NOWHERE))
+            return self._aged({named: seen})[named]
         except Exception as error:
             return _told(error)
 
@@ -274,6 +290,7 @@ class Scout:
             led = {named: twin for named, twin in twins.items() if named not in mute}
             clusters = self._cluster("source"), self._cluster("target")
             found = dict(look_at(*clusters, self._producer_id, led, stands, inherited)) if led else {}
+            found = self._aged(found)
             return {**found, **self._uncut(found), **{named: _told(error) for named, error in mute.items()}}
         except Exception as error:
             away = isinstance(error, KafkaError) and error.retriable

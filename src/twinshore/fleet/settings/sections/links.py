@@ -60,6 +60,9 @@ class LinkSection:
         "where a mapped topic goes on in its source: `mirrormaker`, where MirrorMaker 2 stopped, proven by its records;"
         " `start` or `end` of the source",
     )
+    broadcast: str = setting(
+        "", "the broadcast that this link belongs to: links of one source that name the same one read it once for all"
+    )
 
 
 def read_links(written: Written, complaints: Complaints) -> tuple[Link, ...]:
@@ -112,6 +115,7 @@ def _link(name: str, raw: object, clusters: Mapping[str, Cluster], complaints: C
         chain=section.chain,
         mode=Mode(section.mode),
         mapped_from=MappedFrom(section.mapped_from),
+        broadcast=section.broadcast,
         **values,
     )
 

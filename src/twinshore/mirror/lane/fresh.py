@@ -1,0 +1,101 @@
+"""What a queue that sends only what is fresh drops: the oldest that waits, over a watermark or over an age. Pure.
+
+What is dropped is offsets that nobody sees on the twin, as those are that a source has no more. It is known by its
+borders alone: no byte of it is read, and dropping costs as much as there are parts.
+"""
+
+from __future__ import annotations
+
+from twinshore.fleet import QueueRules
+from twinshore.fleet.incidents import POLICY_DROP, IncidentKind
+from twinshore.mirror.lane.cutting import Cut, Parcel
+from twinshore.mirror.lane.fates import Blank
+from twinshore.mirror.lane.joining import Hold
+from twinshore.mirror.lane.orders import Stoppage
+from twinshore.mirror.lane.reading import Window
+from twinshore.mirror.lane.track import Track
+from twinshore.wire.batch import TRANSACTIONAL
+
+NO_BUFFER = Hold(bytearray())
+
+
+def kept_from(window: Window, position: int, rules: QueueRules, now_s: float) -> tuple[int, int, str] | None:
+    """From where on what waits beyond `position` is kept, the leader epoch below, and why not before; None where all
+    is. What is beyond the high watermark is kept only from the low one on, so that it is seldom dropped."""
+    if position < window.origin or position >= window.end:
+        return None
+    ahead = [one for one in window.slices.values() if one.cut.end > position]
+    first, why = ahead, ""
+    if rules.max_age_s:
+        first = [one for one in ahead if now_s - one.at_s <= rules.max_age_s]
+        why = f"older than {rules.max_age_s:g} s" if len(first) < len(ahead) else ""
+    size, lost = sum(one.size for one in first), window.begin > position
+    if size > rules.high_bytes or len(first) > rules.parts_max or lost:
+        while first and (size > rules.low_bytes or len(first) > rules.parts_max // 2):
+            size -= first[0].size
+            first = first[1:]
+        why = why or "over the high watermark"
+    at, epoch = (first[0].base, first[0].before) if first else (window.end, window.epoch)
+    return (at, epoch, why) if at > position and why else None
+
+
+def drop(track: Track, to: int, epoch: int, why: str, now_ms: int) -> Stoppage:
+    """What lies below `to` and is not on its way to the twin yet is sent no more. `epoch`: the source's leader epoch of
+    the last record below `to`, as far as known."""
+    if track.sent < track.fetched:
+        track.set_back()
+    begin = track.fetched
+    gone = Blank(begin, to)
+    track.take(Cut([gone], to, begin, epoch, None, [], [gone]), NO_BUFFER, now_ms)
+    return told_of(track, begin, to, why)
+
+
+def told_of(track: Track, begin: int, to: int, why: str) -> Stoppage:
+    """What the ledger is to say."""
+    sentence = f"{to - begin} offsets were dropped, {why}: the target was away, or slower than the source"
+    kind = IncidentKind.STALE_DROPPED
+    return Stoppage(track.order.topic, track.order.partition, kind, begin, to, sentence, POLICY_DROP)
+
+
+def without_old(done: Cut, begin: int, since_ms: int) -> tuple[Cut, int]:
+    """The cut without the records at its beginning that were made before `since_ms`, and up to where those lay; -1:
+    there are none."""
+    old = 0
+    for piece in done.parcels:
+        if isinstance(piece, Parcel) and piece.max_timestamp >= since_ms:
+            break
+        old += 1
+    if not any(isinstance(piece, Parcel) for piece in done.parcels[:old]):
+        return done, -1
+    to = done.parcels[old - 1].end
+    gone = Blank(begin, to)
+    return (
+        done._replace(
+            parcels=[gone, *done.parcels[old:]],
+            carried=[entry for entry in done.carried if entry.base >= to],
+            blanks=[gone, *(blank for blank in done.blanks if blank.base >= to)],
+        ),
+        to,
+    )
+
+
+def add(told: list[Stoppage], one: Stoppage) -> None:
+    """Tells of it; what follows on what was told last is told as one."""
+    last = told[-1] if told else None
+    place = (one.topic, one.partition, one.kind, one.from_offset)
+    if last and (last.topic, last.partition, last.kind, last.to_offset) == place:
+        told.pop()
+        count = f"{one.to_offset - last.from_offset} offsets"
+        sentence = f"{count} {one.sentence.split(' offsets ', 1)[1]}"
+        one = Stoppage(
+            one.topic, one.partition, one.kind, last.from_offset, one.to_offset, sentence, one.policy, one.side
+        )
+    told.append(one)
+
+
+def transactional(cut: Cut) -> Parcel | None:
+    """The first parcel that is a transaction's."""
+    for piece in cut.parcels:
+        if isinstance(piece, Parcel) and piece.header.attributes & TRANSACTIONAL:
+            return piece
+    return None

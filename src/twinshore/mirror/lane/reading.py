@@ -1,0 +1,216 @@
+"""What the lanes of one broadcast read together: each partition of the source once, its bytes held once. Pure.
+
+Between the source and these lanes, the **members**, stands a window of what was fetched and cut of each partition. One
+member at a time, the **reader**, asks the source for a partition; what it gets is a **slice** of the window, from which
+the others are fed. Who stands in the window or at its end has **joined**. Nobody is waited for: who falls out of the
+window reads by itself until it meets a border of a slice again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from twinshore.mirror.lane.cutting import Cut, Parcel
+from twinshore.mirror.lane.fates import Blank
+from twinshore.mirror.lane.joining import Joining
+from twinshore.mirror.lane.orders import LaneLimits
+from twinshore.mirror.lane.track import Track
+
+if TYPE_CHECKING:
+    from twinshore.mirror.lane.seat import Seat
+
+SourceKey = tuple[bytes, int]
+# What a slice takes besides its bytes.
+SLICE_BYTES = 1024
+# Kept though all who joined have it: who changes pumps, or was looked at, finds its place again without a read.
+REACH_BYTES_MAX = 8 << 20
+# What waits in the queues of one member at most, besides what it has begun to send.
+QUEUE_BYTES_MAX = 8 << 20
+PARTS_MAX = 10_000
+# A reader whose line has answered nothing for so long gives way: a broker answers each long poll sooner.
+READER_S_MAX = 2.0
+# Members begin one after the other: for so long all is kept, and where the source is far ahead they begin together.
+YOUNG_S = 3.0
+GATHER_S_MAX = 1.0
+
+
+class Slice(NamedTuple):
+    """One cut of a partition, from offset `base` on. `before`: the source's leader epoch of the last record below, -1
+    where that is not known; `led`: the epoch in which the source was led when it was read, at `at_s`."""
+
+    base: int
+    cut: Cut
+    size: int
+    before: int
+    led: int
+    at_s: float
+
+    def rest(self, position: int, write_from: int) -> Cut | None:
+        """What of it follows `position`, for a twin that ends at `write_from`, where both are borders within."""
+        cut = self.cut
+        if position == self.base and write_from <= position:
+            return cut
+        borders = {self.base, cut.end, *(piece.base for piece in cut.parcels)}
+        noted_to = max(position, min(write_from, cut.end))
+        if position not in borders or noted_to not in borders:
+            return None
+        if position > self.base and self.before != cut.leader_epoch:
+            return None
+        return cut._replace(
+            parcels=[piece for piece in cut.parcels if piece.base >= noted_to],
+            noted_to=noted_to,
+            carried=[entry for entry in cut.carried if entry.base >= position],
+            blanks=[blank for blank in cut.blanks if blank.base >= position],
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Window:
+    """Of one partition. `end` is where the next slice begins, -1 before anybody has read; `epoch` is of the last
+    record below. `era`: how often it began anew, and `origin` where. `line`, `heard_s`: by which line it is read,
+    and when that was last known to answer.
+    """
+
+    end: int = -1
+    epoch: int = -1
+    era: int = 0
+    origin: int = -1
+    slices: dict[int, Slice] = field(default_factory=dict)
+    members: dict[Seat, Track] = field(default_factory=dict)
+    reader: Seat | None = None
+    line: tuple[int, int] = (-1, -1)
+    heard_s: float = 0.0
+
+    @property
+    def begin(self) -> int:
+        return next(iter(self.slices), self.end)
+
+    def found(self, position: int, write_from: int) -> tuple[Slice, Cut] | None:
+        """The slice in which this border lies, and what follows it there for a twin that ends at `write_from`."""
+        one = self.slices.get(position)
+        if one is None:
+            one = next((one for one in self.slices.values() if one.base < position < one.cut.end), None)
+        cut = one.rest(position, write_from) if one else None
+        return (one, cut) if one and cut else None
+
+    def border(self, position: int) -> int:
+        """The first border of a slice beyond at which one may join; -1 where there is none."""
+        if position >= self.end:
+            return -1
+        known = (base for base, one in self.slices.items() if base > position and one.before >= 0)
+        return next(known, self.end if self.epoch >= 0 else -1)
+
+
+class Reading:
+    """Of one lane of a broadcast. `high_bytes` and `parts_max` bound what is held of all partitions together."""
+
+    def __init__(self, limits: LaneLimits, high_bytes: int, parts_max: int = PARTS_MAX) -> None:
+        self.high_bytes, self.parts_max = high_bytes, parts_max
+        self._limits = limits
+        self.joining = Joining(replace(limits, joined_bytes_max=high_bytes))
+        self.bytes = 0
+        self.windows: dict[SourceKey, Window] = {}
+        # The oldest first.
+        self._ages: deque[tuple[Window, Slice]] = deque()
+        self.seats: set[Seat] = set()
+        self.now_s = self._born_s = 0.0
+
+    def tick(self, now_s: float) -> None:
+        """Time passed."""
+        self._born_s = self._born_s or now_s
+        self.now_s = now_s
+
+    @property
+    def age_s(self) -> float:
+        return self.now_s - self._born_s
+
+    def window(self, key: SourceKey) -> Window:
+        return self.windows.setdefault(key, Window())
+
+    def came(self, seat: Seat) -> None:
+        self.seats.add(seat)
+        self._allow()
+
+    def hold(self, high_bytes: int, parts_max: int) -> None:
+        """A member's queue may hold so much: the most that any of them asks for counts."""
+        self.high_bytes, self.parts_max = max(self.high_bytes, high_bytes), max(self.parts_max, parts_max)
+        self._allow()
+
+    def left(self, seat: Seat) -> None:
+        self.seats.discard(seat)
+        self._allow()
+
+    def _allow(self) -> None:
+        each = QUEUE_BYTES_MAX + self._limits.request_bytes_max + self._limits.partition_bytes_max
+        self.joining.allow(self.high_bytes + each * len(self.seats))
+
+    def full(self) -> bool:
+        """Whether nothing more can be joined, though nothing is kept for anybody any more: all waits in queues."""
+        while self.joining.full():
+            if not self._ages:
+                return True
+            self._drop_oldest()
+        return False
+
+    def begin(self, window: Window, at: int, epoch: int) -> None:
+        """It begins anew there; nothing of before may be fed any more. `epoch`: of the last record below."""
+        for one in window.slices.values():
+            self._let_go(one)
+        if window.slices:
+            self._ages = deque(entry for entry in self._ages if entry[0] is not window)
+        window.slices = {}
+        window.era += 1
+        window.end, window.epoch, window.origin = at, epoch, at
+
+    def put(self, window: Window, one: Slice) -> None:
+        """The next slice; what is older gives way to it."""
+        for piece in one.cut.parcels:
+            if isinstance(piece, Parcel) and piece.room:
+                piece.room.uses += 1
+        window.slices[one.base] = one
+        window.end, window.epoch = one.cut.end, one.cut.leader_epoch
+        self._ages.append((window, one))
+        self.bytes += one.size
+        while self._ages and (self.bytes > REACH_BYTES_MAX or self._over()):
+            if not self._over() and (self.age_s < YOUNG_S or wanted(*self._ages[0])):
+                break
+            self._drop_oldest()
+
+    def _over(self) -> bool:
+        return self.bytes > self.high_bytes or len(self._ages) > self.parts_max
+
+    def _drop_oldest(self) -> None:
+        window, one = self._ages.popleft()
+        del window.slices[one.base]
+        self._let_go(one)
+
+    def _let_go(self, one: Slice) -> None:
+        self.bytes -= one.size
+        for piece in one.cut.parcels:
+            if isinstance(piece, Parcel) and piece.room:
+                piece.room.uses -= 1
+
+
+def wanted(window: Window, one: Slice) -> bool:
+    """Whether a twin ends within this slice, which is the oldest: what is on its way may have to be sent again, and a
+    target that is away may soon be back."""
+    return any(one.base <= track.acked < one.cut.end for track in window.members.values() if not track.leaving)
+
+
+def owned(cut: Cut) -> Cut:
+    """The same with bytes of its own: what lies in a fetch's buffer is copied, so that the buffer is free again."""
+    parcels = [_owned(piece) for piece in cut.parcels]
+    return cut._replace(parcels=parcels)
+
+
+def _owned(piece: Parcel | Blank) -> Parcel | Blank:
+    if isinstance(piece, Blank) or piece.room or not isinstance(piece.body, memoryview):
+        return piece
+    return piece._replace(body=bytes(piece.body))
+
+
+def size_of(cut: Cut) -> int:
+    """What a slice of it takes."""
+    return SLICE_BYTES + sum(piece.size for piece in cut.parcels if isinstance(piece, Parcel))

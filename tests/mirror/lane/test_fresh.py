@@ -1,0 +1,166 @@
+"""A queue that sends only what is fresh: what is dropped, exactly, and what the ledger and the accounts say of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.mirror.lane.test_lane_bounds import NOW_MS, SOURCE_ID, TARGET_ID, see_the_ends
+from tests.mirror.lane.test_seat import LINE, NAMED, OLD_S, Table, answer
+from twinshore.fleet import QueuePolicy, QueueRules
+from twinshore.fleet.incidents import POLICY_DROP, IncidentKind
+from twinshore.mirror.lane.cutting import Parcel
+from twinshore.mirror.lane.fresh import add, told_of
+from twinshore.mirror.lane.joining import Hold
+from twinshore.mirror.lane.lane import Lane
+from twinshore.mirror.lane.observe import Observation
+from twinshore.mirror.lane.orders import Handover, LaneLimits, TrackOrder
+from twinshore.mirror.lane.phase import Phase
+from twinshore.mirror.lane.reach import Reach
+from twinshore.mirror.lane.reading import YOUNG_S, Reading
+from twinshore.mirror.lane.route import Route
+from twinshore.mirror.lane.track import Track
+from twinshore.wire.batch import TRANSACTIONAL
+from twinshore.wire.fetch import FetchAnswer
+from twinshore.wire.records import Record, encode_batch
+
+LIMITS = LaneLimits(merge_below_bytes=0, partition_bytes_max=1 << 20)
+FRESH = QueueRules(QueuePolicy.FRESH, high_bytes=4 << 20, low_bytes=2 << 20)
+AGED = replace(FRESH, max_age_s=1.0)
+KEEP = QueueRules()
+
+
+def table(*rules: QueueRules) -> Table:
+    """Lanes with these queues, which read one partition together; twins of fresh ones are mapped."""
+    reading = Reading(LIMITS, FRESH.high_bytes)
+    reading.tick(OLD_S - 2 * YOUNG_S)
+    lanes = []
+    for one in rules:
+        lane = Lane(7, 0, state_expiry_ms=86_400_000, limits=LIMITS, reading=reading, queue=one)
+        reached = Reach(0, 0, 0) if one.fresh else None
+        lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID, reached=reached)])
+        lane.routed(NAMED, Route(1, 0, 2))
+        lane.take_over([Handover("orders", 0, 0, -1, NOW_MS + 1_000_000, next_sequence=0 if reached else -1)])
+        see_the_ends(lane)
+        lanes.append(lane)
+    made = Table(reading, lanes)
+    made.turn()
+    assert all(track.phase is Phase.RUNNING for track in made.tracks)
+    return made
+
+
+def later(made: Table, seconds: float) -> None:
+    for lane in made.lanes:
+        lane.fetches.refill(OLD_S + seconds)
+        lane.go_on(OLD_S + seconds, NOW_MS)
+
+
+def flows(made: Table, batches: int, size: int = 50_000) -> int:
+    """The first lane reads so much, and sends it; the others only wait. Returns where the source ends."""
+    at = 0
+    assert made.asking() == [0]
+    for _ in range(batches):
+        made.brings(0, at, 10, size=size)
+        at += 10
+        made.sends(0)
+        made.asking()
+    return at
+
+
+def offsets(track: Track) -> list[tuple[int, int, str]]:
+    """What waits, in order."""
+    return [(piece.base, piece.end, type(piece).__name__) for piece, _ in track.waiting]
+
+
+def test_over_the_high_watermark_the_oldest_go_until_the_low_one() -> None:
+    made = table(KEEP, FRESH)
+    end = flows(made, 12)
+    later(made, 1.0)
+    slow, lane = made.tracks[1], made.lanes[1]
+    (row,) = lane.incidents
+    assert (row.kind, row.policy, row.from_offset) == (IncidentKind.STALE_DROPPED, POLICY_DROP, 0)
+    kept = end - row.to_offset
+    assert 2 <= kept // 10 <= 4, "what half a megabyte each leaves below the low watermark"
+    first = next(piece for piece, _ in slow.waiting if isinstance(piece, Parcel))
+    assert first.base == row.to_offset, "the next that is sent is the first that was kept"
+    assert f"{row.to_offset} offsets were dropped, over the high watermark" in row.sentence
+    assert made.tracks[0].acked == end, "who keeps got all"
+
+
+def test_a_queue_that_keeps_drops_nothing() -> None:
+    made = table(KEEP, KEEP)
+    flows(made, 12)
+    later(made, 1.0)
+    assert made.lanes[1].incidents == []
+    assert made.tracks[1].waiting[0][0].base == 0
+
+
+def test_what_has_waited_for_longer_than_its_age_goes() -> None:
+    made = table(KEEP, AGED)
+    flows(made, 2, size=100)
+    later(made, 0.6)
+    assert made.lanes[1].incidents == []
+    made.asking()
+    made.lanes[0].fetched(LINE, answer(20, 10), Hold(bytearray()), OLD_S + 0.6, NOW_MS)
+    later(made, 1.2)
+    (row,) = made.lanes[1].incidents
+    assert (row.from_offset, row.to_offset) == (0, 20)
+    assert "older than 1 s" in row.sentence
+    assert [piece.base for piece, _ in made.tracks[1].waiting if isinstance(piece, Parcel)] == [20]
+
+
+def test_accounts_tell_dropped_offsets_as_seen_by_nobody() -> None:
+    made = table(KEEP, AGED)
+    flows(made, 2, size=100)
+    later(made, 1.2)
+    track = made.tracks[1]
+    assert track.acked == track.fetched == 20, "a mapped twin passes them by"
+    account = track.account()
+    assert account is not None
+    assert (account.from_offset, account.to_offset, account.records) == (0, 20, 0)
+
+
+def test_a_look_after_an_outage_tells_from_where_on_records_are_young() -> None:
+    lane = Lane(7, 0, state_expiry_ms=86_400_000, limits=LIMITS, reading=Reading(LIMITS, 4 << 20), queue=AGED)
+    lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID)])
+    lane.routed(NAMED, Route(1, 0, 2))
+    assert lane.to_look_at(0.0, {2})
+    lane.observed(NAMED, Observation(0, 0, 0, None, None, 0, 900, young_from=600), 0.0, NOW_MS)
+    (row,) = lane.incidents
+    assert (row.kind, row.from_offset, row.to_offset) == (IncidentKind.STALE_DROPPED, 0, 600)
+    assert offsets(lane.tracks[NAMED]) == [(0, 600, "Blank")]
+    order = lane.fetch_order(LINE)
+    assert order is not None
+    assert order.partitions[0].position == 600, "not a byte of it is read"
+
+
+def test_what_it_reads_by_itself_goes_by_the_records_times() -> None:
+    made = table(AGED)
+    made.asking()
+    lane, track = made.lanes[0], made.tracks[0]
+    lane.fetched(LINE, answer(0, 30), Hold(bytearray()), OLD_S, NOW_MS + 6_000)
+    (row,) = lane.incidents
+    assert (row.from_offset, row.to_offset) == (0, 30)
+    assert track.fetched == 30
+    assert not any(isinstance(piece, Parcel) for piece, _ in track.waiting)
+
+
+def test_transactions_are_refused_unless_they_were_asked_for() -> None:
+    for rules, stops in ((FRESH, True), (replace(FRESH, transactions=True), False)):
+        made = table(KEEP, rules)
+        made.asking()
+        part = answer(0, 10).partitions[0]
+        data = encode_batch([Record(0, NOW_MS, None, b"x", ())], base_offset=0, attributes=TRANSACTIONAL)
+        part = part._replace(records=memoryview(bytes(data)))
+        made.lanes[0].fetched(LINE, FetchAnswer(0, 0, 5, [part]), Hold(bytearray()), OLD_S, NOW_MS)
+        made.turn()
+        assert [row.kind for row in made.lanes[1].incidents] == ([IncidentKind.REFUSED] if stops else [])
+        assert made.lanes[0].incidents == []
+
+
+def test_what_follows_on_what_was_told_last_is_told_as_one() -> None:
+    made = table(KEEP, FRESH)
+    track, told = made.tracks[1], []  # type: ignore[var-annotated]
+    for begin, end in ((0, 10), (10, 30), (40, 50)):
+        add(told, told_of(track, begin, end, "older than 5 s"))
+    assert [(row.from_offset, row.to_offset) for row in told] == [(0, 30), (40, 50)]
+    assert told[0].sentence.startswith("30 offsets were dropped")

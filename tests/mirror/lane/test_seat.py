@@ -1,0 +1,221 @@
+"""A lane's place at a shared reading: who reads, who is fed from where, who falls out and meets the window again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.mirror.lane.test_lane_bounds import NOW_MS, SOURCE_ID, TARGET_ID, see_the_ends
+from twinshore.fleet import NamedPartition
+from twinshore.mirror.lane.joining import Hold
+from twinshore.mirror.lane.lane import Lane
+from twinshore.mirror.lane.orders import Handover, LaneLimits, TrackOrder
+from twinshore.mirror.lane.reading import REACH_BYTES_MAX, YOUNG_S, Reading
+from twinshore.mirror.lane.route import Route
+from twinshore.mirror.lane.track import Track
+from twinshore.wire.fetch import FetchAnswer, FetchedPartition
+from twinshore.wire.produce import ProducedPartition
+from twinshore.wire.records import Record, encode_batch
+
+NAMED, LINE, OLD_S = NamedPartition("orders", 0), (1, 0), 0.0
+LIMITS = LaneLimits(merge_below_bytes=0, partition_bytes_max=4 << 20)
+
+
+@dataclass
+class Table:
+    """So many lanes that read one partition together, some time after they began."""
+
+    reading: Reading
+    lanes: list[Lane]
+
+    @property
+    def tracks(self) -> list[Track]:
+        return [lane.tracks[NAMED] for lane in self.lanes]
+
+    def asking(self) -> list[int]:
+        """Which lanes ask the source now."""
+        return [number for number, lane in enumerate(self.lanes) if lane.fetch_order(LINE) is not None]
+
+    def brings(self, lane: int, base: int, count: int, *, size: int = 100, epoch: int = 5) -> None:
+        """What this lane asked for comes; then every lane has a turn."""
+        self.lanes[lane].fetched(LINE, answer(base, count, size, epoch), Hold(bytearray()), OLD_S, NOW_MS)
+        self.turn()
+
+    def turn(self) -> None:
+        for lane in self.lanes:
+            lane.fetches.refill(OLD_S)
+            lane.go_on(OLD_S, NOW_MS)
+
+    def sends(self, lane: int) -> None:
+        """All that waits is sent by this lane, and acknowledged."""
+        one = self.lanes[lane]
+        while sent := one.produce_order(2, OLD_S, NOW_MS):
+            key = bytes.fromhex(TARGET_ID)
+            parts = [ProducedPartition(key, 0, 0, entry.parcel.base, -1, 0, None, None) for entry in sent]
+            one.produced(sent, parts, OLD_S)
+        self.turn()
+
+
+def answer(base: int, count: int, size: int = 100, epoch: int = 5) -> FetchAnswer:
+    """Batches of ten records."""
+    data = b"".join(
+        bytes(
+            encode_batch(
+                [Record(offset, NOW_MS, None, b"x" * size, ()) for offset in range(at, min(at + 10, base + count))],
+                base_offset=at,
+                leader_epoch=epoch,
+            )
+        )
+        for at in range(base, base + count, 10)
+    )
+    part = FetchedPartition(
+        bytes.fromhex(SOURCE_ID), 0, 0, base + count, base + count, 0, None, None, [], memoryview(data).toreadonly()
+    )
+    return FetchAnswer(0, 0, 5, [part])
+
+
+def table(*positions: int, high_bytes: int = 64 << 20, epochs: tuple[int, ...] = ()) -> Table:
+    """Lanes whose twins end there; what they have was written in these epochs of the source."""
+    reading = Reading(LIMITS, high_bytes)
+    reading.tick(OLD_S - 2 * YOUNG_S)
+    lanes = []
+    for number, position in enumerate(positions):
+        lane = Lane(7, 0, state_expiry_ms=86_400_000, limits=LIMITS, reading=reading)
+        lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID)])
+        lane.routed(NAMED, Route(1, 0, 2))
+        epoch = epochs[number] if epochs else 5
+        lane.take_over([Handover("orders", 0, position, epoch, NOW_MS + 1_000_000)])
+        see_the_ends(lane)
+        lanes.append(lane)
+    made = Table(reading, lanes)
+    made.turn()
+    return made
+
+
+def test_one_lane_asks_and_all_are_fed_the_same_bytes() -> None:
+    made = table(0, 0, 0)
+    assert made.asking() == [0]
+    made.brings(0, 0, 30)
+    assert [track.fetched for track in made.tracks] == [30, 30, 30]
+    bodies = [[id(piece.body) for piece, _ in track.waiting] for track in made.tracks]  # type: ignore[union-attr]
+    assert bodies[0] == bodies[1] == bodies[2], "held once"
+    assert all(track.source.end == 30 for track in made.tracks), "all know where the source ends"
+    assert made.asking() == [0], "who reads goes on"
+
+
+def test_a_lane_that_reads_alone_keeps_nothing() -> None:
+    made = table(0)
+    assert made.asking() == [0]
+    made.brings(0, 0, 30)
+    assert made.reading.bytes == 0
+    assert all(isinstance(piece.body, memoryview) for piece, _ in made.tracks[0].waiting), "nor copies anything"  # type: ignore[union-attr]
+
+
+def test_who_has_no_room_stops_reading_and_another_goes_on() -> None:
+    made = table(0, 0)
+    made.asking()
+    made.brings(0, 0, 100, size=90_000)
+    made.sends(1)
+    assert made.asking() == [1]
+    made.brings(1, 100, 10)
+    assert [track.fetched for track in made.tracks] == [100, 110]
+    made.sends(0)
+    assert [track.fetched for track in made.tracks] == [110, 110], "the first is fed once it has room"
+    assert made.asking() == [1]
+
+
+def test_who_falls_out_of_the_window_reads_by_itself_until_it_meets_it() -> None:
+    high = REACH_BYTES_MAX + (2 << 20)
+    made = table(0, 0, high_bytes=high)
+    made.asking()
+    at = 0
+    while made.tracks[1].fetched >= made.reading.window(made.tracks[1].source_key).begin:
+        made.brings(0, at, 40, size=50_000)
+        at += 40
+        made.sends(0)
+        assert made.reading.bytes <= high + (3 << 20), "the window is bounded"
+        assert made.asking()[0] == 0
+        assert at < 10_000, "nobody holds the window"
+    behind = made.tracks[1].fetched
+    made.sends(1)
+    assert made.asking() == [0, 1]
+    made.brings(1, behind, 2_000)
+    window = made.reading.window(made.tracks[1].source_key)
+    assert made.tracks[1].fetched >= window.begin, "it read no further than to a border"
+    made.sends(1)
+    made.sends(1)
+    assert made.tracks[1].fetched == window.end
+    assert made.asking() == [0], "and is fed again"
+
+
+def test_a_lane_whose_twin_has_another_history_is_not_fed() -> None:
+    made = table(10, 10, epochs=(5, 4))
+    assert made.asking() == [0, 1], "it asks by itself, and the source says where the histories part"
+    made.brings(0, 10, 10)
+    assert [track.fetched for track in made.tracks] == [20, 10]
+
+
+def test_who_stands_further_ahead_reads_for_all() -> None:
+    made = table(0, 500)
+    assert made.asking() == [0, 1]
+    made.brings(1, 500, 10)
+    made.brings(0, 0, 600)
+    assert [track.fetched for track in made.tracks] == [510, 510], "who was behind met it, and was fed"
+    assert made.asking() == [1]
+
+
+def test_a_reader_that_leaves_is_followed_by_another() -> None:
+    made = table(0, 0)
+    assert made.asking() == [0]
+    made.lanes[0].finish()
+    made.turn()
+    assert made.asking() == [1]
+
+
+def test_a_reader_to_whom_nothing_comes_gives_way() -> None:
+    made = table(0, 0)
+    assert made.asking() == [0]
+    for late_s in (1.0, 2.5):
+        made.lanes[1].fetches.refill(OLD_S + late_s)
+    assert made.lanes[1].fetch_order(LINE) is not None
+
+
+def test_a_history_that_parted_is_fed_to_nobody() -> None:
+    made = table(0, 0)
+    made.asking()
+    made.lanes[0].fetched(LINE, answer(0, 10), Hold(bytearray()), OLD_S, NOW_MS)
+    window = made.reading.window(made.tracks[0].source_key)
+    assert window.slices
+    parted = answer(10, 10).partitions[0]._replace(diverging_epoch=(4, 5), records=memoryview(b""))
+    made.lanes[0].fetch_order(LINE)
+    made.lanes[0].fetched(LINE, FetchAnswer(0, 0, 5, [parted]), Hold(bytearray()), OLD_S, NOW_MS)
+    assert not window.slices
+    made.turn()
+    assert made.tracks[1].fetched == 0
+
+
+def test_a_window_that_begins_anew_holds_nothing_of_before() -> None:
+    made = table(0, 0, 900)
+    assert made.asking() == [0, 2]
+    made.brings(0, 0, 50, size=10_000)
+    assert made.reading.bytes == 0, "the first is behind: what it reads is for itself"
+    made.brings(2, 900, 50, size=10_000)
+    assert made.reading.bytes > 500_000
+    window = made.reading.window(made.tracks[0].source_key)
+    made.reading.begin(window, 5_000, 5)
+    assert (made.reading.bytes, len(made.reading._ages), window.slices) == (0, 0, {})
+
+
+def test_a_window_holds_so_many_parts_and_no_more() -> None:
+    made = table(0, 0)
+    made.reading.parts_max = 5
+    made.asking()
+    made.lanes[1].fetches.hold(2, held=True)
+    for number in range(20):
+        made.brings(0, 10 * number, 10)
+        made.sends(0)
+        made.asking()
+    window = made.reading.window(made.tracks[0].source_key)
+    assert len(window.slices) == 5
+    assert made.tracks[1].fetched < window.begin, "who lags may lag by parts as well as by bytes"
+    made.reading.hold(1, 50)
+    assert (made.reading.parts_max, made.reading.high_bytes) == (50, 64 << 20), "the most that anybody asks for"

@@ -1,0 +1,252 @@
+"""A broadcast between real clusters: two targets get all, at the source's offsets, and the source gives it once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.scenarios.mirror_rig import Rig, read_all, same_ends, settings_text, spans, until
+from twinshore.fleet.incidents import IncidentKind
+from twinshore.lab import LabCluster, Workload
+from twinshore.lab.clients import client_settings, forget_links
+
+FLAGS = ("-XX:TieredStopAtLevel=1",)
+PARTITIONS = 3
+NUMBERS = count(1)
+VALUE = bytes(range(250)) * 4
+BROADCAST = """
+[broadcasts.prices]
+source = "london"
+targets = ["tokyo", "paris"]
+topics = ["TOPIC"]
+"""
+FRESH = """
+[links."london->tokyo"]
+broadcast = "prices"
+topics = ["TOPIC"]
+[links."london->paris"]
+broadcast = "prices"
+topics = ["TOPIC"]
+[links."london->paris".queue]
+policy = "fresh"
+max_age_s = 2
+"""
+MAX_AGE_S, CUT_S = 2.0, 8.0
+WITHIN_S = 90.0
+RATE, TROUBLE_S, SLOW_BYTES_S = 2_000, 8.0, 200_000.0
+
+
+class Place(Rig):
+    """One mirror, a source behind a counting proxy, and two targets."""
+
+    def __init__(self, folder: Path, london: LabCluster, *targets: LabCluster, more: str) -> None:
+        self.london, self.targets = london, targets
+        self.topic = f"prices-{next(NUMBERS)}"
+        london.create_topic(self.topic, partitions=PARTITIONS)
+        # The mirror alone comes by the proxy: what that gives is what was read.
+        # So do the requests to the last target, whose line shall be slow.
+        *healthy, last = targets
+        clusters = [london.wan_cluster, *(one.cluster for one in healthy), last.wan_cluster]
+        text = settings_text(folder, clusters, {}, mirror={"lanes": 1, "refresh_s": 1, "heartbeat_s": 0})
+        super().__init__(folder, text + more.replace("TOPIC", self.topic))
+
+    def begin(self) -> None:
+        self.process.start()
+        for target in self.targets:
+            self.until_said(f"london->{target.name}: flowing: {PARTITIONS} partitions", WITHIN_S)
+        self.produce(PARTITIONS)
+        self.until_same(self.targets[0])
+        time.sleep(1.0)
+
+    def produce(self, records: int) -> int:
+        """How many bytes of values these have."""
+        producer = Producer({**client_settings(self.london.cluster), "linger.ms": 5})
+        failed: list[object] = []
+
+        def delivered(error: object, _message: object) -> None:
+            failed.extend([error] if error else [])
+
+        for number in range(records):
+            key, at = b"key %d" % number, number % PARTITIONS
+            producer.produce(self.topic, VALUE, key, partition=at, on_delivery=delivered)
+            producer.poll(0)
+        assert producer.flush(60) == 0
+        assert not failed
+        return records * len(VALUE)
+
+    def until_same(self, *targets: LabCluster) -> None:
+        for target in targets or self.targets:
+            what = f"all of the topic on {target.name}"
+            until(lambda: same_ends(self.london.cluster, target.cluster, self.topic, PARTITIONS), WITHIN_S, what, self)  # noqa: B023
+
+    def given(self) -> int:
+        """Bytes that the source has sent to the mirror."""
+        return sum(proxy.counters().bytes_to_source for proxy in self.london.proxies)
+
+    def behind(self, target: LabCluster) -> int:
+        """By how many records this target is behind the source."""
+        theirs, ours = (spans(one.cluster, self.topic, PARTITIONS) for one in (self.london, target))
+        return sum(end for _, end in theirs) - sum(end for _, end in ours)
+
+    def lag_s(self, target: LabCluster, seconds: float, rate: float) -> float:
+        """The most that this target is behind in so many seconds, as the time in which so much is written."""
+        until_s, most = time.monotonic() + seconds, 0
+        while time.monotonic() < until_s:
+            most = max(most, self.behind(target))
+            time.sleep(0.1)
+        return most / rate
+
+    def copies(self, records: int) -> float:
+        """How many copies of so many records leave the source."""
+        before, size = self.given(), self.produce(records)
+        self.until_same()
+        return (self.given() - before) / size
+
+    def dropped(self) -> dict[int, list[tuple[int, int]]]:
+        """What the ledger says that Paris was not sent, by partition."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        for row in self.ledger("london->paris"):
+            assert row.incident.kind == IncidentKind.STALE_DROPPED, row
+            found.setdefault(row.incident.partition, []).append((row.incident.from_offset, row.incident.to_offset))
+        return found
+
+    def identical(self) -> None:
+        for partition in range(PARTITIONS):
+            theirs = read_all(self.london.cluster, self.topic, partition)
+            for target in self.targets:
+                assert read_all(target.cluster, self.topic, partition) == theirs, (target.name, partition)
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[tuple[LabCluster, LabCluster, LabCluster]]:
+    with (
+        LabCluster("london", jvm_flags=FLAGS, via_proxy=True) as london,
+        LabCluster("tokyo", jvm_flags=FLAGS) as tokyo,
+        LabCluster("paris", jvm_flags=FLAGS, via_proxy=True) as paris,
+    ):
+        yield london, tokyo, paris
+
+
+Three = tuple[LabCluster, LabCluster, LabCluster]
+
+
+def begun(folder: Path, three: Three, more: str = BROADCAST) -> Place:
+    london, tokyo, paris = three
+    for lab in three:
+        forget_links(lab.cluster)
+    made = Place(folder, london, tokyo, paris, more=more)
+    made.begin()
+    return made
+
+
+@pytest.fixture
+def place(three: Three, tmp_path: Path) -> Iterator[Place]:
+    made = begun(tmp_path, three)
+    try:
+        yield made
+    finally:
+        made.process.end()
+
+
+@pytest.mark.claim(
+    "broadcast", "read-once", "two targets get all at the source's offsets, and the source gives it once"
+)
+def test_each_target_gets_all_and_the_source_gives_it_once(place: Place) -> None:
+    copies = place.copies(30_000)
+    print(f"told: {copies:.3f} copies left the source for two targets")
+    assert 0.9 <= copies <= 1.1
+    place.identical()
+
+
+def dead(paris: LabCluster) -> Iterator[None]:
+    paris.brokers[0].kill()
+    yield
+    paris.brokers[0].restart()
+
+
+def stalled(paris: LabCluster) -> Iterator[None]:
+    paris.brokers[0].pause()
+    yield
+    paris.brokers[0].resume()
+
+
+def slow(paris: LabCluster) -> Iterator[None]:
+    paris.proxy(0).set_bandwidth(SLOW_BYTES_S)
+    yield
+    paris.proxy(0).set_bandwidth(0)
+
+
+@pytest.mark.parametrize(
+    "trouble", [pytest.param(dead, marks=pytest.mark.long), stalled, pytest.param(slow, marks=pytest.mark.long)]
+)
+def test_a_target_in_trouble_harms_no_other_and_joins_again(
+    place: Place, trouble: Callable[[LabCluster], Iterator[None]]
+) -> None:
+    tokyo, paris = place.targets
+    with Workload(
+        place.london.cluster, place.topic, records_per_s=RATE, value_bytes=1_000, compressions=("none",)
+    ) as load:
+        until(lambda: load.acked > RATE, WITHIN_S, "records flow", place)
+        acted = trouble(paris)
+        next(acted)
+        lag_s, behind = place.lag_s(tokyo, TROUBLE_S, RATE), 0
+        if trouble is slow:
+            behind = place.behind(paris)
+            assert behind > RATE, "it is slow"
+        for _ in acted:
+            pass
+        load.stop()
+    print(f"told: tokyo was at most {lag_s:.2f} s behind while paris was {trouble.__name__}")
+    assert lag_s < 2.0
+    place.until_same()
+    until(lambda: place.copies(10_000) <= 1.15, WITHIN_S, "it has joined again", place)
+    place.identical()
+    assert "lane begins again" not in place.process.said
+
+
+@pytest.mark.claim(
+    "broadcast",
+    "fresh",
+    "after an outage a fresh queue sends only what is young; the ledger has exactly what was dropped",
+)
+def test_a_fresh_queue_sends_after_an_outage_only_what_is_young(three: Three, tmp_path: Path) -> None:
+    place = begun(tmp_path, three, FRESH)
+    tokyo, paris = place.targets
+    try:
+        with Workload(place.london.cluster, place.topic, records_per_s=RATE, value_bytes=1_000) as load:
+            until(lambda: load.acked > RATE, WITHIN_S, "records flow", place)
+            paris.proxy(0).cut()
+            lag_s = place.lag_s(tokyo, CUT_S, RATE)
+            stood = ended(paris, place.topic)
+            paris.proxy(0).heal()
+            took_s = until(lambda: ended(paris, place.topic) > stood, WITHIN_S, "the first fresh record", place)
+            time.sleep(3.0)
+            load.stop()
+        print(f"told: tokyo was at most {lag_s:.2f} s behind, paris had its first fresh record after {took_s:.1f} s")
+        place.until_same(tokyo)
+        until(
+            lambda: ended(paris, place.topic) + lost(place) == ended(place.london, place.topic), WITHIN_S, "all", place
+        )
+        dropped = place.dropped()
+        assert lost(place) > RATE * (CUT_S - MAX_AGE_S - 2.0), "what was old"
+        for partition in range(PARTITIONS):
+            theirs = read_all(place.london.cluster, place.topic, partition)
+            gone = {offset for begin, end in dropped.get(partition, ()) for offset in range(begin, end)}
+            kept = [record[1:] for record in theirs if record[0] not in gone]
+            assert [record[1:] for record in read_all(paris.cluster, place.topic, partition)] == kept
+            assert read_all(tokyo.cluster, place.topic, partition) == theirs
+    finally:
+        place.process.end()
+
+
+def lost(place: Place) -> int:
+    return sum(end - begin for ranges in place.dropped().values() for begin, end in ranges)
+
+
+def ended(lab: LabCluster, topic: str) -> int:
+    return sum(end for _, end in spans(lab.cluster, topic, PARTITIONS))
