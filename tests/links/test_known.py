@@ -172,3 +172,12 @@ def test_who_carries_no_link_knows_those_of_other_settings_as_well(tmp_path: Pat
     put(store, removed(row_of(store, OTHER), 1, "anna"))
     assert [link.name for link in of_all_settings(ours, store)] == [LINK]
     assert [link.name for link in of_all_settings(mirrors, store)] == [LINK]
+
+
+def test_of_a_link_that_was_turned_it_is_said_into_which(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, section(LINK, "orders"))
+    with open_store(settings.store.url) as store:
+        taken(settings, store, by="the settings")
+        put(store, removed(row_of(store, LINK), 5, "anna"), added("west->east", {"topics": ["orders"]}, 5, "anna"))
+        told = [str(one) for one in about_links(settings, store, now_ms=5)]
+        assert told == ["east->west: was turned into west->east by anna; the settings still name it"]

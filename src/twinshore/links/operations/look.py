@@ -9,7 +9,7 @@ from twinshore.fleet import StoreError
 from twinshore.fleet.sentences import counted
 from twinshore.fleet.settings import Settings
 from twinshore.links.known import known
-from twinshore.store import LinkRow, Store
+from twinshore.store import LinkRow, LinkState, Store
 from twinshore.store.opening import open_if_there
 
 SHOWN_MS = 24 * 3_600_000  # so long a removed link is named that left nothing
@@ -45,15 +45,19 @@ def about_links(settings: Settings, store: Store, *, now_ms: int) -> list[AboutL
     day."""
     found = known(settings, store)
     gone = {row.link: row for row in found.removed}
+    others = {(row.link, row.revision) for row in store.link_rows.read()[1] if row.state is LinkState.KEPT}
     said = [AboutLink(one.link, one.sentence) for one in found.differences if one.link not in gone]
     for row in gone.values():
         twins = len({one.topic for one in store.twins.of(row.link)})
         if twins or now_ms - row.changed_ms < SHOWN_MS or row.link in settings.link_sections:
-            said.append(AboutLink(row.link, _removed(row, twins, named=row.link in settings.link_sections)))
+            source, _, target = row.link.partition("->")
+            turned = (other := f"{target}->{source}", row.revision) in others
+            went = f"turned into {other}" if turned else "removed"
+            said.append(AboutLink(row.link, _gone(row, went, twins, named=row.link in settings.link_sections)))
     return sorted(said, key=lambda one: one.link)
 
 
-def _removed(row: LinkRow, twins: int, *, named: bool) -> str:
+def _gone(row: LinkRow, went: str, twins: int, *, named: bool) -> str:
     target = row.link.partition("->")[2]
     stays = f"; what it wrote stays on {target}: {counted(twins, 'twin')}" if twins else ""
-    return f"was removed by {row.changed_by}{stays}{'; the settings still name it' if named else ''}"
+    return f"was {went} by {row.changed_by}{stays}{'; the settings still name it' if named else ''}"
