@@ -41,8 +41,9 @@ def _many(long: bool) -> Finding:
         to_stderr(str(one))
     part = broadcast.tasks_us / links.tasks_us
     figure = (
-        f"{records:,} records to each of {TARGETS}: {broadcast.copies:.3f} copies left the source, {links.copies:.3f}"
-        f" by links; {broadcast.tasks_us:.2f} and {links.tasks_us:.2f} us of CPU in tasks, {part:.2f} of it"
+        f"{records:,} records to each of {TARGETS}: {broadcast.copies:.3f} copies left the source, and"
+        f" {links.copies:.3f} by links; {broadcast.tasks_us:.2f} and {links.tasks_us:.2f} us of CPU in tasks,"
+        f" {part:.2f} of it"
     )
     numbers = (("broadcast_copies", round(broadcast.copies, 3)), ("broadcast_cpu_part", round(part, 3)))
     return Finding(figure, broadcast.copies <= COPIES_MAX and part <= CPU_PART_MAX, numbers)

@@ -25,6 +25,7 @@ source = "london"
 targets = ["tokyo", "paris"]
 topics = ["TOPIC"]
 """
+SHORT_TIDES, TIDE_S, TIDES = f"{BROADCAST}\n", 4, 3
 FRESH = """
 [links."london->tokyo"]
 broadcast = "prices"
@@ -52,7 +53,8 @@ class Place(Rig):
         # So do the requests to the last target, whose line shall be slow.
         *healthy, last = targets
         clusters = [london.wan_cluster, *(one.cluster for one in healthy), last.wan_cluster]
-        text = settings_text(folder, clusters, {}, mirror={"lanes": 1, "refresh_s": 1, "heartbeat_s": 0})
+        tides = {"tide_s": TIDE_S} if more == SHORT_TIDES else {}
+        text = settings_text(folder, clusters, {}, mirror={"lanes": 1, "refresh_s": 1, "heartbeat_s": 0, **tides})
         super().__init__(folder, text + more.replace("TOPIC", self.topic))
 
     def begin(self) -> None:
@@ -161,6 +163,22 @@ def test_each_target_gets_all_and_the_source_gives_it_once(place: Place) -> None
     print(f"told: {copies:.3f} copies left the source for two targets")
     assert 0.9 <= copies <= 1.1
     place.identical()
+
+
+def test_tasks_give_way_to_the_next_while_all_flows(three: Three, tmp_path: Path) -> None:
+    place = begun(tmp_path, three, SHORT_TIDES)
+    try:
+        with Workload(place.london.cluster, place.topic, records_per_s=RATE, value_bytes=1_000) as load:
+            until(lambda: load.acked > RATE, WITHIN_S, "records flow", place)
+            behind_s = place.lag_s(place.targets[0], TIDE_S * TIDES * 1.3, RATE)
+            load.stop()
+        place.until_same()
+        print(f"told: at most {behind_s:.2f} s behind over {TIDES} tides")
+        assert behind_s < 2.0
+        place.identical()
+        assert "lane begins again" not in place.process.said
+    finally:
+        place.process.end()
 
 
 def dead(paris: LabCluster) -> Iterator[None]:
