@@ -98,6 +98,32 @@ def test_a_part_that_has_ended_is_started_again_and_later_each_time(
             watched(one, partial(is_back, one, starts), "it is back")
 
 
+def test_a_part_that_is_ended_by_hand_ends_in_good_order_and_is_started_again(tmp_path: Path) -> None:
+    said: list[str] = []
+    with part(tmp_path, said) as one:
+        watched(one, lambda: one._heard_s <= time.monotonic(), "its loop goes round")
+        os.kill(one.pid, signal.SIGTERM)
+        watched(one, partial(is_back, one, 2), "it is back")
+        assert "process 1 has ended unasked, with exit code 0: it is started again in 1 s" in said
+        assert "process 1: ended" in said
+
+
+def test_a_part_that_cannot_be_started_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    made = PartProcess(task(tmp_path), said.append)
+    with monkeypatch.context() as without:
+        without.setattr(sys, "executable", str(tmp_path / "gone"))
+        made.start()
+    assert (made.pid, made.starts) == (0, 0)
+    assert said == ["process 1 cannot be started: No such file or directory; it is tried again in 1 s"]
+    try:
+        watched(made, partial(is_back, made, 1), "it is there")
+    finally:
+        made.ask_to_end()
+        made.end()
+    assert made.pid == 0
+
+
 def test_a_part_that_stands_still_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "STANDS_STILL_S", 2.0)
     said: list[str] = []

@@ -141,6 +141,7 @@ def test_processes_end_in_good_order_under_load(
         assert (found.records, found.wrong) == (len(acked), 0), found
         assert proxy.end() == 0
         assert "were not answered within" not in proxy.said()
+        assert proxy.said().count("has ended unasked, with exit code 0") == PROCESSES
         assert "Traceback" not in proxy.said()
 
 

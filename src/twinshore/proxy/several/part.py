@@ -89,5 +89,7 @@ def main() -> None:
 
 
 def _end_with_keeper() -> None:
-    sys.stdin.buffer.read()
+    # Past Python's own buffer, whose lock would be held as the process ends.
+    while os.read(sys.stdin.fileno(), 1):
+        pass
     os.kill(os.getpid(), signal.SIGTERM)

@@ -44,9 +44,14 @@ class PartProcess:
         """Begins it. In a session of its own, since Ctrl-C is its keeper's to hear."""
         command = [sys.executable, "-m", "twinshore.proxy.several"]
         pipe = subprocess.PIPE
-        child = self._child = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)
-        self.starts += 1
         self._since_s = steady_s()
+        try:
+            child = self._child = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)
+        except OSError as error:  # the machine has no room for it now
+            again = self._comes_again(self._since_s)
+            self._log(f"process {self.number} cannot be started: {error.strerror}; it is tried again in {again:g} s")
+            return
+        self.starts += 1
         self._heard_s = self._since_s + BEGINS_S - STANDS_STILL_S
         threading.Thread(target=self._hear, args=(child,), name=f"part {self.number}", daemon=True).start()
         assert child.stdin is not None
@@ -71,9 +76,15 @@ class PartProcess:
         if now_s - self._since_s >= LASTED_S:
             self._again_s = AGAIN_S
         how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
-        self._log(f"process {self.number} has ended unasked, {how}: it is started again in {self._again_s:g} s")
-        self._due_s = now_s + self._again_s
-        self._again_s = min(2 * self._again_s, AGAIN_S_MAX)
+        again = self._comes_again(now_s)
+        self._log(f"process {self.number} has ended unasked, {how}: it is started again in {again:g} s")
+
+    def _comes_again(self, now_s: float) -> float:
+        """In so many seconds."""
+        again_s = self._again_s
+        self._due_s = now_s + again_s
+        self._again_s = min(2 * again_s, AGAIN_S_MAX)
+        return again_s
 
     def _let_go(self) -> None:
         child, self._child, self.port, self.serves = self._child, None, 0, False
