@@ -10,6 +10,7 @@ import pytest
 
 from tests.switch.test_decision import NOW_MS, record
 from twinshore.fleet import Link
+from twinshore.switch.bare import Bare
 from twinshore.switch.deeds import DEEDS, DUTIES, Deed, Kind
 from twinshore.switch.failback import Failback
 from twinshore.switch.one_group import OneGroup
@@ -29,7 +30,8 @@ def hands(kind: Kind) -> Any:
         return Rebuild(back, settings, NOBODY, NOBODY, NOBODY, lambda: NOW_MS)
     if kind is Kind.GROUP:
         return OneGroup([link], NOBODY, NOBODY, lambda: NOW_MS)
-    return Work(link, back, settings, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, print, lambda: NOW_MS)
+    whose = Bare if kind is Kind.BARE else Work
+    return whose(link, back, settings, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, print, lambda: NOW_MS)
 
 
 @pytest.mark.parametrize("kind", Kind)

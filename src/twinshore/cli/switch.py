@@ -31,6 +31,9 @@ WAVE = typer.Option(section.WAVE_TOPICS, "--wave", help="How many topics move at
 PRODUCER = typer.Option("", "--producer", help="One producer alone: says why it cannot, or what to do in its place.")
 OF = typer.Option("", "--of", help="The topics that this switch, or plan of waves, has moved, by its first letters.")
 TO = typer.Option(..., "--to", help="The cluster where the topics are written from then on.")
+BARE = typer.Option(
+    False, "--without-data", help="A topic that no link carries: its writers move at once, and its records stay."
+)
 FORCE = typer.Option(False, "--force", help="The old home does not answer: move with what has crossed.")
 HOLD_S = typer.Option(section.HOLD_S, "--hold-s", help="How long writers may wait before the switch turns back.")
 YES = typer.Option(False, "--yes", help="Do not ask.")
@@ -64,6 +67,7 @@ def plan(
     wave: int = WAVE,
     of: str = OF,
     producer: str = PRODUCER,
+    without_data: bool = BARE,
     settings: Path = SETTINGS,
     link: list[str] = LINKS,
 ) -> None:
@@ -83,6 +87,7 @@ def plan(
         wave=size,
         of=of,
         producer=producer,
+        bare=without_data,
     )
     if force:
         from twinshore.switch.operations import storeless
@@ -105,6 +110,7 @@ def run(
     wave: int = WAVE,
     of: str = OF,
     producer: str = PRODUCER,
+    without_data: bool = BARE,
     settings: Path = SETTINGS,
     link: list[str] = LINKS,
     yes: bool = YES,
@@ -132,6 +138,7 @@ def run(
         wave=size,
         of=of,
         producer=producer,
+        bare=without_data,
     )
     if not force:
         run_plan(plan_of, asked, settings, yes=yes, dry_run=dry_run)

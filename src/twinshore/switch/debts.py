@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, replace
 
 from twinshore.fleet import Link, WireError
-from twinshore.switch.deeds import MAKES_TWINS, MOVES_HOMES, Deed, Kind, is_past
+from twinshore.switch.deeds import HOLDS, MAKES_TWINS, MOVES_HOMES, Deed, is_past
 from twinshore.switch.record import Record
 from twinshore.switch.write_rules import RulesPlan
 
@@ -64,7 +64,7 @@ def debt_of(record: Record, topics: Collection[str] | None = None) -> Debt | Non
     names = tuple(one for one in record.names() if topics is None or one in topics)
     if record.kind in MAKES_TWINS or has_flipped(record):
         return Debt(record.id, record.new, names)
-    if record.kind is Kind.PLANNED:
+    if record.kind in HOLDS:
         return Debt(record.id, record.old, names, record.rights)
     return None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from twinshore.fleet.sentences import counted
-from twinshore.switch.deeds import DEEDS, DUTIES, UNHELD, Deed, Kind, following, is_past, next_undo, to_undo
+from twinshore.switch.deeds import DEEDS, DUTIES, HOLDS, UNHELD, Deed, Kind, following, is_past, next_undo, to_undo
 from twinshore.switch.record import Record, State
 
 
@@ -146,7 +146,7 @@ def _late(record: Record, now_ms: int) -> str:
 
 def _too_long_held(record: Record, now_ms: int) -> str:
     """Why writers must not wait any longer; empty where they may."""
-    if not record.held_ms or not DUTIES[record.deed].held or record.kind is not Kind.PLANNED:
+    if not record.held_ms or not DUTIES[record.deed].held or record.kind not in HOLDS:
         return ""
     held_s = (now_ms - record.held_ms) / 1000
     return "" if 0 <= held_s <= record.hold_s_max else f"writers would wait for longer than {record.hold_s_max:g} s"

@@ -16,7 +16,8 @@ from twinshore.fleet.settings.sections.switch import COMMAND_S_MAX
 
 class Kind(StrEnum):
     """PLANNED: both clusters answer, and nothing is lost. FORCED: the old home does not answer. DRILL: a planned switch
-    that looks, measures, and changes nothing. FAILBACK: the old home of a forced switch is back; what it never sent is
+    that looks, measures, and changes nothing. BARE: writers move to an empty log, which goes on where the old one ends;
+    what is in that one stays there. FAILBACK: the old home of a forced switch is back; what it never sent is
     saved, and it becomes a twin. MAPPED: the same, but nothing is deleted, and twins go on behind it. REBUILD: a twin
     that is spoilt is filled anew, and the topic stays where it is at home. GROUP: one consumer
     group alone reads on at the other cluster; its topics stay."""
@@ -24,6 +25,7 @@ class Kind(StrEnum):
     PLANNED = "planned"
     FORCED = "forced"
     DRILL = "drill"
+    BARE = "dataless"
     FAILBACK = "fail-back"
     MAPPED = "mapped fail-back"
     REBUILD = "rebuild"
@@ -33,6 +35,8 @@ class Kind(StrEnum):
 class Deed(StrEnum):
     CLAIM = "claim"
     PREPARE = "prepare"
+    MAKE = "make"
+    FILL = "fill"
     ANNOUNCE = "announce"
     HOLD = "hold"
     DRAIN = "drain"
@@ -77,6 +81,10 @@ class Duty:
 DUTIES: Mapping[Deed, Duty] = {
     Deed.CLAIM: Duty("claim what moves, so that no other switch moves it", "give it back", patience_s=10),
     Deed.PREPARE: Duty("see that the twins follow closely, and prove all but their tails", patience_s=600),
+    Deed.MAKE: Duty(
+        "make what is lacking on the new home, empty, and let it end where the old one does", patience_s=600
+    ),
+    Deed.FILL: Duty("let the new logs end where the old ones do", held=True),
     Deed.BEFORE: Duty(
         "run the command `before` of the settings", "run `after`: it stays where it is", patience_s=COMMAND_S_MAX + 60
     ),
@@ -118,6 +126,10 @@ DEEDS: Mapping[Kind, tuple[Deed, ...]] = {
         *(Deed.CLAIM, Deed.BEFORE, Deed.LET_GO, Deed.LEVEL, Deed.COMMIT),
         *(Deed.FENCE, Deed.GIVE, Deed.PLACES, Deed.FLIP, Deed.AFTER, Deed.RELEASE),
     ),
+    Kind.BARE: (
+        *(Deed.CLAIM, Deed.BEFORE, Deed.ANNOUNCE, Deed.MAKE, Deed.HOLD, Deed.DRAIN, Deed.FILL, Deed.COMMIT),
+        *(Deed.GIVE, Deed.FLIP, Deed.AFTER, Deed.GUARD, Deed.RELEASE),
+    ),
     Kind.DRILL: (Deed.PREPARE, Deed.DRAIN, Deed.LEVEL, Deed.PROVE),
     Kind.FAILBACK: (
         *(Deed.CLAIM, Deed.TELL, Deed.GUARD, Deed.LOOK, Deed.RESCUE, Deed.COMMIT),
@@ -137,7 +149,9 @@ DEEDS: Mapping[Kind, tuple[Deed, ...]] = {
     ),
 }
 # Of these the topics are at home on `new` in the end, and on `old` before.
-MOVES_HOMES = frozenset({Kind.PLANNED, Kind.FORCED})
+MOVES_HOMES = frozenset({Kind.PLANNED, Kind.FORCED, Kind.BARE})
+# Of these all writers are held on `old` meanwhile, so that nothing is lost of what they write.
+HOLDS = frozenset({Kind.PLANNED, Kind.BARE})
 # Of these the topics stay at home on `new`, and `old` is the cluster of their twins.
 MAKES_TWINS = frozenset({Kind.FAILBACK, Kind.MAPPED, Kind.REBUILD})
 # Nobody who writes waits for these.

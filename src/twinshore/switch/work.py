@@ -17,7 +17,7 @@ from twinshore.service.clock import wall_ms
 from twinshore.service.identity import recognise
 from twinshore.store import AuditRow, Flip, Store
 from twinshore.switch.decision import Cannot, Done, Outcome, Wait
-from twinshore.switch.deeds import Deed, Kind
+from twinshore.switch.deeds import HOLDS, Deed, Kind
 from twinshore.switch.hands import drilled, fence, log_ends, places, settings_given, tails
 from twinshore.switch.hands.carried import stopped_of
 from twinshore.switch.hands.claims import busy, carry_again, claim, give_back, let_go
@@ -158,7 +158,7 @@ class Work:
     def _commit(self, record: Record) -> Outcome:
         """The topics are this switch's still, and nobody wrote meanwhile: whoever cannot be held may have."""
         self._words.must_be_ours(record)
-        if record.kind is Kind.PLANNED and (why := self._changed(record) or self._written(record)):
+        if record.kind in HOLDS and (why := self._changed(record) or self._written(record)):
             return Cannot(why)
         return Done(record, "from here on the switch goes on")
 
@@ -216,7 +216,7 @@ class Work:
 
     def _flip(self, record: Record) -> Outcome:
         now_ms, pair = wall_ms(), pair_of(self._link)
-        flips = tuple(_flip_of(record, one, pair, now_ms) for one in record.topics)
+        flips = tuple(flip_of(record, one, pair, now_ms) for one in record.topics)
         said = self._words.flip(record, flips)  # on the new home: from then on it is done
         told = [
             AuditRow(now_ms, link, "home", one.topic, record.old, record.new, f"by {record.by}", record.by, one.topic)
@@ -290,7 +290,8 @@ def _said(record: Record, deed: Deed) -> bool:
     return record.said == deed
 
 
-def _flip_of(record: Record, one: Moved, pair: str, now_ms: int) -> Flip:
+def flip_of(record: Record, one: Moved, pair: str, now_ms: int) -> Flip:
+    """What the store is told of one topic."""
     return Flip(
         pair,
         one.topic,

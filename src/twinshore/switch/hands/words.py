@@ -18,7 +18,7 @@ from twinshore.homes.home_notes import FollowerNotes, HomeNotes
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.service.clock import wall_ms
 from twinshore.store import Flip
-from twinshore.switch.deeds import Kind
+from twinshore.switch.deeds import HOLDS, Kind
 from twinshore.switch.record import Moved, Record
 
 Told = HomeLine | Clash | None
@@ -191,5 +191,5 @@ def _flipped(record: Record, one: Flip, cluster_id: str) -> HomeLine:
         source_topic_id=one.source_topic_id,
         target_topic_id=one.target_topic_id,
         points=one.points,
-        how=PLANNED if record.kind is Kind.PLANNED else FORCED,
+        how=PLANNED if record.kind in HOLDS else FORCED,
     )

@@ -28,7 +28,7 @@ class Switch:
     """Topics whose whole names match one of these expressions are at home on `to` from then on. `links`: only those
     that these links carry. `hold_s`: how long writers may wait before it turns back. `group`: it alone, and no topic.
     `wave`: of all topics so many at once, 0: those that are named. `of`: those that this switch has moved.
-    `producer`: it alone, which is refused."""
+    `producer`: it alone, which is refused. `bare`: without what is in them."""
 
     topics: Sequence[str]
     to: str
@@ -39,6 +39,7 @@ class Switch:
     wave: int = 0
     of: str = ""
     producer: str = ""
+    bare: bool = False
 
 
 def asked_of(
@@ -53,10 +54,11 @@ def asked_of(
     wave: int = 0,
     of: str = "",
     producer: str = "",
+    bare: bool = False,
 ) -> Switch:
     """What an operator's words ask for."""
     kind = Kind.DRILL if drill else Kind.FORCED if force else Kind.PLANNED
-    return Switch(topics, to, kind, links, hold_s, group, wave, of, producer)
+    return Switch(topics, to, kind, links, hold_s, group, wave, of, producer, bare)
 
 
 def must_be_expressions(topics: Sequence[str]) -> None:

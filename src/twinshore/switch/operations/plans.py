@@ -10,7 +10,7 @@ from twinshore.fleet.settings.sections.switch import SECTION as SWITCH
 from twinshore.store import Store
 from twinshore.switch.deeds import Deed, Kind
 from twinshore.switch.hands.commands import told, why_not
-from twinshore.switch.operations import carrying, one_group, one_producer, planning, running, waves
+from twinshore.switch.operations import carrying, one_group, one_producer, planning, running, waves, without_data
 from twinshore.switch.operations.carrying import CarriedFirst
 from twinshore.switch.operations.meaning import Switch
 from twinshore.switch.operations.planning import SwitchPlan
@@ -40,6 +40,8 @@ def with_commands(planned: SwitchPlan, settings: Settings) -> SwitchPlan:
 
 
 def _planned(asked: Switch, settings: Settings, store: Store, by: str) -> SwitchPlan:
+    if asked.bare:
+        return without_data.plan(asked, settings, store, by=by)
     if asked.producer:
         return one_producer.plan(asked, settings, store)
     if asked.of and (asked.topics or asked.wave or asked.group):

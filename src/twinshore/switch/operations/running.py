@@ -23,6 +23,7 @@ from twinshore.service.clock import steady_s, wall_ms
 from twinshore.service.ends import Ends
 from twinshore.store import Store
 from twinshore.switch.alone import alone
+from twinshore.switch.bare import Bare
 from twinshore.switch.decision import begin, turn_back
 from twinshore.switch.deeds import Kind
 from twinshore.switch.failback import Failback
@@ -187,7 +188,8 @@ def _hands(
     writers = Writers(ends.source, ends.target, link, back, store)
     if record.kind in (Kind.FAILBACK, Kind.MAPPED):
         return Failback(link, back, settings, store, ends.source, ends.target, words, writers, now_ms)
-    return Work(link, back, settings, store, ends.source, ends.target, words, writers, asking.tell, now_ms)
+    whose = Bare if record.kind is Kind.BARE else Work
+    return whose(link, back, settings, store, ends.source, ends.target, words, writers, asking.tell, now_ms)
 
 
 def steady_clock() -> Callable[[], int]:

@@ -1,0 +1,110 @@
+"""Topics made on the new home of a switch without data: empty, and ending where the old ones do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from twinshore.fleet import KafkaError, NamedPartition
+from twinshore.fleet.sentences import counted, listed
+from twinshore.kafka.cluster import KafkaCluster, OffsetKind
+from twinshore.kafka.connection import Connection
+from twinshore.kafka.errors import Code, kafka_error
+from twinshore.service.clock import steady_s
+from twinshore.switch.decision import Cannot, Done, Outcome, Wait
+from twinshore.switch.hands.log_ends import changed
+from twinshore.switch.record import Record
+from twinshore.wire.batch import HEADER_BYTES, SEQUENCE_SPAN
+from twinshore.wire.filler import FILLER_RECORDS_MAX, filler
+from twinshore.wire.produce import PRODUCE_KEY, encode_produce, parse_produce
+
+NAMED_MAX = 5
+ASK_S = 10.0
+FILL_S = 2.0  # so long at one try, so that it is said how far it is
+# Nothing goes by itself, and all of it may be cut off.
+SETTINGS: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+
+
+def lacks_old(old: KafkaCluster, record: Record) -> str:
+    """What is not as it was planned on the old home."""
+    return changed(old, record.topics, new=False)
+
+
+def make(new: KafkaCluster, record: Record) -> Outcome:
+    """Done once each topic is there, with its id in the record."""
+    seen = new.metadata(list(record.names()), refresh=True).topics
+    there = {name: one for name, one in seen.items() if not one.error}
+    for one in record.topics:
+        if one.topic not in there:
+            try:
+                new.admin.create_topic(one.topic, partitions=one.partitions, settings=SETTINGS)
+            except KafkaError as error:
+                if error.code != Code.TOPIC_ALREADY_EXISTS:
+                    raise
+    if lacking := [one.topic for one in record.topics if one.topic not in there]:
+        return Wait(f"{listed(lacking, NAMED_MAX)} is made on {new.name}")
+    found = tuple(replace(one, new_id=one.new_id or there[one.topic].topic_id.hex()) for one in record.topics)
+    if why := changed(new, found, new=True):
+        return Cannot(why)
+    unled = [
+        f"{one.topic}-{part.partition}" for one in found for part in there[one.topic].partitions if part.leader < 0
+    ]
+    if unled:
+        return Wait(f"{listed(unled, NAMED_MAX)} has no leader on {new.name} yet")
+    return Done(replace(record, topics=found))
+
+
+def fill(new: KafkaCluster, record: Record, ends: Mapping[str, Sequence[int]]) -> Outcome:
+    """Done once each log is empty and ends there."""
+    wanted = {NamedPartition(topic, number): end for topic, some in ends.items() for number, end in enumerate(some)}
+    ids = {one.topic: bytes.fromhex(one.new_id) for one in record.topics}
+    stands = new.list_offsets(wanted, OffsetKind.LOG_END)
+    if beyond := [str(named) for named, end in wanted.items() if stands[named] > end]:
+        return Cannot(f"{listed(beyond, NAMED_MAX)} on {new.name} ends beyond the old home: somebody writes there")
+    lacking = {named: end for named, end in wanted.items() if stands[named] < end}
+    if lacking:
+        _fill(new, {named: (stands[named], end) for named, end in lacking.items()}, ids)
+        left = sum(end - stands[named] for named, end in lacking.items())
+        return Wait(f"{counted(left, 'offset')} of {listed([str(one) for one in lacking], NAMED_MAX)} were to be taken")
+    starts = new.list_offsets(wanted, OffsetKind.EARLIEST)
+    below = {named: end for named, end in wanted.items() if starts[named] < end}
+    if below:
+        new.cut_logs(below, ids)
+        return Wait(f"{listed([str(one) for one in below], NAMED_MAX)} is cut to its end on {new.name}")
+    return Done(record, f"the logs on {new.name} are empty, and end where those on {record.old} do")
+
+
+def _fill(new: KafkaCluster, spans: Mapping[NamedPartition, tuple[int, int]], ids: Mapping[str, bytes]) -> None:
+    """For some seconds; under an id of its own, so that nothing is there twice whose answer was lost."""
+    writer, over_s = new.init_producer_id(), steady_s() + FILL_S
+    for named, (begin, end) in spans.items():
+        for at, count in _pieces(begin, end):
+            made = filler(count)
+            head = made.stamped(*writer, (at - begin) % SEQUENCE_SPAN)
+            ask = partial(_append, named=named, topic_id=ids[named.topic], head=head, body=made.body)
+            new.at(new.leader_of(named), "filler", ask)
+            if steady_s() > over_s:
+                return
+
+
+def _pieces(begin: int, end: int) -> Iterator[tuple[int, int]]:
+    for at in range(begin, end, FILLER_RECORDS_MAX):
+        yield at, min(FILLER_RECORDS_MAX, end - at)
+
+
+def _append(
+    connection: Connection, timeout_s: float, *, named: NamedPartition, topic_id: bytes, head: bytes, body: bytes
+) -> None:
+    version = connection.spoken(PRODUCE_KEY)
+    request = encode_produce(version, [(named.topic, topic_id, [(named.partition, head[:HEADER_BYTES], body)])])
+    parse = partial(_error, version)
+    code = connection.ask(PRODUCE_KEY, version, b"".join(request), parse, timeout_s=max(timeout_s, ASK_S))
+    if code != Code.NONE:
+        raise kafka_error(code, f"fill {named}")
+
+
+def _error(version: int, view: memoryview) -> int:
+    (answer,) = parse_produce(view, 0, version)
+    return answer.error

@@ -1,0 +1,212 @@
+"""A switch without data, planned: of topics that no link carries the writers move at once, and what is there stays.
+
+It is told before who has not read all of it yet. Whoever reads on at the new home begins where the old log ends.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+
+from twinshore.fleet import ConfigError, KafkaError, Link, NamedPartition, Naming, RefusedError
+from twinshore.fleet.sentences import counted, listed
+from twinshore.fleet.settings import Settings
+from twinshore.fleet.settings.edge import did_you_mean
+from twinshore.fleet.terms import TERM_MAX
+from twinshore.homes.home_lines import Clash, stands
+from twinshore.homes.home_notes import HomeNotes
+from twinshore.kafka.cluster import KafkaCluster, OffsetKind
+from twinshore.kafka.groups import Groups
+from twinshore.kafka.metadata import TopicMetadata
+from twinshore.links.filters import admits
+from twinshore.links.homes import pair_of
+from twinshore.links.standing import standing
+from twinshore.service.clock import wall_ms
+from twinshore.store import Store
+from twinshore.switch.deeds import DEEDS, Kind
+from twinshore.switch.hands.claims import taken
+from twinshore.switch.operations.meaning import NAME, Switch, leading_to
+from twinshore.switch.operations.planning import DeedStep, SwitchPlan
+from twinshore.switch.operations.preview import lacking, unheld
+from twinshore.switch.record import Moved, Record
+
+NAMED_MAX = 5
+GROUPS_MAX = 20
+ASK_S = 5.0
+WHOLE = "--without-data takes topics by their whole names, and neither --force, --all, --group, --of nor --producer"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What the old home has of the topics: where each partition begins and ends."""
+
+    begins: Mapping[NamedPartition, int]
+    ends: Mapping[NamedPartition, int]
+
+    @property
+    def offsets(self) -> int:
+        return sum(self.ends.values()) - sum(self.begins.values())
+
+
+def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "") -> SwitchPlan:
+    """ConfigError where no topic is meant; what stands in the way is `refused`, in one sentence."""
+    settings.cluster(asked.to)
+    names = [one.replace("\\", "") for one in asked.topics if NAME.fullmatch(one)]
+    alone = asked.kind is Kind.PLANNED and not (asked.group or asked.wave or asked.of or asked.producer)
+    if not names or len(names) < len(asked.topics) or not alone:
+        raise ConfigError(WHOLE)
+    links = [one.link for one in standing(settings.links, store).values()]
+    with ExitStack() as stack:
+        old = stack.enter_context(closing(_home(asked, names, settings, links)))
+        new = stack.enter_context(closing(_opened(asked.to, settings)))
+        link = Link(old.name, new.name)
+        if carried := _carried(link, names, links):
+            return SwitchPlan(refused=carried)
+        topics, refused = _moved(names, link, old, new, store)
+        refused = refused or taken(store, pair_of(link), names) or lacking(old, new, ())
+        held = _held(old, names)
+        refused = refused or _own(new, held)
+        shown = tuple(_shown(names, old, new.name, held))
+        if refused:
+            return SwitchPlan(shown=shown, refused=refused)
+        open_to = unheld(old, names)
+    record = Record(
+        *(secrets.token_hex(16), Kind.BARE, old.name, new.name, "", "", topics, by, wall_ms(), asked.hold_s),
+        DEEDS[Kind.BARE][0],
+    )
+    steps = tuple(DeedStep(deed) for deed in DEEDS[Kind.BARE])
+    return SwitchPlan(steps, shown, open_to, record=record)
+
+
+def _opened(name: str, settings: Settings) -> KafkaCluster:
+    return KafkaCluster(settings.cluster(name), client_id="twinshore-switch", patience_s=ASK_S, call_s=ASK_S)
+
+
+def _home(asked: Switch, names: Sequence[str], settings: Settings, links: Sequence[Link]) -> KafkaCluster:
+    """The one cluster beside that to which they go that has these topics, or the source of the links that are named."""
+    others = [name for name in settings.clusters if name != asked.to]
+    if asked.links:
+        others = sorted({one.source for one in leading_to(asked, links)})
+    known: set[str] = set()
+    found: list[str] = []
+    for name in others:
+        with closing(_opened(name, settings)) as cluster:
+            there = _there(cluster, None)
+        known |= there.keys()
+        found += [name] if set(names) <= there.keys() else []
+    if not found:
+        missing = next((one for one in names if one not in known), names[0])
+        said = listed(others, NAMED_MAX)
+        raise ConfigError(f"{said} has no topic {missing}{did_you_mean(missing, sorted(known))}")
+    if len(found) > 1:
+        raise ConfigError(f"{listed(found, NAMED_MAX)} have {listed(list(names), NAMED_MAX)}", hint="say --link")
+    return _opened(found[0], settings)
+
+
+def _there(cluster: KafkaCluster, names: Sequence[str] | None) -> dict[str, TopicMetadata]:
+    seen = cluster.metadata(names, refresh=True).topics
+    return {name: one for name, one in seen.items() if not one.error and not one.internal}
+
+
+def _carried(link: Link, names: Sequence[str], links: Sequence[Link]) -> RefusedError | None:
+    """A link back would cut away what stays, since a twin begins where its source does."""
+    for one in links:
+        theirs = [name for name in names if admits(one, name)]
+        if one.naming is Naming.SAME and {one.source, one.target} == {link.source, link.target} and theirs:
+            return RefusedError(
+                f"{one.name} carries {listed(theirs, NAMED_MAX)}: what stays on {link.source} would not be left there",
+                hint="leave out --without-data: a switch moves it with its data",
+            )
+    return None
+
+
+def _moved(
+    names: Sequence[str], link: Link, old: KafkaCluster, new: KafkaCluster, store: Store
+) -> tuple[tuple[Moved, ...], RefusedError | None]:
+    ours, theirs = _there(old, names), _there(new, names)
+    rows = store.homes.of(pair_of(link))
+    lines = [HomeNotes(cluster).read() for cluster in (old, new)]
+    found: list[Moved] = []
+    for name in names:
+        said = stands([some.get(name) for some in lines])
+        row = rows.get(name)
+        if isinstance(said, Clash):
+            return (), RefusedError(f"clusters say different things of the home of {name}")
+        if (said is not None and said.cluster_id != old.cluster_id()) or (row is not None and row.home != old.name):
+            return (), RefusedError(f"{name} is not at home on {old.name}", hint="`twinshore link homes` shows homes")
+        term = max(said.term if said is not None else 0, row.term if row is not None else 0)
+        if term >= TERM_MAX:
+            return (), RefusedError(f"{name} has changed homes {TERM_MAX:,} times")
+        count, there = len(ours[name].partitions), theirs.get(name)
+        if there is not None and len(there.partitions) != count:
+            has = counted(len(there.partitions), "partition")
+            return (), RefusedError(f"{name} has {has} on {new.name}, and {count} on {old.name}")
+        new_id = there.topic_id.hex() if there is not None else ""
+        found.append(Moved(name, ours[name].topic_id.hex(), new_id, term, count))
+    return tuple(found), None
+
+
+def _held(cluster: KafkaCluster, names: Sequence[str]) -> Held:
+    seen = _there(cluster, names)
+    parts = [NamedPartition(name, part.partition) for name, one in seen.items() for part in one.partitions]
+    return Held(*(cluster.list_offsets(parts, kind) for kind in (OffsetKind.EARLIEST, OffsetKind.LOG_END)))
+
+
+def _own(new: KafkaCluster, old: Held) -> RefusedError | None:
+    """A log that holds records, or has gone further than the old one, cannot go on where that ends."""
+    there = _held(new, sorted({named.topic for named in old.ends}))
+    holds = sorted(
+        {one.topic for one, end in there.ends.items() if end > there.begins[one] or end > old.ends.get(one, 0)}
+    )
+    if not holds:
+        return None
+    return RefusedError(
+        f"{new.name} has {listed(holds, NAMED_MAX)} already, with records or offsets of its own",
+        hint="delete it there, if nobody needs it",
+    )
+
+
+def _shown(names: Sequence[str], old: KafkaCluster, to: str, held: Held) -> Iterator[str]:
+    yield (
+        f"{counted(len(names), 'topic')} would be at home on {to}, and no more on {old.name}: "
+        f"{listed(list(names), NAMED_MAX)}, without the {counted(held.offsets, 'offset')} that {old.name} holds"
+    )
+    yield (
+        f"whoever has read all reads on at the same offset; whoever has not goes where its auto.offset.reset says, and "
+        f"finds what stays on {old.name} alone"
+    )
+    try:
+        unread = _unread(old, held)
+    except KafkaError as error:
+        yield f"who has not read all is not known: {error.message}"
+        return
+    for group, count in sorted(unread.items(), key=lambda one: (-one[1], one[0]))[:GROUPS_MAX]:
+        yield f"stays unread: {counted(count, 'offset')} by group {group}"
+    if len(unread) > GROUPS_MAX:
+        yield f"and by {counted(len(unread) - GROUPS_MAX, 'group')} more"
+
+
+def _unread(old: KafkaCluster, held: Held) -> dict[str, int]:
+    """How much each group that has places in the topics has not read of what is there."""
+    unread: dict[str, int] = {}
+    with closing(Groups(old)) as groups:
+        listing = groups.listed()
+        known = {one.group: one for one in listing.groups.values() if one.reads_by_offsets}
+        wanted: dict[int, dict[str, None]] = {}
+        for one in known.values():
+            wanted.setdefault(one.coordinator, {})[one.group] = None
+        found, away = groups.places(wanted, {})
+    for error in (*listing.away.values(), *away.values()):
+        raise error
+    for name, places in found.items():
+        ours = {NamedPartition(*where): place.offset for where, place in places.places.items()}
+        left = [
+            held.ends[named] - max(ours[named], held.begins[named])
+            for named in ours.keys() & held.ends.keys()
+            if held.ends[named] > ours[named]
+        ]
+        if sum(left):
+            unread[name] = sum(left)
+    return unread

@@ -1,0 +1,113 @@
+"""Topics that no link carries are switched under the proxy's clients: with all their records, or without them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.proxy.served import ProxyProcess
+from tests.scenarios.mirror_rig import Rig, settings_text, spans, url_in
+from tests.scenarios.plain_clients import PlainReader, PlainWriter, records_there
+from tests.scenarios.switch_rig import SwitchRig, carried
+from tests.scenarios.test_following_writers import until
+from tests.scenarios.test_mirror_basic import fill
+from tests.scenarios.test_proxy_switch import Load, nothing_happened, paused, proxies
+from tests.scenarios.test_switch import PATIENT
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.groups import Groups
+from twinshore.lab import LabCluster
+from twinshore.store import open_store
+from twinshore.wire.group_places import Place
+
+PARTITIONS = 3
+BEFORE = 10 * PARTITIONS
+
+
+def made(lab: LabCluster, topic: str) -> None:
+    lab.create_topic(topic, partitions=PARTITIONS)
+    for number in range(PARTITIONS):
+        fill(lab, topic, 10, partition=number)
+
+
+@contextmanager
+def loaded(topic: str, some: Sequence[ProxyProcess]) -> Iterator[Load]:
+    addresses = ",".join(one.bootstrap for one in some)
+    writers = [PlainWriter(addresses, topic, name=name) for name in ("one", "other")]
+    load = Load(topic, writers, PlainReader(addresses, topic, [topic]), BEFORE)
+    try:
+        load.reads(BEFORE + 200)
+        yield load
+    finally:
+        for writer in load.writers:
+            writer.stop()
+        load.reader.stop()
+
+
+def stands(lab: LabCluster, group: str, topic: str, offset: int) -> None:
+    """A group without members, that has a place in each partition."""
+    with closing(KafkaCluster(lab.cluster)) as kafka, closing(Groups(kafka)) as groups:
+        until(lambda: group in groups.coordinators([group]), 30, "it has a coordinator")
+        places = {(topic, number): Place(offset) for number in range(PARTITIONS)}
+        (node,) = groups.coordinators([group]).values()
+        assert set(groups.commit({node: {group: places}})[group].values()) == {0}
+
+
+def has(lab: LabCluster, topic: str) -> bool:
+    with closing(KafkaCluster(lab.cluster)) as kafka:
+        return topic in kafka.metadata().topics
+
+
+@pytest.mark.long
+@pytest.mark.claim(
+    "proxy", "carried-first", "a topic without a link gets link and twin first, and its clients do not know"
+)
+def test_a_topic_without_a_link_goes_along_with_its_data(east: LabCluster, west: LabCluster, tmp_path: Path) -> None:
+    topic = "proxy-first"
+    made(east, topic)
+    with carried(east, west, "proxy-first-other", tmp_path) as other, proxies(other, 1) as some:
+        rig = SwitchRig(other.rig, topic, east, west, PARTITIONS)
+        with loaded(topic, some) as load:
+            said = rig.move("west", *PATIENT)
+            assert said.code == 0, said.text
+            assert f"{topic} is carried by no link" in said.text
+            load.reads(500)
+            nothing_happened(rig, load, load.end())
+
+
+@pytest.mark.long
+@pytest.mark.claim(
+    "proxy", "without-data", "a topic moves at once without its data: what stays unread is listed, writers go on"
+)
+def test_a_topic_moves_without_its_data(east: LabCluster, west: LabCluster, tmp_path: Path) -> None:
+    """No mirror runs. Who has read all reads on at the same offsets; what a group had not read stays."""
+    topic = "proxy-bare"
+    made(east, topic)
+    stands(east, "behind", topic, 4)
+    rig = SwitchRig(Rig(tmp_path, settings_text(tmp_path, [east.cluster, west.cluster], {})), topic, east, west)
+    open_store(url_in(tmp_path)).close()
+    with proxies(rig, 1) as some, loaded(topic, some) as load:
+        planned = rig.switch("plan", topic, "--to", "west", "--without-data")
+        assert planned.code == 0 and "by group behind" in planned.text, planned.text
+        assert not has(west, topic), "a plan changes nothing"
+        said = rig.move("west", "--without-data")
+        assert said.code == 0, said.text + some[0].said()
+        assert said.last.startswith(f"done: {topic} is at home on west"), said.text
+        load.reads(500)
+        acked = load.end()
+        assert [writer.failed for writer in load.writers] == [[], []]
+        assert (load.reader.errors, load.reader.again(), load.reader.assigned) == ([], 0, 1)
+        points = rig.record()["topics"][0]["points"]
+        begins = [begin for begin, _ in spans(west.cluster, topic, PARTITIONS)]
+        assert (begins, rig.ends(east)) == (points, points), "the one goes on where the other ends"
+        there = [*records_there(east, topic, PARTITIONS), *records_there(west, topic, PARTITIONS)]
+        count = Counter((key, number) for _, key, number in there)
+        assert (len(acked), set(count.values())) == (len(count), {1}), "each is there once"
+        read = [(key, int(text)) for _, key, text in load.reader.read if text.isdigit()]
+        assert Counter(read) == count, "each is read once"
+        print(f"told: {len(acked)} records, 0 lost, doubled or read again; {paused(load)}")
+    again = rig.move("west", "--without-data")
+    assert again.code == 1 and f"{topic} is not at home on east" in again.text, again.text
