@@ -68,11 +68,18 @@ class Prospect:
                 continue
             brokers = [f"{node} at {layout.host}:{layout.port_of(name, node)}" for node in sorted(one.brokers)]
             yield f"{name}: {counted(len(one.topics), 'topic')}; broker {listed(brokers, NAMED)}"
-        yield f"groups: at home on {self.seen.group_home()}"
+        yield f"groups: at home on {self.seen.group_home()}; {self._newer_groups()}"
         yield f"new topics: made on {layout.new_topics.usual or next(iter(self.seen.clusters))}"
         yield from self._versions()
         yield from self._topics()
         yield from self.remarks
+
+    def _newer_groups(self) -> str:
+        if self.seen.serves_newer_groups:
+            return "those of the new protocol too"
+        return (
+            f"those of the new protocol are refused, as {listed(self.seen.lack_newer_groups, NAMED)} does not have them"
+        )
 
     def _versions(self) -> Iterator[str]:
         if told := [f"{api_name(key)} {low} to {high}" for key, low, high in self._ranges() if key in (PRODUCE, FETCH)]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from twinshore.proxy.core import groups, lookups, transactions
+from twinshore.proxy.core import groups, lookups, newer_groups, transactions
 from twinshore.proxy.core.admin.table import judges
 from twinshore.proxy.core.committed import Committed
 from twinshore.proxy.core.counting import Counting, software_of
@@ -36,7 +36,7 @@ from twinshore.proxy.core.offers import (
 from twinshore.proxy.core.places import about_partitions
 from twinshore.proxy.core.records import Records
 from twinshore.proxy.core.resets import ResetBook, Resets
-from twinshore.proxy.core.seen import Seen
+from twinshore.proxy.core.seen import CONSUMER_GROUP_DESCRIBE, Seen
 from twinshore.wire.apis import (
     API_VERSIONS,
     FETCH,
@@ -79,8 +79,10 @@ class Session:
         fused = Fused(Records(layout, news, as_seen, self._counting, reading), box or Fusebox())
         self._committed = Committed(self._counting)
         self._refused = transactions.Refused()
-        self._members = groups.Members(at_work or groups.AtWork())
-        self._resets = Resets(resets or ResetBook(), self._committed, self._members.judge, as_seen)
+        at_work, resets = at_work or groups.AtWork(), resets or ResetBook()
+        self._members = groups.Members(at_work)
+        self._newer = newer_groups.NewerGroups(at_work.refused, resets.holds, news)
+        self._resets = Resets(resets, self._committed, self._of_members, as_seen)
         self._judges: dict[int, Callable[[Request, Place | None, Seen], Move]] = {
             PRODUCE: fused.on_produce,
             FETCH: fused.on_fetch,
@@ -94,7 +96,8 @@ class Session:
             INIT_PRODUCER_ID: lookups.init_producer_id,
             DESCRIBE_GROUPS: groups.of_admins,
             LIST_GROUPS: groups.of_admins,
-            HEARTBEAT_OF_NEWER_GROUP: groups.of_newer,
+            HEARTBEAT_OF_NEWER_GROUP: self._newer.beat,
+            CONSUMER_GROUP_DESCRIBE: newer_groups.describe,
         }
         self._judges |= {
             transactions.ADD_PARTITIONS: self._refused.add_partitions,
@@ -136,6 +139,10 @@ class Session:
 
     def _metadata(self, request: Request, _: Place | None, seen: Seen) -> Move:
         return lookups.metadata(request, self._layout, seen, self._news, self._counting, self._reading.copies)
+
+    def _of_members(self, request: Request, place: Place | None, seen: Seen) -> Move:
+        move = self._members.judge(request, place, seen)
+        return self._newer.joins(request, move, seen) if request.key == JOIN_GROUP else move
 
     def _coordinator(self, request: Request, _: Place | None, seen: Seen) -> Move:
         return lookups.find_coordinator(request, self._layout, seen)
