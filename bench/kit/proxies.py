@@ -99,10 +99,12 @@ class Opaque:
 @dataclass(frozen=True, slots=True)
 class Ours:
     """`twinshore proxy run` before both clusters, with what it does by default. `guarded`: with a quota and fuses that
-    measure every topic. `uvloop`: with the loop that docs/proxy.md tells to install."""
+    measure every topic. `uvloop`: with the loop that docs/proxy.md tells to install. `carried`: topics that count as
+    carried from the second cluster to the first."""
 
     uvloop: bool = True
     guarded: bool = True
+    carried: str = ""
 
     @property
     def name(self) -> str:
@@ -133,6 +135,9 @@ class Ours:
         for one in clusters:
             addresses = ", ".join(f'"{address}"' for address in one.bootstrap)
             lines += [f"[clusters.{one.name}]", f"bootstrap = [{addresses}]"]
+        if self.carried:
+            first, second = (one.name for one in clusters)
+            lines += [f'[links."{second}->{first}"]', f'topics = ["{self.carried}"]']
         return "\n".join(lines) + "\n"
 
 

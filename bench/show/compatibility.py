@@ -1,7 +1,8 @@
 """`python -m bench.show.compatibility`: clients of many makes and versions come by the proxy, and docs/compatibility.md
 says what each of them could do there.
 
-The proxy stands before two clusters of two versions of Kafka. What does not succeed is tried at the first cluster
+The proxy stands before two clusters of two versions of Kafka; for groups of the new protocol, which the older one does
+not have, another one stands before two of the newest. What does not succeed is tried at the first cluster
 itself as well, a few times, so that it is known whose doing it is. The exit code is 1 where that is the proxy's, and
 docs/proxy.md does not say so.
 """
@@ -30,7 +31,9 @@ from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster, LabError
 
 PAGE = ROOT / "docs" / "compatibility.md"
 # What docs/proxy.md says that it refuses.
-REFUSED_THERE = ("transaction elsewhere", "group of the new protocol")
+REFUSED_THERE = ("transaction elsewhere",)
+# What is tried before two clusters of the newest version.
+NEWEST_ALONE = ("group of the new protocol",)
 _DIRECT_TURNS = 3
 Say = Callable[[str], None]
 
@@ -83,7 +86,9 @@ Written by `make compatibility`, which starts two clusters, Kafka {first} and {s
 both, and each client in turn, and takes all of it away again; no cell is typed by hand. On {machine}.
 
 Each client writes to topics on both clusters, reads them back, and is in groups that read both. It is not told that
-there are two. What does not succeed is tried at the first cluster as well, without the proxy, up to {turns} times.
+there are two. Groups of the new protocol are tried before two clusters of Kafka {first}, since {second} does not have
+them; one of their topics is at home on the other cluster, with a twin where groups are. What does not succeed is tried
+at the first cluster as well, without the proxy, up to {turns} times.
 """
 _KEY = """\
 **yes**: it did, and what was read back is right. **refused**: with the sentence of that number. **no**: with what was
@@ -149,17 +154,22 @@ def _plain(text: str) -> str:
 
 @dataclass
 class _Stage:
-    """Two clusters and the proxy before them, on which clients are tried one after another."""
+    """Two clusters and the proxy before them, on which clients are tried one after another. `twins`: what is on the
+    second cluster is on the first as well."""
 
     first: LabCluster
     second: LabCluster
     bootstrap: str
     say: Say
+    prefix: str = "compat"
+    twins: bool = False
     absent: list[tuple[str, str]] = field(default_factory=list)
 
     def row(self, make: Make, number: int, steps: Sequence[str]) -> tuple[Cell, ...]:
         """Nothing where the client cannot be had."""
-        job = self.job(f"compat-{number}", tuple(steps))
+        if not steps:
+            return ()
+        job = self.job(f"{self.prefix}-{number}", tuple(steps))
         try:
             found = {one.step: self._told(make, one) for one in tried(make, job)}
         except LabError as error:
@@ -192,6 +202,8 @@ class _Stage:
         job = Job(self.bootstrap, f"{name}-first", f"{name}-second", f"{name}-made", name, steps)
         self.first.create_topic(job.first, partitions=2)
         (second or self.second).create_topic(job.second, partitions=2)
+        if self.twins and second is None:
+            self.first.create_topic(job.second, partitions=2)
         return job
 
 
@@ -204,7 +216,13 @@ def run(makes: Sequence[Make], steps: Sequence[str], say: Say, *, tools: bool = 
         serving = Ours(guarded=False).start(Site(first, second.cluster, folder))
         stack.callback(serving.end)
         stage = _Stage(first, second, serving.bootstrap, say)
-        rows = [(make.title, stage.row(make, number, steps)) for number, make in enumerate(makes)]
+        older = [step for step in steps if step not in NEWEST_ALONE]
+        rows = [(make.title, stage.row(make, number, older)) for number, make in enumerate(makes)]
+        if len(older) < len(steps):
+            newest = _newest(stack, first, say)
+            newer = [step for step in steps if step in NEWEST_ALONE]
+            found = [newest.row(make, number, newer) for number, make in enumerate(makes)]
+            rows = [(title, _in_order(steps, (*some, *more))) for (title, some), more in zip(rows, found, strict=True)]
         told = Tools(stage.job("compat-tools", ())).all() if tools else ()
         for one in told:
             say(f"{one.step}: {one.outcome} {one.says}".rstrip())
@@ -212,6 +230,20 @@ def run(makes: Sequence[Make], steps: Sequence[str], say: Say, *, tools: bool = 
     where = f"{machine.cores} cores, {machine.system}, Python {machine.python}, Java {machine.java}"
     there = tuple((title, cells) for title, cells in rows if cells)
     return Compatibility(where, (KAFKA_NEWEST, KAFKA_3), there, told, tuple(stage.absent))
+
+
+def _in_order(steps: Sequence[str], cells: Sequence[Cell]) -> tuple[Cell, ...]:
+    by_step = {cell.step: cell for cell in cells}
+    return tuple(by_step[step] for step in steps if step in by_step)
+
+
+def _newest(stack: ExitStack, first: LabCluster, say: Say) -> _Stage:
+    """The first cluster with another one of its version, whose topics have twins on it."""
+    third = stack.enter_context(LabCluster("third", version=KAFKA_NEWEST))
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="twinshore-compatibility-")))
+    serving = Ours(guarded=False, carried="newest-.*-second").start(Site(first, third.cluster, folder))
+    stack.callback(serving.end)
+    return _Stage(first, third, serving.bootstrap, say, "newest", twins=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -23,6 +23,7 @@ KEYS = (
     "two-proxies",
     "java",
     "groups-move",
+    "newer-groups",
     "offsets",
     "forced",
     "forced-known",

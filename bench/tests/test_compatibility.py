@@ -161,7 +161,8 @@ def test_what_fails_without_the_proxy_too_is_none_of_its_doing() -> None:
     assert Cell("metadata", NO, "", YES).falls_short
     assert Cell("metadata", REFUSED, "", YES).falls_short
     assert not Cell("metadata", NO, "", REFUSED).falls_short
-    assert not Cell("group of the new protocol", REFUSED, "", YES).falls_short
+    assert not Cell("transaction elsewhere", REFUSED, "", YES).falls_short
+    assert Cell("group of the new protocol", REFUSED, "", YES).falls_short
     assert Cell("group of the new protocol", NO, "", YES).falls_short
 
 

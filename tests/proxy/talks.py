@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from twinshore.proxy.core.layout import Layout, Place
@@ -63,6 +64,18 @@ def said_part(key: int, version: int, *names: str) -> Any:
 def answer(key: int, version: int, /, **values: Any) -> memoryview:
     """The body of a broker's answer."""
     return view(written(filled(answer_kind(key, version), **values)))
+
+
+def newer_group(ask: Ask, members: Mapping[str, Sequence[str]], epoch: int) -> memoryview:
+    """What a coordinator says of a group of the newer protocol: of each member the topics that it reads."""
+    kind = said_part(ask.key, ask.version, "groups", "members")
+    nothing = {one.name: filled(one.type) for one in fields(kind) if one.name.endswith("assignment")}
+    some = (
+        filled(kind, member_id=name, member_epoch=epoch, subscribed_topic_names=tuple(topics), **nothing)
+        for name, topics in members.items()
+    )
+    group = filled(said_part(ask.key, ask.version, "groups"), group_id="g", members=tuple(some))
+    return answer(ask.key, ask.version, groups=(group,))
 
 
 def view(parts: Parts | Buffer | Later) -> memoryview:

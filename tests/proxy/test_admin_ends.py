@@ -8,7 +8,19 @@ from typing import Any
 import pytest
 
 from tests.proxy.admin_talks import Clusters, codes, played
-from tests.proxy.talks import EAST, WEST, answer, asked, asked_part, by_kio, carried, said_part, seen, session
+from tests.proxy.talks import (
+    EAST,
+    WEST,
+    answer,
+    asked,
+    asked_part,
+    by_kio,
+    carried,
+    newer_group,
+    said_part,
+    seen,
+    session,
+)
 from twinshore.fleet.nouns import GROUPS_HOME
 from twinshore.proxy.core.admin.versions import DELETE_GROUPS, OFFSET_DELETE
 from twinshore.proxy.core.layout import ANY, Place
@@ -16,16 +28,24 @@ from twinshore.proxy.core.leads import Lead
 from twinshore.proxy.core.messages import error, filled
 from twinshore.proxy.core.moves import Ask, Hold, Pass
 from twinshore.proxy.core.offers import DESCRIBE_GROUPS, FIND_COORDINATOR
-from twinshore.proxy.core.seen import Seen
+from twinshore.proxy.core.seen import CONSUMER_GROUP_DESCRIBE, Seen
 
 AGAIN, NOT_COORDINATOR, NON_EMPTY, NOT_FOUND, SUBSCRIBED = 14, 16, 68, 69, 86
 WEST_KEEPS = Place("west", 2)
 
 
 def coordinators(
-    home: int = 0, west: int = 0, *, found: int = 0, state: str = "Empty", described: int = 0, silent: bool = False
+    home: int = 0,
+    west: int = 0,
+    *,
+    found: int = 0,
+    state: str = "Empty",
+    described: int = 0,
+    silent: bool = False,
+    newer: tuple[str, ...] | None = (),
 ) -> Clusters:
-    """Both clusters' coordinators, and what each says."""
+    """Both clusters' coordinators, and what each says. `newer`: members of the newer protocol; None where home is
+    silent about those."""
 
     def says(ask: Ask, asked_of: Any) -> memoryview | None:
         code = error(home if ask.place.cluster == "east" else west)
@@ -37,6 +57,8 @@ def coordinators(
             part = said_part(DESCRIBE_GROUPS, ask.version, "groups")
             group = filled(part, group_id="g", group_state=state, error_code=error(described))
             return answer(DESCRIBE_GROUPS, ask.version, groups=(group,))
+        if ask.key == CONSUMER_GROUP_DESCRIBE:
+            return None if newer is None else newer_group(ask, dict.fromkeys(newer, ()), 4)
         if silent and ask.place.cluster == "west":
             return None
         if ask.key == DELETE_GROUPS:
@@ -162,9 +184,10 @@ def test_places_end_where_they_live() -> None:
 
 
 def test_places_elsewhere_stay_while_the_group_has_members() -> None:
-    clusters = coordinators(home=SUBSCRIBED, state="Stable")
-    assert ended(clusters, "orders", "bills") == {"orders": SUBSCRIBED, "bills": SUBSCRIBED}
-    assert WEST_KEEPS not in {place for place, _, _ in clusters.heard}
+    of_newer = coordinators(home=SUBSCRIBED, described=NOT_FOUND, state="Dead", newer=("me",))
+    for clusters in (coordinators(home=SUBSCRIBED, state="Stable"), of_newer):
+        assert ended(clusters, "orders", "bills") == {"orders": SUBSCRIBED, "bills": SUBSCRIBED}
+        assert WEST_KEEPS not in {place for place, _, _ in clusters.heard}
 
 
 @pytest.mark.parametrize(
@@ -183,4 +206,5 @@ def test_one_that_fails_says_so_at_its_own_topics(clusters: Clusters, told: dict
 
 def test_a_group_of_which_home_cannot_say_whether_it_has_members_is_left_alone() -> None:
     assert int(played(ends("bills"), coordinators(described=15)).error_code) == AGAIN
+    assert int(played(ends("bills"), coordinators(described=NOT_FOUND, newer=None)).error_code) == AGAIN
     assert int(played(ends("bills"), coordinators(west=NOT_FOUND)).error_code) == NOT_FOUND

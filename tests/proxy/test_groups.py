@@ -14,6 +14,7 @@ from tests.proxy.talks import (
     asked_part,
     by_kio,
     carried,
+    newer_group,
     request,
     said_part,
     seen,
@@ -29,15 +30,15 @@ from twinshore.proxy.core.offers import (
     FIND_COORDINATOR,
     HANDLED,
     HEARTBEAT,
-    HEARTBEAT_OF_NEWER_GROUP,
     JOIN_GROUP,
     LEAVE_GROUP,
     LIST_GROUPS,
     SYNC_GROUP,
 )
+from twinshore.proxy.core.seen import CONSUMER_GROUP_DESCRIBE
 from twinshore.wire.apis import LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, OFFSET_FOR_LEADER_EPOCH
 
-NOT_HERE, AGAIN, AWAY, NOT_COORDINATOR, UNKNOWN_MEMBER, REBALANCING = 6, 14, 15, 16, 25, 27
+NOT_HERE, AGAIN, AWAY, NOT_COORDINATOR, UNKNOWN_MEMBER, REBALANCING, STALE = 6, 14, 15, 16, 25, 27, 113
 MEMBERS = [
     (key, version)
     for key in (JOIN_GROUP, SYNC_GROUP, HEARTBEAT, LEAVE_GROUP)
@@ -53,15 +54,6 @@ def test_members_are_passed_on_at_home_and_refused_elsewhere(key: int, version: 
     assert move.place == EAST
     for place in (WEST, None):
         assert int(by_kio(key, version, told(session(place).move(asks, seen()))).error_code) == NOT_COORDINATOR
-
-
-@pytest.mark.parametrize("version", range(2))
-@pytest.mark.parametrize("place", [EAST, WEST, None])
-def test_a_group_of_the_newer_protocol_is_refused_in_a_sentence(version: int, place: Place | None) -> None:
-    asks = asked(HEARTBEAT_OF_NEWER_GROUP, version, group_id="g")
-    found = by_kio(HEARTBEAT_OF_NEWER_GROUP, version, told(session(place).move(asks, seen())))
-    assert (int(found.error_code), found.member_id) == (35, None)
-    assert "group.protocol=classic" in found.error_message
 
 
 @pytest.mark.parametrize("version", range(7))
@@ -92,11 +84,12 @@ def commit(version: int, *topics: str, generation: int = 4) -> Any:
 
 
 class Brokers:
-    """Both clusters' coordinators; `codes` says what each answers."""
+    """Both clusters' coordinators; `codes` says what each answers. `newer`: members of the newer protocol."""
 
     def __init__(self, version: int, **codes: int) -> None:
         self.version, self.codes = version, codes
         self.heard: list[tuple[int, Place, Any]] = []
+        self.newer: tuple[str, ...] = ()
 
     def __call__(self, ask: Ask) -> memoryview | None:
         found = read_asked(request(ask.key, ask.version, ask.body))
@@ -108,6 +101,8 @@ class Brokers:
             part = said_part(FIND_COORDINATOR, ask.version, "coordinators")
             one = filled(part, key="g", node_id=2, host="w2", port=9092, error_code=error(self.codes.get("find", 0)))
             return answer(FIND_COORDINATOR, ask.version, coordinators=(one,))
+        if ask.key == CONSUMER_GROUP_DESCRIBE:
+            return newer_group(ask, dict.fromkeys(self.newer, ()), 4)
         if ask.key == OFFSET_COMMIT:
             return answer(OFFSET_COMMIT, ask.version, topics=self._topics(ask, found.topics, code))
         return self._places(ask, found, code)
@@ -171,6 +166,17 @@ def test_a_member_that_home_does_not_know_commits_nothing_anywhere() -> None:
     )
     body, _ = carried(session().move(commit(8, "orders", "bills"), seen()), Brokers(8, heartbeat=REBALANCING))
     assert codes_of(8, body) == {"orders": 0, "bills": 0}, "while a group rebalances its members may commit"
+
+
+def test_a_member_of_the_newer_protocol_is_known_by_its_epoch() -> None:
+    """A coordinator knows those by no heartbeat of the classic protocol."""
+    for member, epoch, code in (("me", 4, 0), ("me", 3, STALE), ("other", 4, UNKNOWN_MEMBER)):
+        brokers = Brokers(9, heartbeat=UNKNOWN_MEMBER)
+        brokers.newer = (member,)
+        body, _ = carried(session().move(commit(9, "orders", "bills", generation=epoch), seen()), brokers)
+        assert codes_of(9, body) == {"orders": code, "bills": code}
+        written = [place for key, place in brokers.calls() if key == OFFSET_COMMIT]
+        assert written == ([] if code else ["east", "west"])
 
 
 def test_whoever_is_no_member_is_not_asked_about() -> None:

@@ -7,11 +7,27 @@ import pytest
 from tests.proxy.talks import request, seen, session, told
 from twinshore.proxy.core.admin.versions import CREATE_TOPICS, DELETE_TOPICS
 from twinshore.proxy.core.moves import HangUp
-from twinshore.proxy.core.offers import HANDLED, HEARTBEAT_OF_NEWER_GROUP, offered, shared
-from twinshore.wire.api_versions import Software, encode_versions_request, parse_versions
+from twinshore.proxy.core.offers import (
+    HANDLED,
+    HEARTBEAT_OF_NEWER_GROUP,
+    has_newer_groups,
+    offered,
+    shared,
+    without_newer_groups,
+)
+from twinshore.proxy.core.seen import CONSUMER_GROUP_DESCRIBE
+from twinshore.wire.api_versions import (
+    Feature,
+    Offer,
+    Software,
+    VersionsAnswer,
+    encode_versions_request,
+    parse_versions,
+)
 from twinshore.wire.apis import API_VERSIONS, FETCH, METADATA, PRODUCE
 
-UPDATE_FEATURES, CONSUMER_GROUP_DESCRIBE, TELEMETRY, SHARE_FETCH = 57, 69, 71, 78
+UPDATE_FEATURES, TELEMETRY, SHARE_FETCH = 57, 71, 78
+GROUPS = "group.version"
 NEWEST = dict.fromkeys(range(93), (0, 99))
 
 
@@ -24,14 +40,32 @@ def test_versions_are_those_that_every_cluster_takes() -> None:
     assert offered([{}]) == own, "what is answered here needs no cluster"
 
 
-def test_topic_ids_new_groups_and_telemetry_are_not_offered() -> None:
+def test_records_are_named_by_topic_names_and_telemetry_is_not_offered() -> None:
     found = offered([NEWEST])
     assert found[PRODUCE][1] < 13
     assert found[FETCH][1] < 13
-    assert found[METADATA][1] < 10
     assert found[CREATE_TOPICS][1] < 7
     assert found[DELETE_TOPICS][1] < 6
-    assert not {CONSUMER_GROUP_DESCRIBE, TELEMETRY, SHARE_FETCH} & found.keys()
+    assert not {TELEMETRY, SHARE_FETCH} & found.keys()
+
+
+def test_groups_of_the_newer_protocol_and_topic_ids_come_together_and_by_all_clusters() -> None:
+    both = HEARTBEAT_OF_NEWER_GROUP, CONSUMER_GROUP_DESCRIBE
+    found = offered([NEWEST, {**NEWEST, HEARTBEAT_OF_NEWER_GROUP: (0, 0)}])
+    assert (found[METADATA], [found[key] for key in both]) == ((4, 12), [(0, 0), (0, 1)])
+    for lacking in both:
+        old = {key: some for key, some in NEWEST.items() if key != lacking}
+        found = offered([NEWEST, old])
+        assert found[METADATA] == (4, 9), "ids are told where somebody needs them"
+        assert found[HEARTBEAT_OF_NEWER_GROUP] == HANDLED[HEARTBEAT_OF_NEWER_GROUP], "it is refused by its own request"
+        assert CONSUMER_GROUP_DESCRIBE not in found
+
+
+@pytest.mark.parametrize(("name", "level", "has"), [("kraft.version", 1, False), (GROUPS, 0, False), (GROUPS, 1, True)])
+def test_a_cluster_has_such_groups_once_they_are_in_force(name: str, level: int, *, has: bool) -> None:
+    offers = [Offer(key, 0, 1) for key in (FETCH, HEARTBEAT_OF_NEWER_GROUP, CONSUMER_GROUP_DESCRIBE)]
+    assert has_newer_groups(VersionsAnswer(0, offers, finalized=[Feature(name, 0, level)])) is has
+    assert without_newer_groups({one.key: (0, 1) for one in offers}) == {FETCH: (0, 1)}
 
 
 @pytest.mark.parametrize("version", range(5))

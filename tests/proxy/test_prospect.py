@@ -12,6 +12,7 @@ from twinshore.fleet.settings import load_settings
 from twinshore.lab import LabCluster
 from twinshore.lab.ports import free_port
 from twinshore.proxy.core.leads import Lead
+from twinshore.proxy.core.offers import HANDLED, without_newer_groups
 from twinshore.proxy.core.prospect import Prospect
 from twinshore.proxy.core.seen import Seen
 from twinshore.proxy.operations.plan import look
@@ -91,3 +92,11 @@ def test_what_two_real_clusters_look_like(
     found = look(load_settings(served.settings, {}), (only,))
     assert (found.seen.route(only), found.unknown, found.exit_code) == ("east", [], 1)
     assert "silent: does not answer; its topics wait until it does" in list(found.sentences())
+
+
+def test_it_says_whether_groups_of_the_new_protocol_are_served() -> None:
+    assert "groups: at home on east; those of the new protocol too" in [*prospect(seen()).sentences()]
+    old = without_newer_groups(HANDLED)
+    clusters = {**seen().clusters, "west": replace(seen().clusters["west"], offers=old)}
+    told = [*prospect(Seen(clusters, {}, old)).sentences()]
+    assert "groups: at home on east; those of the new protocol are refused, as west does not have them" in told

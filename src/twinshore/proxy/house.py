@@ -195,5 +195,7 @@ class House:
         self.now_s = steady_s()
         self.gate.look()
         self.at_work.look(self.now_s)
+        for why in self.at_work.told():
+            self._log.say(f"a client is refused: {why}")
         for guest in list(self.guests):
             guest.look(self.now_s)

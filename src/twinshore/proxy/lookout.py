@@ -23,11 +23,19 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
 from twinshore.links.homes import BETWEEN
 from twinshore.proxy.core.layout import Layout
-from twinshore.proxy.core.offers import offered, shared
-from twinshore.proxy.core.seen import Broker, ClusterSeen, Ranges, Seen, apart, homes_of, one_way_homes
+from twinshore.proxy.core.offers import has_newer_groups, offered, shared, without_newer_groups
+from twinshore.proxy.core.seen import (
+    Broker,
+    ClusterSeen,
+    Ranges,
+    Seen,
+    apart,
+    homes_of,
+    one_way_homes,
+)
 from twinshore.proxy.follows import Led
 from twinshore.proxy.late_store import LateStore
-from twinshore.wire.api_versions import Software
+from twinshore.wire.api_versions import Software, VersionsAnswer
 from twinshore.wire.talk import offered as asks_offered
 
 LOOK_S = 1.0
@@ -212,6 +220,7 @@ class _Cluster:
         self._kafka = KafkaCluster(cluster, client_id="twinshore-proxy", patience_s=PATIENCE_S, call_s=CALL_S)
         self._seen = _unseen(cluster.name)
         self._offers: dict[tuple[int, Broker], Ranges] = {}
+        self._newer_groups = False
         self._looked_s = -TOPICS_S
 
     def news(self) -> None:
@@ -247,29 +256,37 @@ class _Cluster:
                     f" number modulo [proxy] nodes_per_cluster; what they lead cannot be reached"
                 )
             brokers = {node: Broker(*told.brokers[node]) for node in nodes}
-            self._learn_offers(brokers)
-        topics = self._seen.topics
+            self._learn_offers(brokers, whole=whole)
+        topics, ids = self._seen.topics, self._seen.ids
         if whole:
-            topics = frozenset(name for name, topic in told.topics.items() if not topic.internal)
+            ids = {name: topic.topic_id for name, topic in told.topics.items() if not topic.internal}
+            topics = frozenset(ids)
             self._looked_s = steady_s()
-        offers = shared(self._offers.values())
-        return ClusterSeen(self.name, told.cluster_id, told.controller, brokers, topics, offers)
+        offers: Ranges = shared(self._offers.values())
+        if not self._newer_groups:
+            offers = without_newer_groups(offers)
+        return ClusterSeen(self.name, told.cluster_id, told.controller, brokers, topics, offers, ids=ids)
 
-    def _learn_offers(self, brokers: Mapping[int, Broker]) -> None:
-        """Of each broker that was not there before. One that cannot be asked now is asked at the next look."""
+    def _learn_offers(self, brokers: Mapping[int, Broker], *, whole: bool) -> None:
+        """Of each broker that was not there before. One that cannot be asked now is asked at the next look. A cluster
+        may get groups of the newer protocol while its brokers run, so all are asked again with each `whole` look
+        before; what one of them says of that holds for all, also for one that has just begun."""
         there = set(brokers.items())
         self._offers = {key: offers for key, offers in self._offers.items() if key in there}
-        for node, broker in there - self._offers.keys():
+        known = set() if whole and not self._newer_groups else self._offers.keys()
+        for node, broker in there - known:
             try:
-                self._offers[node, broker] = self._kafka.at(node, "API versions", _ask_offers)
+                answer = self._kafka.at(node, "API versions", _ask_offers)
             except KafkaError:
                 if not self._offers:
                     raise
+            else:
+                self._offers[node, broker] = {one.key: (one.lowest, one.highest) for one in answer.offers}
+                self._newer_groups = self._newer_groups or has_newer_groups(answer)
 
 
-def _ask_offers(connection: Connection, timeout_s: float) -> Ranges:
-    answer = connection.hold(asks_offered(Software("twinshore-proxy", __version__)), timeout_s=timeout_s)
-    return {offer.key: (offer.lowest, offer.highest) for offer in answer.offers}
+def _ask_offers(connection: Connection, timeout_s: float) -> VersionsAnswer:
+    return connection.hold(asks_offered(Software("twinshore-proxy", __version__)), timeout_s=timeout_s)
 
 
 def _unseen(name: str) -> ClusterSeen:

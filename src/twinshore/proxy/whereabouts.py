@@ -167,6 +167,11 @@ def _members(cluster: KafkaCluster, group: str, there: Mapping[str, GroupListing
         if not known:
             raise ConfigError(f"there is no group {group} on {cluster.name}{did_you_mean(group, sorted(there))}")
         return GroupMembers(DEAD, {})
+    if there[group].kind == CONSUMER and there[group].live:
+        raise RefusedError(
+            f"group {group} is of the new protocol, and is set to other places only while it has no members",
+            hint="stop its members, which have group.protocol=consumer, and start them again behind it",
+        )
     if not _is_ours(there[group]):
         raise RefusedError(f"{group} is a group of another kind: proxies offer classic groups of consumers only")
     return members_of(cluster, there[group].coordinator, group)

@@ -64,6 +64,17 @@ class JavaClients:
         consumer.close()
         return found
 
+    def member(self, bootstrap: str, group: str, topics: list[str], settings: Mapping[str, str]) -> JavaMember:
+        """One that stays; it begins at the beginning, and commits when it is asked to."""
+        own = {"bootstrap.servers": bootstrap, "key.deserializer": _DESERIALIZER, "value.deserializer": _DESERIALIZER}
+        own |= {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": "false", **settings}
+        consumer = self._jvm.org.apache.kafka.clients.consumer.KafkaConsumer(self._properties(own))
+        named = self._jvm.java.util.ArrayList()
+        for topic in topics:
+            named.add(topic)
+        consumer.subscribe(named)
+        return JavaMember(consumer, self._jvm.java.time.Duration.ofMillis(200))
+
     def begins(self, producer: Mapping[str, str], consumer: Mapping[str, str]) -> None:
         """Makes both and ends them, with nobody to speak to; Java's error where it refuses the settings."""
         nobody, now = {"bootstrap.servers": "127.0.0.1:1"}, self._jvm.java.time.Duration.ZERO
@@ -89,6 +100,31 @@ class JavaClients:
         for name, value in settings.items():
             properties.setProperty(name, value)
         return properties
+
+
+class JavaMember:
+    """A consumer in a group; its errors are Py4JJavaError."""
+
+    def __init__(self, consumer: Any, wait: Any) -> None:
+        self._consumer, self._wait = consumer, wait
+        self.read: list[tuple[str, int, int, str]] = []
+
+    def poll(self) -> int:
+        """How many records came; they stand in `read` by topic, partition and offset."""
+        records, before = self._consumer.poll(self._wait).iterator(), len(self.read)
+        while records.hasNext():
+            one = records.next()
+            self.read.append((one.topic(), int(one.partition()), int(one.offset()), one.value()))
+        return len(self.read) - before
+
+    def parts(self) -> set[tuple[str, int]]:
+        return {(one.topic(), int(one.partition())) for one in self._consumer.assignment()}
+
+    def commit(self) -> None:
+        self._consumer.commitSync()
+
+    def close(self) -> None:
+        self._consumer.close()
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from twinshore.proxy.core.messages import (
     written,
 )
 from twinshore.proxy.core.moves import Ask, Errand, Hold, Move, Parts, Pass, Run, Said, Say
+from twinshore.proxy.core.newer_groups import described
 from twinshore.proxy.core.offers import FIND_COORDINATOR, HEARTBEAT
 from twinshore.proxy.core.seen import Seen
 from twinshore.wire.apis import OFFSET_COMMIT, OFFSET_FETCH
@@ -39,6 +40,7 @@ _EPOCHS_OF_PLACES: Final = 5
 _SEVERAL_GROUPS: Final = 8
 _BATCHED_COORDINATORS: Final = 4
 _TELLS_NO_GROUP: Final = 9
+_OF_NEWER_GROUPS: Final = 9
 # After this one every client asks the same broker the same again.
 _AGAIN: Final = Code.COORDINATOR_LOAD_IN_PROGRESS
 _MOVED: Final = Code.NOT_COORDINATOR
@@ -71,7 +73,7 @@ class Committed:
 
     def _commit(self, request: Request, asked: Any, place: Place, seen: Seen, still: Callable[[], bool]) -> Errand:
         if asked.generation_id_or_member_epoch != NO_MEMBER:
-            code = yield from _member(asked, place, seen)
+            code = yield from _member(request, asked, place, seen)
             if code not in (Code.NONE, Code.REBALANCE_IN_PROGRESS):
                 return _commit_refused(request, asked.topics, {}, code)
         asks: list[Ask] = []
@@ -222,7 +224,7 @@ def _places_hidden(view: memoryview, at: int, version: int) -> Parts:
     return written(replace(whole, groups=tuple(groups)))
 
 
-def _member(asked: Any, place: Place, seen: Seen) -> Generator[Sequence[Ask], Sequence[Said], int]:
+def _member(request: Request, asked: Any, place: Place, seen: Seen) -> Generator[Sequence[Ask], Sequence[Said], int]:
     """What home says of the member that commits."""
     version = seen.offers[HEARTBEAT][1]
     beat = filled(
@@ -233,7 +235,16 @@ def _member(asked: Any, place: Place, seen: Seen) -> Generator[Sequence[Ask], Se
         group_instance_id=getattr(asked, "group_instance_id", None),
     )
     (said,) = yield [Ask(place, HEARTBEAT, version, written(beat))]
-    return Code.COORDINATOR_NOT_AVAILABLE if said is None else int(read_said(HEARTBEAT, version, said).error_code)
+    if said is None:
+        return Code.COORDINATOR_NOT_AVAILABLE
+    code = int(read_said(HEARTBEAT, version, said).error_code)
+    if code == Code.UNKNOWN_MEMBER_ID and seen.serves_newer_groups and request.version >= _OF_NEWER_GROUPS:
+        # A heartbeat of the newer protocol would take from the member what only its own is to be told.
+        one = yield from described(str(asked.group_id), str(asked.member_id), place, seen)
+        if one is not None:
+            epoch = asked.generation_id_or_member_epoch
+            return Code.NONE if one.member_epoch == epoch else Code.STALE_MEMBER_EPOCH
+    return code
 
 
 def by_cluster(topics: Sequence[Any], seen: Seen) -> dict[str, tuple[Any, ...]]:

@@ -24,7 +24,8 @@ _JOINING_S: Final = 1800.0
 
 # Members say every three seconds by default that they are there, also over a connection that is new.
 _GONE_S: Final = 5.0
-NEWER_SAY: Final = "this proxy serves groups of the classic protocol alone: set group.protocol=classic"
+# Of what is said in one second.
+_REFUSED_MAX: Final = 8
 # A client is a member of one group; whoever says that it is one of many more is not believed.
 _GROUPS_MAX: Final = 16
 
@@ -36,6 +37,17 @@ class AtWork:
     def __init__(self) -> None:
         self._groups = Counter[str]()
         self._gone: list[tuple[str, float | None]] = []
+        self._refused: dict[str, None] = {}
+
+    def refused(self, why: str) -> None:
+        """A member was, and whoever looks after the proxy should know why."""
+        if len(self._refused) < _REFUSED_MAX:
+            self._refused[why] = None
+
+    def told(self) -> list[str]:
+        """Why members were refused since this was asked last."""
+        found, self._refused = list(self._refused), {}
+        return found
 
     def begins(self, group: str) -> None:
         self._groups[group] += 1
@@ -96,12 +108,6 @@ def of_members(request: Request, place: Place | None, seen: Seen) -> Move:
     if seen.groups_gather and request.key == JOIN_GROUP:
         return Hold(refusal(request, Code.COORDINATOR_LOAD_IN_PROGRESS))
     return Pass(place, _JOINING_S if request.key in (JOIN_GROUP, SYNC_GROUP) else ANSWER_S)
-
-
-def of_newer(request: Request, _place: Place | None, _seen: Seen) -> Move:
-    """ConsumerGroupHeartbeat, by which members of the newer protocol join: such groups are refused. Their coordinator
-    deals out partitions of its own cluster alone, and names topics by ids."""
-    return Say(refusal(request, Code.UNSUPPORTED_VERSION, error_message=NEWER_SAY))
 
 
 def of_admins(request: Request, place: Place | None, seen: Seen) -> Move:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
+from uuid import UUID
 
 from twinshore.kafka.errors import Code
-from twinshore.proxy.core import epochs, transactions
+from twinshore.proxy.core import epochs, topic_ids, transactions
 from twinshore.proxy.core.counting import Counting
 from twinshore.proxy.core.layout import ANY, NOBODY, Layout, Place
 from twinshore.proxy.core.messages import (
@@ -52,11 +53,13 @@ def metadata(
     is told as a replica, since clients of Java go to no other."""
     asked = read_asked(request)
     counting.looked(request)
-    if asked.topics is None:
-        wanted: dict[str, list[str] | None] = dict.fromkeys(seen.clusters)
-    else:
-        wanted = _by_cluster(seen, [str(one.name) for one in asked.topics], copies)
-    return Run(_metadata(request, asked, wanted, layout, seen, news, counting, copies))
+    names, unknown = topic_ids.names_in(asked.topics or (), seen)
+    wanted: dict[str, list[str] | None] = dict.fromkeys(seen.clusters)
+    if asked.topics is not None:
+        wanted = _by_cluster(seen, names, copies)
+    if unknown:
+        news()
+    return Run(_metadata(request, asked, wanted, unknown, layout, seen, news, counting, copies))
 
 
 def _by_cluster(
@@ -77,6 +80,7 @@ def _metadata(
     request: Request,
     asked: Any,
     wanted: Mapping[str, list[str] | None],
+    unknown: Sequence[UUID],
     layout: Layout,
     seen: Seen,
     news: Callable[[], None],
@@ -91,6 +95,7 @@ def _metadata(
     several: set[str] = set()
     for name, heard in zip(answering, said, strict=True):
         for topic in _topics_of(heard, request.version):
+            topic = topic_ids.with_id(topic, name, seen)
             renamed = _renamed(topic, name, layout, epochs.base_of(str(topic.name), seen))
             _take(found, several, name, renamed, seen)
             if name in copies(str(topic.name), seen):
@@ -108,7 +113,9 @@ def _metadata(
             found[topic] = filled(part, name=topic, error_code=error(Code.LEADER_NOT_AVAILABLE))
         elif found[topic].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
             counting.unknown(request, topic)
-    return _told_metadata(request, found.values(), layout, seen)
+    no_such = error(Code.UNKNOWN_TOPIC_ID)
+    nameless = [filled(part, topic_id=one, name=None, error_code=no_such) for one in unknown]
+    return _told_metadata(request, [*found.values(), *nameless], layout, seen)
 
 
 def _ask_metadata(request: Request, asked: Any, cluster: str, names: Sequence[str] | None) -> Ask:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from twinshore.proxy.core.admin.versions import ADMIN
-from twinshore.proxy.core.seen import Ranges
+from twinshore.proxy.core.seen import CONSUMER_GROUP_DESCRIBE, Ranges
 from twinshore.proxy.core.transactions import ADD_OFFSETS, ADD_PARTITIONS, COMMIT_OFFSETS, END_TRANSACTION
 from twinshore.wire.api_versions import (
     UNSUPPORTED_VERSION,
@@ -40,12 +40,13 @@ DESCRIBE_CLUSTER: Final = 60
 HEARTBEAT_OF_NEWER_GROUP: Final = 68
 
 # The lowest and highest version that is handled. Above these, requests name topics by ids, which differ between
-# clusters, or name no partitions of a transaction. Below Metadata v4 a question makes topics.
+# clusters, or name no partitions of a transaction. Below Metadata v4 a question makes topics, and from v10 on it is
+# answered with ids.
 HANDLED: Final[Ranges] = {
     PRODUCE: (3, 12),
     FETCH: (4, 12),
     LIST_OFFSETS: (1, 10),
-    METADATA: (4, 9),
+    METADATA: (4, 12),
     OFFSET_COMMIT: (2, 9),
     OFFSET_FETCH: (1, 9),
     FIND_COORDINATOR: (0, 5),
@@ -64,16 +65,22 @@ HANDLED: Final[Ranges] = {
     OFFSET_FOR_LEADER_EPOCH: (2, 4),
     DESCRIBE_CLUSTER: (0, 1),
     HEARTBEAT_OF_NEWER_GROUP: (0, 1),
+    CONSUMER_GROUP_DESCRIBE: (0, 1),
     **ADMIN,
 }
-# Answered here, and so whatever clusters take. Groups of the newer protocol are refused by their members' own request:
-# where it is not offered, librdkafka looks for another coordinator for ever, and tells its application nothing.
+# Answered here, whatever clusters take. Where a cluster has no groups of the newer protocol these are refused by their
+# members' own request: where it is not offered, librdkafka looks for another coordinator for ever, and tells its
+# application nothing.
 _OWN: Final = (API_VERSIONS, HEARTBEAT_OF_NEWER_GROUP)
+_OF_NEWER_GROUPS: Final = (HEARTBEAT_OF_NEWER_GROUP, CONSUMER_GROUP_DESCRIBE)
+# Topic ids are told where groups of the newer protocol need them, and not else.
+_METADATA_WITHOUT_IDS: Final = 9
+_FEATURE: Final = "group.version"
 # Clients of librdkafka compress only where Produce v0 is offered, which they never send.
 _OFFERED_FROM: Final = {PRODUCE: 0}
 
 
-def shared(offers: Iterable[Ranges]) -> Ranges:
+def shared(offers: Iterable[Ranges]) -> dict[int, tuple[int, int]]:
     """What all of these take."""
     found: dict[int, tuple[int, int]] | None = None
     for one in offers:
@@ -87,9 +94,25 @@ def shared(offers: Iterable[Ranges]) -> Ranges:
     return found or {}
 
 
+def has_newer_groups(answer: VersionsAnswer) -> bool:
+    """Whether this broker's cluster has groups of the newer protocol in force. A broker may know them all the same."""
+    return any(one.name == _FEATURE and one.highest > 0 for one in answer.finalized)
+
+
+def without_newer_groups(offers: Ranges) -> Ranges:
+    """What is left where they are not in force."""
+    return {key: some for key, some in offers.items() if key not in _OF_NEWER_GROUPS}
+
+
 def offered(clusters: Iterable[Ranges]) -> Ranges:
     """What clients may send."""
-    return {**shared([HANDLED, *clusters]), **{key: HANDLED[key] for key in _OWN}}
+    found = shared([HANDLED, *clusters])
+    if not all(key in found for key in _OF_NEWER_GROUPS):
+        found = dict(without_newer_groups(found))
+        if METADATA in found:
+            low, high = found[METADATA]
+            found[METADATA] = low, min(high, _METADATA_WITHOUT_IDS)
+    return {**{key: HANDLED[key] for key in _OWN}, **found, API_VERSIONS: HANDLED[API_VERSIONS]}
 
 
 def versions_body(request: Request, offers: Ranges) -> bytes:

@@ -71,7 +71,7 @@ class Prospect:
                 continue
             brokers = [f"{node} at {self._address(name, node)}" for node in sorted(one.brokers)]
             yield f"{name}: {counted(len(one.topics), 'topic')}; broker {listed(brokers, NAMED)}"
-        yield f"groups: at home on {self.seen.group_home()}"
+        yield f"groups: at home on {self.seen.group_home()}; {self._newer_groups()}"
         yield f"new topics: made on {layout.new_topics.usual or next(iter(self.seen.clusters))}"
         yield from self._versions()
         yield from self._topics()
@@ -79,6 +79,13 @@ class Prospect:
 
     def _address(self, cluster: str, node: int) -> str:
         return f"{self.layout.host_of(cluster, node)}:{self.layout.port_of(cluster, node)}"
+
+    def _newer_groups(self) -> str:
+        if self.seen.serves_newer_groups:
+            return "those of the new protocol too"
+        return (
+            f"those of the new protocol are refused, as {listed(self.seen.lack_newer_groups, NAMED)} does not have them"
+        )
 
     def _versions(self) -> Iterator[str]:
         if told := [f"{api_name(key)} {low} to {high}" for key, low, high in self._ranges() if key in (PRODUCE, FETCH)]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from twinshore.fleet.nouns import GROUPS_HOME, Link, Naming
 from twinshore.links.filters import admits
@@ -16,6 +16,8 @@ from twinshore.proxy.core.leads import Lead, Wrote
 from twinshore.store.values import HomeRow
 
 Ranges = Mapping[int, tuple[int, int]]
+# Offered only where all clusters have groups of the newer protocol.
+CONSUMER_GROUP_DESCRIBE: Final = 69
 
 
 class Broker(NamedTuple):
@@ -29,7 +31,7 @@ class Broker(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class ClusterSeen:
     """One cluster as it was seen last. `offers`: the versions of each API that all its brokers take. `answers`: whether
-    it answered when it was last asked."""
+    it answered when it was last asked. `ids`: the cluster's own ids of its topics."""
 
     name: str
     cluster_id: str
@@ -38,6 +40,7 @@ class ClusterSeen:
     topics: frozenset[str]
     offers: Ranges
     answers: bool = True
+    ids: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,22 @@ class Seen:
     def deaf(self) -> Seen:
         """The same, once nothing was heard of switches for so long that none waits for this proxy any more."""
         return replace(self, waits="no cluster was reached for as long as a switch waits for this proxy")
+
+    @cached_property
+    def names_of_ids(self) -> Mapping[bytes, str]:
+        """The topics that clients are told ids of, by these: the ids are those of the groups' home."""
+        ids = self.clusters[self.group_home()].ids
+        return {topic_id: topic for topic, topic_id in ids.items() if self.stays(topic)}
+
+    @property
+    def serves_newer_groups(self) -> bool:
+        """Whether all clusters have groups of the newer protocol: groups may move to each of them."""
+        return CONSUMER_GROUP_DESCRIBE in self.offers
+
+    @property
+    def lack_newer_groups(self) -> list[str]:
+        """The clusters that do not have them, as far as is known."""
+        return [name for name, one in self.clusters.items() if CONSUMER_GROUP_DESCRIBE not in one.offers]
 
     def has_home(self, topic: str) -> bool:
         """Whether the topic is at home somewhere, by the clusters' word or the store's: another cluster's is its

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from twinshore.proxy.core import groups, lookups, transactions
+from twinshore.proxy.core import groups, lookups, newer_groups, transactions
 from twinshore.proxy.core.admin.table import Judge, judges
 from twinshore.proxy.core.committed import Committed
 from twinshore.proxy.core.counting import Counting, software_of
@@ -36,7 +36,7 @@ from twinshore.proxy.core.offers import (
 from twinshore.proxy.core.places import about_partitions
 from twinshore.proxy.core.records import Records
 from twinshore.proxy.core.resets import ResetBook, Resets
-from twinshore.proxy.core.seen import Seen
+from twinshore.proxy.core.seen import CONSUMER_GROUP_DESCRIBE, Seen
 from twinshore.wire.apis import (
     API_VERSIONS,
     FETCH,
@@ -78,8 +78,10 @@ class Session:
         self._fused = Fused(Records(layout, news, as_seen, self._counting, reading), box or Fusebox())
         self._committed = Committed(self._counting)
         self._refused = transactions.Refused()
-        self._members = groups.Members(at_work or groups.AtWork())
-        self._resets = Resets(resets or ResetBook(), self._committed, self._members.judge, as_seen)
+        at_work, resets = at_work or groups.AtWork(), resets or ResetBook()
+        self._members = groups.Members(at_work)
+        self._newer = newer_groups.NewerGroups(at_work.refused, resets.holds, news)
+        self._resets = Resets(resets, self._committed, self._member, as_seen)
 
     def comes_from(self, address: str) -> None:
         """Where the client is."""
@@ -126,6 +128,10 @@ class Session:
     def _metadata(self, request: Request, seen: Seen) -> Move:
         return lookups.metadata(request, self._layout, seen, self._news, self._counting, self._reading.copies)
 
+    def _member(self, request: Request, place: Place | None, seen: Seen) -> Move:
+        move = self._members.judge(request, place, seen)
+        return self._newer.joins(request, move, seen) if request.key == JOIN_GROUP else move
+
     def _coordinator(self, request: Request, seen: Seen) -> Move:
         return lookups.find_coordinator(request, self._layout, seen)
 
@@ -150,7 +156,8 @@ _JUDGES: Final[Mapping[int, Callable[[Session, Request, Seen], Move]]] = {
     INIT_PRODUCER_ID: lambda client, request, seen: lookups.init_producer_id(request, client.place, seen),
     DESCRIBE_GROUPS: lambda client, request, seen: groups.of_admins(request, client.place, seen),
     LIST_GROUPS: lambda client, request, seen: groups.of_admins(request, client.place, seen),
-    HEARTBEAT_OF_NEWER_GROUP: lambda client, request, seen: groups.of_newer(request, client.place, seen),
+    HEARTBEAT_OF_NEWER_GROUP: lambda client, request, seen: client._newer.beat(request, client.place, seen),
+    CONSUMER_GROUP_DESCRIBE: lambda client, request, seen: newer_groups.describe(request, client.place, seen),
     transactions.ADD_PARTITIONS: lambda client, request, seen: client._refused.add_partitions(
         request, client.place, seen
     ),

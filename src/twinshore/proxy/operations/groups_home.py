@@ -18,6 +18,7 @@ from twinshore.homes.home_lines import Clash, HomeLine, HomeState
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.proxy.group_words import GroupWords, Told
 from twinshore.proxy.left_behind import left_behind, refused_for
+from twinshore.proxy.newer_members import none_of_newer_protocol
 from twinshore.proxy.resetting import none_under_way
 from twinshore.store import Store
 from twinshore.switch.group_goals import GroupSeen, further_on, short_of
@@ -98,7 +99,7 @@ def plan(asked: Asked, settings: Settings, store: Store | None) -> Plan[GroupsSt
     if store is None:
         why = RefusedError("there is no store: nobody knows where groups would stand", hint="name it in [store] url")
         return Plan((), (shown,), tuple(remarks), why)
-    if (busy := _resets(store)) is not None:
+    if (busy := _busy(store, home, settings)) is not None:
         return Plan((), (shown,), tuple(remarks), busy)
     seen = see_all(links_between(settings, store, home, asked.to), settings, store, ".*", asked.to)
     why_not, more = _judged(seen, home, asked.to)
@@ -131,9 +132,10 @@ def _refused(asked: Asked, home: str, silent: dict[str, KafkaError]) -> Twinshor
     return None
 
 
-def _resets(store: Store) -> RefusedError | None:
+def _busy(store: Store, home: str, settings: Settings) -> RefusedError | None:
     try:
         none_under_way(store)
+        _none_newer(home, settings)
     except RefusedError as error:
         return error
     return None
@@ -200,7 +202,9 @@ class _Gently:
         try:
             # Behind the word: whoever begins a reset looks for it behind his own.
             none_under_way(store)
+            _none_newer(self.old, settings)
             _wait_for_members(self.words, said, self.asked.gather_s)
+            _none_newer(self.old, settings)  # by now every proxy has heard, and lets none of them join
             yield GroupsStep(Stage.GATHER, self.old, to)
             said = self._say(said, HomeState.HELD)
             _wait_for_proxies(self.words, said)
@@ -264,6 +268,11 @@ def _copy(old: str, to: str, settings: Settings, store: Store, by: str) -> str:
             raise RefusedError(f"group {name}: {bad[0].sentence(done=True)}")
         count += len(steps)
     return f"{counted(count, 'place')} of {counted(len(seen), 'group')}"
+
+
+def _none_newer(home: str, settings: Settings) -> None:
+    with closing(_cluster(home, settings)) as cluster:
+        none_of_newer_protocol(cluster)
 
 
 def _left(seen: dict[str, GroupSeen], old: str, to: str, settings: Settings) -> dict[str, list[str]]:

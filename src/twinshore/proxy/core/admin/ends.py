@@ -27,6 +27,7 @@ from twinshore.proxy.core.messages import (
     written,
 )
 from twinshore.proxy.core.moves import Ask, Errand, Hold, Move, Parts, Pass, Run, Say
+from twinshore.proxy.core.newer_groups import members
 from twinshore.proxy.core.offers import DESCRIBE_GROUPS
 from twinshore.proxy.core.seen import Seen
 from twinshore.wire.serving.requests import Request
@@ -152,7 +153,9 @@ def _may_end(group: str, place: Place, seen: Seen) -> Piece[Code]:
         return _AGAIN
     (found,) = groups
     if found.error_code == Code.GROUP_ID_NOT_FOUND or (not found.error_code and found.group_state in _IDLE):
-        return Code.NONE
+        # One of the newer protocol is none by this question.
+        newer = (yield from members(group, place, seen)) if seen.serves_newer_groups else ()
+        return _AGAIN if newer is None else Code.GROUP_SUBSCRIBED_TO_TOPIC if newer else Code.NONE
     return _AGAIN if found.error_code else Code.GROUP_SUBSCRIBED_TO_TOPIC
 
 
