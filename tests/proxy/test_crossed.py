@@ -8,6 +8,7 @@ import pytest
 
 from tests.proxy.talks import LAYOUT, WEST, carried, session, view
 from tests.proxy.test_moved import MINE, STALE, TAG, TWICE, leads, line, moved, records, sent
+from twinshore.homes.home_lines import Clash
 from twinshore.proxy.core.flows import Flows
 from twinshore.proxy.core.leads import UNBOUNDED, Lead, Torn, Wrote, crossed_of, doubtful
 from twinshore.proxy.core.moves import Pass
@@ -153,3 +154,21 @@ def test_where_more_had_crossed_than_is_known_that_is_told() -> None:
     assert doubts({"shared": found, "bills": sure}) == told
     assert "some were forgotten" in doubts({"shared": crowded})
     assert doubts({"bills": sure}) == ""
+
+
+def test_what_a_new_home_has_lost_again_is_not_called_written() -> None:
+    """Its point is where its log ended; receipts told of more."""
+    found = crossed_of("shared", TORN._replace(points=(110, 0)), {("shared", 0): crossing(MINE)})
+    assert found.wrote == {("shared", 0): {MINE: Wrote(3, 4, True, BATCHES[:1])}}
+    assert found.unsure == {}, "the rest is nowhere there, so it is written"
+    lost = crossed_of("shared", TORN._replace(points=(104, 0)), {("shared", 0): crossing(MINE)})
+    assert (lost.wrote, lost.unsure) == ({}, {("shared", 0): UNBOUNDED})
+
+
+def test_a_move_that_was_heard_is_news_whatever_the_clocks_say() -> None:
+    told = replace(line("west", 2, how="forced"), link="east->west", points=(112, 0))
+    assert leads(line("east", 1), told, since_ms=5_001).torn == TORN.torn
+    clash = Clash(told, replace(told, points=(100, 0), switch="6" * 32))
+    after = leads(clash, replace(told, step=9))
+    assert (after.torn, after.sound) == (TORN.torn, 2), "also behind words that differed"
+    assert leads(clash).held

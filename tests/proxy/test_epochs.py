@@ -263,3 +263,10 @@ def test_a_place_is_kept_without_an_epoch_that_no_cluster_counts(term: int, kept
     assert move.body is not None
     told = read_asked_of(Ask(EAST, OFFSET_COMMIT, 8, move.body))
     assert {str(t.name): t.partitions[0].committed_leader_epoch for t in told.topics} == {"shared": kept, "orders": 5}
+
+
+def test_batches_of_an_older_format_keep_the_checksum_that_they_have_there() -> None:
+    old = bytearray(batches(3))
+    old[16] = 1
+    told = bytes(epochs._restamped(bytes(old), 1 << 20))
+    assert (told[:100], told != bytes(old)) == (bytes(old[:100]), True), "the one behind it is of today's format"

@@ -10,7 +10,7 @@ import pytest
 from tests.proxy.stage import Client, Stage, appended, on_stage, records
 from twinshore.proxy import guest as guests
 from twinshore.proxy import writing
-from twinshore.proxy.core.leads import Lead
+from twinshore.proxy.core.leads import Lead, Torn
 from twinshore.proxy.core.moves import Parts
 from twinshore.wire.apis import API_VERSIONS, PRODUCE
 from twinshore.wire.serving import produce
@@ -18,6 +18,7 @@ from twinshore.wire.serving.requests import Request
 
 NOT_HERE = 6
 HELD, FREE, ELSEWHERE = Lead("east", 1, held=True), Lead("east", 1), Lead("west", 2)
+TORN = ELSEWHERE._replace(torn=Torn("east->west", 5_000))
 
 
 def lead(stage: Stage, one: Lead) -> None:
@@ -192,3 +193,30 @@ def test_a_proxy_that_hears_nothing_of_switches_holds_all_writers() -> None:
         assert await error_in(client) == (11, 0)
 
     on_stage(play, acknowledges)
+
+
+@pytest.mark.parametrize(("after", "ends"), [(TORN, True), (ELSEWHERE, False)])
+def test_what_a_home_that_was_given_up_has_not_answered_is_not_waited_for(after: Lead, ends: bool) -> None:
+    """Its answer would be about records that the topic's home does not have, and what is sent meanwhile would overtake
+    what is under way."""
+    answers = asyncio.Event()
+
+    async def slowly(request: Request) -> Parts | None:
+        if request.key == PRODUCE:
+            await answers.wait()
+        return await acknowledges(request)
+
+    async def play(stage: Stage) -> None:
+        lead(stage, FREE)
+        client = await stage.client()
+        client.ask(PRODUCE, 9, 11, records("orders"))
+        while not stage.heard:
+            await asyncio.sleep(0.01)
+        lead(stage, after)
+        if ends:
+            assert await client.is_hung_up_on()
+        answers.set()
+        if not ends:
+            assert await error_in(client) == (11, 0), "a planned switch waits until all is answered"
+
+    on_stage(play, slowly)

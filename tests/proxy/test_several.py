@@ -154,10 +154,12 @@ def test_a_part_whose_keeper_is_gone_ends_in_good_order(tmp_path: Path) -> None:
         assert child.wait(30) == 0
 
 
-def test_processes_end_together_and_are_told_of_as_one(tmp_path: Path) -> None:
+def test_processes_end_together_and_are_told_of_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     proxy = ProxyProcess(tmp_path, NOBODY, more="processes = 2\n")
     try:
-        proxy.launch()
+        with monkeypatch.context() as patched:
+            patched.setenv("http_proxy", "http://127.0.0.1:1")  # parts are asked past it
+            proxy.launch()
         until(lambda: proxy.has_said("process 2:"), 60, "both say something")
         code, health = until_told(proxy)
         assert code == 503, health

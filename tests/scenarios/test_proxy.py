@@ -22,7 +22,7 @@ from twinshore.kafka.cluster import KafkaCluster, ProducerState
 from twinshore.lab import KAFKA_NEWEST, KAFKA_OLDEST, LabCluster
 from twinshore.lab.clients import committed
 from twinshore.proxy.core.producer_ids import mark_of
-from twinshore.proxy.lookout import LOOK_S
+from twinshore.proxy.lookout import HEARD_S, LOOK_S
 from twinshore.store import HomeRow, open_store
 
 COUNT = 200
@@ -184,7 +184,7 @@ def test_a_topic_that_moves_is_followed_by_who_writes_and_who_reads_it(
         read_up_to(consumer, found, COUNT)
         with open_store(proxy.url) as store:
             assert store.homes.move(replace(row, home="west"), seen=1) is not None
-        time.sleep(2 * LOOK_S)
+        time.sleep(HEARD_S + 2 * LOOK_S)  # for so long the clusters' own word of it is waited for
         produce(producer, "proxy-moves", values("after"))
         read_up_to(consumer, found, 2 * COUNT)
     finally:

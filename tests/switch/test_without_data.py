@@ -180,3 +180,17 @@ def test_a_log_is_filled_in_parts_and_nothing_of_that_is_left(east: LabCluster, 
         assert isinstance(beyond, Cannot) and "ends beyond the old home" in beyond.sentence
         again = record(topic, "", "ab" * 16)
         assert isinstance(empty_logs.make(kafka, again), Cannot), "it was deleted and made again"
+
+
+def test_what_others_wrote_there_meanwhile_is_never_cut_off(east: LabCluster, west: LabCluster, topic: str) -> None:
+    """Before the topic is made, and while it is filled."""
+    one = record(topic, topic_id(east.cluster, topic).hex())
+    west.create_topic(topic, partitions=2)
+    fill(west, topic, 1, partition=1)
+    with closing(KafkaCluster(west.cluster)) as kafka:
+        made = empty_logs.make(kafka, one)
+        assert isinstance(made, Cannot) and f"{topic}-1 on west holds records of others" in made.sentence
+        known = record(topic, topic_id(east.cluster, topic).hex(), topic_id(west.cluster, topic).hex())
+        filled = done(kafka, known, (3, 2))
+        assert isinstance(filled, Cannot) and f"{topic}-1 on west was written by others" in filled.sentence
+    assert spans(west.cluster, topic, 2)[1][0] == 0, "it is there still"

@@ -1,7 +1,6 @@
 """One client's connection: its requests are read in order, and answered in that order, whoever is asked for them.
 
-Bytes that go through are sent from where they were received. While one side does not take more, the other is not read,
-so a connection holds a frame or two, and what the kernel holds.
+Bytes are sent from where they were received. While one side takes no more, the other is not read.
 """
 
 from __future__ import annotations
@@ -226,9 +225,11 @@ class Guest(asyncio.BufferedProtocol):
             self._carry_out(request, move, whole)
             self._go_on()
 
-    def prove(self) -> None:
-        """Has brokers say that they have taken what nobody acknowledges, of topics that wait."""
+    def prove(self, torn: frozenset[str]) -> None:
+        """Brokers prove what nobody acknowledges. What is under way to homes left by force counts no more."""
         self._writing.prove()
+        if torn and self._writing.is_under_way(torn):
+            self.hang_up("its topic left by force a home that has not answered it")
 
     def _refuse_held(self) -> None:
         """It is not sent later: its client does not wait for its answer any more."""
@@ -369,8 +370,7 @@ class Guest(asyncio.BufferedProtocol):
         self._brokers.ask(ask, client, wait_s, heard)
 
     def _end_if_drained(self) -> None:
-        """Says that nothing more comes. The client closes: a socket that is closed with bytes unread takes back what
-        was sent on it last."""
+        """Says that nothing more comes. The client closes: else what was sent last may be taken back."""
         if self._draining and not self._turns and not self._leaving and self._transport is not None:
             self._leaving = True
             if self._transport.can_write_eof():

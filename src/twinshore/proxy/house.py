@@ -20,7 +20,7 @@ from twinshore.proxy.core.near.knows import Near
 from twinshore.proxy.core.near.networks import Networks
 from twinshore.proxy.core.quotas import Quotas
 from twinshore.proxy.core.resets import ResetBook
-from twinshore.proxy.core.seen import Seen
+from twinshore.proxy.core.seen import Seen, torn_since
 from twinshore.proxy.core.session import Session
 from twinshore.proxy.gate import Gate
 
@@ -57,8 +57,9 @@ class Present(Protocol):
     def judge_again(self) -> None:
         """Of the request that was held: more is known now."""
 
-    def prove(self) -> None:
-        """Has brokers say that they have taken what nobody acknowledges, of topics that wait."""
+    def prove(self, torn: frozenset[str]) -> None:
+        """Has brokers say that they have taken what nobody acknowledges, of topics that wait. `torn`: what a switch by
+        force has just taken from its home."""
 
 
 class House:
@@ -183,10 +184,11 @@ class House:
 
     def changed(self, seen: Seen) -> None:
         """More is known: what was held is judged anew."""
+        torn = torn_since(self.seen, seen)
         self.seen = seen
         self.near.tick(steady_s(), seen)
         for guest in list(self.guests):
-            guest.prove()
+            guest.prove(torn)
         for guest in list(self.holding):
             guest.judge_again()
 

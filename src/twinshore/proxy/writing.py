@@ -28,6 +28,10 @@ class Writing:
         self._open[topics] = self._open.get(topics, 0) + 1
         self._house.writes(topics)
 
+    def is_under_way(self, topics: frozenset[str]) -> bool:
+        """Whether an answer is waited for that is about one of these."""
+        return any(not topics.isdisjoint(some) for some in self._open)
+
     def ends(self, topics: tuple[str, ...], *, lost: bool = False) -> None:
         """It is answered, or its broker is `lost`, which may still write it."""
         left = self._open.get(topics, 0) - 1

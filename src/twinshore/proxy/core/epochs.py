@@ -23,6 +23,9 @@ TERMS: Final = 1 << 11
 _LENGTH_AND_EPOCH: Final = struct.Struct(">8xii")
 _EPOCH: Final = struct.Struct(">i")
 _EPOCH_AT: Final = PREFIX_BYTES
+# Older formats than this have a CRC where it has the epoch.
+_MAGIC_AT: Final = PREFIX_BYTES + 4
+_MAGIC: Final = 2
 # Where a topic moved that has not told its points.
 _NOWHERE: Final = (1 << 63) - 1
 
@@ -86,10 +89,11 @@ def _fetched(one: fetch.Fetched, seen: Seen, cluster: str) -> fetch.Fetched:
 def _restamped(records: memoryview | bytes, base: int | None) -> memoryview:
     """The batches with other epochs, which no CRC covers. The last one may be cut off anywhere."""
     out = bytearray(records)
-    position, last = 0, len(out) - _LENGTH_AND_EPOCH.size
+    position, last = 0, len(out) - _MAGIC_AT - 1
     while position <= last:
         length, epoch = _LENGTH_AND_EPOCH.unpack_from(out, position)
-        _EPOCH.pack_into(out, position + _EPOCH_AT, told(epoch, base))
+        if out[position + _MAGIC_AT] >= _MAGIC:
+            _EPOCH.pack_into(out, position + _EPOCH_AT, told(epoch, base))
         if length <= 0:
             break
         position += PREFIX_BYTES + length

@@ -63,11 +63,11 @@ class Layout:
     def asked_by(self, name: str) -> int | None:
         """The number of the broker that a client means who comes by this name; None where it means none."""
         before, _, behind = self.node_hosts.casefold().partition(ANY_NODE)
-        name = name.casefold()
+        name = name.casefold().removesuffix(".")
         digits = name[len(before) : len(name) - len(behind)]
         if not self.node_hosts or name != before + digits + behind or not (digits.isascii() and digits.isdecimal()):
             return None
-        return int(digits[:_DIGITS_MAX])
+        return int(digits) if len(digits) <= _DIGITS_MAX and str(int(digits)) == digits else None
 
     def place_of(self, number: int, nodes: Mapping[str, Iterable[int]]) -> Place | None:
         """The broker of this number, of the `nodes` of each cluster that are known; one that is away or not known yet

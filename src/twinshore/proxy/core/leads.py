@@ -14,6 +14,7 @@ from twinshore.homes.home_lines import FORCED, PLANNED, Clash, HomeLine, HomeSta
 from twinshore.proxy.core.producer_ids import STAMPS, stamp_in, stamp_of, unstamped
 from twinshore.store.switch_values import Crossing
 from twinshore.store.values import SourceBatch
+from twinshore.wire.batch import SEQUENCE_SPAN
 
 # Producers are forgotten there: nobody knows how much they wrote.
 UNBOUNDED: Final = 1 << 62
@@ -62,14 +63,16 @@ def leads_of(
 
 def _lead(told: HomeLine | Clash, names: Mapping[str, str], before: Lead | None, since_ms: int) -> Lead:
     if isinstance(told, Clash):
-        # Nobody knows which one stands, so nobody writes.
-        return (before or Lead(None, told.one.term))._replace(held=True)
+        # Nobody knows which one stands, so nobody writes. Whichever will is news.
+        return (before or Lead(None, told.one.term - 1, sound=told.one.term - 1))._replace(held=True)
     came, sound, torn = "", told.term, None
+    # Clocks differ: what was heard to move moved just now.
+    is_news = told.since_ms >= since_ms or (before is not None and before.term < told.term)
     if before is not None and before.term == told.term:
         came, sound, torn = before.came, before.sound, before.torn
-    elif told.how == FORCED and told.since_ms >= since_ms:
+    elif told.how == FORCED and is_news:
         torn = Torn(told.link, told.since_ms)
-    elif told.how == PLANNED and told.since_ms >= since_ms:
+    elif told.how == PLANNED and is_news:
         came, sound = told.source, told.term - 1
         if before is not None and before.term == told.term - 1:
             sound = min(sound, before.sound)
@@ -109,18 +112,29 @@ def crossed_of(topic: str, lead: Lead, known: Mapping[tuple[str, int], Crossing]
     for number, point in enumerate(lead.points):
         crossing = known.get((topic, number), Crossing(lead.term, 0, True))
         lacking = max(0, point - crossing.to_offset) if crossing.all_known else UNBOUNDED
-        if lacking:
-            unsure[topic, number] = lacking
-        if found := dict(_crossed(crossing, lead.term)):
+        # A new home that lost its own end has less than was told of it: what of a producer is left is not known then.
+        lost_all = any(one.batches and not _below(one.batches, point) for one in crossing.producers)
+        if lacking or lost_all:
+            unsure[topic, number] = UNBOUNDED if lost_all else lacking
+        if found := dict(_crossed(crossing, lead.term, point)):
             wrote[topic, number] = found
     return Crossed(wrote, unsure)
 
 
-def _crossed(crossing: Crossing, term: int) -> Iterator[tuple[int, Wrote]]:
+def _crossed(crossing: Crossing, term: int, point: int) -> Iterator[tuple[int, Wrote]]:
     for one in crossing.producers:
-        if one.batches and stamp_in(one.producer_id) == stamp_of(term - 1):
-            last = one.batches[-1].last_sequence
-            yield unstamped(one.producer_id), Wrote(one.epoch, last, True, one.batches)
+        there = _below(one.batches, point)
+        if there and stamp_in(one.producer_id) == stamp_of(term - 1):
+            yield unstamped(one.producer_id), Wrote(one.epoch, there[-1].last_sequence, True, there)
+
+
+def _below(batches: Iterable[SourceBatch], point: int) -> tuple[SourceBatch, ...]:
+    """Those that lie below the point as a whole."""
+    return tuple(one for one in batches if one.base_offset + _count(one) <= point)
+
+
+def _count(one: SourceBatch) -> int:
+    return (one.last_sequence - one.base_sequence) % SEQUENCE_SPAN + 1
 
 
 def doubtful(topic: str, lead: Lead) -> Crossed:

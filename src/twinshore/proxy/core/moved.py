@@ -29,6 +29,8 @@ _REFUSED: Mapping[Sequel, Code] = {
 
 # As idempotent producers may send, and brokers remember, of one partition.
 IN_FLIGHT_MAX = 5
+# So many producers of one client are told apart; it may name as many as it likes.
+WRITERS_MAX = 1000
 
 
 class Writer(NamedTuple):
@@ -102,7 +104,8 @@ class MovedWriters:
             self._again.known += batch.header.count
         elif how is Sequel.NEXT and (most := seen.unsure.get((writer.topic, writer.partition))):
             before = self._unsure.get(writer, 0)
-            self._unsure[writer] = before + 1
+            if before or len(self._unsure) < WRITERS_MAX:
+                self._unsure[writer] = before + 1
             if before < IN_FLIGHT_MAX:
                 term = seen.leads[writer.topic].term
                 self._again.is_unsure(writer.topic, writer.partition, term, batch.header.count, most)

@@ -202,3 +202,12 @@ def homes_of(rows: Iterable[HomeRow]) -> dict[str, str]:
         first = [home for home in by_pair.values() if home not in twins]
         found[topic] = first[0] if first else next(iter(by_pair.values()))
     return found
+
+
+def torn_since(before: Seen, seen: Seen) -> frozenset[str]:
+    """The topics that a switch by force has moved meanwhile."""
+    return frozenset(
+        topic
+        for topic, lead in seen.leads.items()
+        if lead.torn is not None and ((was := before.leads.get(topic)) is None or was.term < lead.term)
+    )

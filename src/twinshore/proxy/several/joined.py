@@ -6,6 +6,7 @@ import json
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from http.client import HTTPException
 from typing import Any, Final
 from urllib.error import HTTPError
 
@@ -16,6 +17,8 @@ from prometheus_client.registry import Collector
 from twinshore.proxy.several.process import PartProcess
 
 PATIENCE_S: Final = 2.0
+# Whatever web proxy the environment names, parts are on this machine.
+_BY_ITSELF: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class Joined(Collector):
@@ -64,9 +67,9 @@ class Joined(Collector):
 def _asked(one: PartProcess, page: str) -> tuple[int, str]:
     if not one.port:
         return 0, ""
-    with suppress(OSError):
+    with suppress(OSError, HTTPException):
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{one.port}/{page}", timeout=PATIENCE_S) as answer:
+            with _BY_ITSELF.open(f"http://127.0.0.1:{one.port}/{page}", timeout=PATIENCE_S) as answer:
                 return answer.status, answer.read().decode()
         except HTTPError as error:
             with error:

@@ -12,15 +12,17 @@ from twinshore.fleet.sentences import counted, listed
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.errors import Code, kafka_error
+from twinshore.logs.reader import LogReader
 from twinshore.service.clock import steady_s
 from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.hands.log_ends import changed
 from twinshore.switch.record import Record
-from twinshore.wire.batch import HEADER_BYTES, SEQUENCE_SPAN
-from twinshore.wire.filler import FILLER_RECORDS_MAX, filler
+from twinshore.wire.batch import HEADER_BYTES, SEQUENCE_SPAN, split_batches
+from twinshore.wire.filler import FILLER_RECORDS_MAX, filler, is_filler
 from twinshore.wire.produce import PRODUCE_KEY, encode_produce, parse_produce
 
 NAMED_MAX = 5
+WHO = "nothing of it is cut off; see who writes there"
 ASK_S = 10.0
 NEAR_MAX = 5_000  # offsets that are taken within a moment
 FILL_S = 2.0  # so long at one try, so that it is said how far it is
@@ -49,11 +51,16 @@ def make(new: KafkaCluster, record: Record) -> Outcome:
     found = tuple(replace(one, new_id=one.new_id or there[one.topic].topic_id.hex()) for one in record.topics)
     if why := changed(new, found, new=True):
         return Cannot(why)
+    fresh = [one.topic for one in record.topics if not one.new_id]
     unled = [
         f"{one.topic}-{part.partition}" for one in found for part in there[one.topic].partitions if part.leader < 0
     ]
     if unled:
         return Wait(f"{listed(unled, NAMED_MAX)} has no leader on {new.name} yet")
+    logs = [NamedPartition(one.topic, at) for one in found for at in range(one.partitions) if one.topic in fresh]
+    starts, ends = new.list_offsets(logs, OffsetKind.EARLIEST), new.list_offsets(logs, OffsetKind.LOG_END)
+    if taken := [str(named) for named in logs if starts[named] < ends[named]]:
+        return Cannot(f"{listed(taken, NAMED_MAX)} on {new.name} holds records of others: {WHO}")
     return Done(replace(record, topics=found))
 
 
@@ -78,6 +85,8 @@ def fill(new: KafkaCluster, record: Record, ends: Mapping[str, Sequence[int]]) -
         return Wait(f"{counted(left, 'offset')} of {listed([str(one) for one in lacking], NAMED_MAX)} were to be taken")
     starts = new.list_offsets(wanted, OffsetKind.EARLIEST)
     below = {named: end for named, end in wanted.items() if starts[named] < end}
+    if strange := [str(named) for named, end in below.items() if not _is_ours(new, named, starts[named], end)]:
+        return Cannot(f"{listed(strange, NAMED_MAX)} on {new.name} was written by others meanwhile: {WHO}")
     if below:
         new.cut_logs(below, ids)
         return Wait(f"{listed([str(one) for one in below], NAMED_MAX)} is cut to its end on {new.name}")
@@ -120,3 +129,13 @@ def _append(
 def _error(version: int, view: memoryview) -> int:
     (answer,) = parse_produce(view, 0, version)
     return answer.error
+
+
+def _is_ours(new: KafkaCluster, named: NamedPartition, begin: int, end: int) -> bool:
+    """Whether all that would be cut off is filler."""
+    reader = LogReader(new, named, begin, end, client_id="twinshore-switch")
+    try:
+        found = (batch for fetched in reader.fetches() for batch in split_batches(fetched.records))
+        return all(is_filler(data, header) for data, header in found)
+    finally:
+        reader.close()

@@ -97,6 +97,10 @@ def read_request(view: memoryview, position: int, version: int) -> ProduceReques
     return ProduceRequest(transactional_id, acks, timeout_ms, batches)
 
 
+# Names are short. Of a client that sends a long one nothing is kept.
+_KEPT_MAX = 1024
+
+
 class RequestReader:
     """Reads one client's requests. Most hold one batch, and say the same as the one before up to the partition: of
     these only what follows is read."""
@@ -125,9 +129,9 @@ class RequestReader:
 
     def _read_anew(self, view: memoryview, position: int, version: int) -> ProduceRequest:
         found = read_request(view, position, version)
-        self._version = -1
-        if len(found.batches) == 1:
-            self._version, self._before = version, _before_partition(version, found)
+        self._version, self._before = -1, b""
+        if len(found.batches) == 1 and len(before := _before_partition(version, found)) <= _KEPT_MAX:
+            self._version, self._before = version, before
             # Of the batch itself nothing is kept.
             self._said = found._replace(batches=[found.batches[0]._replace(records=None)])
         return found
