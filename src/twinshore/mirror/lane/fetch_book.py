@@ -65,10 +65,14 @@ class FetchBook:
 
     def wake(self, track: Track) -> None:
         """Something about it changed: the next request of its line says so."""
+        self.ask_again(track)
+        if self.seat:
+            self.seat.call(track)
+
+    def ask_again(self, track: Track) -> None:
+        """The next request of its line says whether it is asked for."""
         if track.route.source >= 0:
             self._dirty.setdefault(self.line_of(track, track.route), {})[track] = None
-            if self.seat:
-                self.seat.call(track)
 
     def forget(self, track: Track, route: Route) -> None:
         """Its line under `route` shall ask for it no more."""
