@@ -289,7 +289,7 @@ def test_what_is_carried_and_cannot_be_seen_is_named_and_no_proof_of_it_is_renew
         delete_topic(pair[1].cluster, unseen)
         code, text = said(tmp_path, east, west, topics, "--here")
         ages = {row.topic: row.proven_ms for row in store.proofs.of()}
-    assert code == 2 and text.startswith("cannot tell: 1 of 1 partitions identical, 1 topics or partitions")
+    assert code == 2 and text.startswith("cannot tell: 1 of 1 partitions identical, 1 topic or partition")
     assert f"{unseen}: not compared: there is no topic {unseen} on {west.cluster.name}" in text
     before = {row.topic: row.proven_ms for row in old}
     assert ages[unseen] == before[unseen] and ages[seen] > before[seen]

@@ -26,7 +26,8 @@ class Lacking:
         """For people: how many, and the first of them."""
         named = "; ".join(f"{_name(lack)}: {lack.sentence}" for lack in self.lacks[:NAMED])
         more = f"; and {self.count - NAMED:,} more" if self.count > NAMED else ""
-        return f"the last proof, {ago} ago, could not tell of {self.count:,} topics or partitions: {named}{more}"
+        what = "topic or partition" if self.count == 1 else "topics or partitions"
+        return f"the last proof, {ago} ago, could not tell of {self.count:,} {what}: {named}{more}"
 
 
 def row_of(link: str, lacks: Sequence[Lack], at_ms: int) -> Remembered:

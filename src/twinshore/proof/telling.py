@@ -37,7 +37,8 @@ def verdict(report: Report) -> str:
     counts += [f"{unknown:,} cannot be told"] if unknown else []
     counts += [f"{len(links):,} links cannot be looked at"] if links else []
     others = len(report.lacks) - len(links)
-    counts += [f"{others:,} topics or partitions cannot be compared"] if others else []
+    named = "topic or partition" if others == 1 else "topics or partitions"
+    counts += [f"{others:,} {named} cannot be compared"] if others else []
     records = sum(one.compared for one in report.partitions)
     mb = sum(one.bytes for one in report.partitions) / 1e6
     rate = f", {mb / report.seconds:,.0f} MB/s" if report.seconds else ""

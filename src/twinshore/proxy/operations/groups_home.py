@@ -94,7 +94,9 @@ def plan(asked: Asked, settings: Settings, store: Store | None) -> Plan[GroupsSt
     if refused := _refused(asked, home, silent):
         return Plan((), (shown,), tuple(remarks), refused)
     if home in silent:
-        remarks.append(f"groups go on where they stand on {asked.to}: what they read since is read again")
+        remarks.append(
+            f"groups go on at the places that were copied to {asked.to}: what they read behind these is read again"
+        )
         return Plan((GroupsStep(Stage.MOVE, home, asked.to),), (shown,), tuple(remarks))
     if store is None:
         why = RefusedError("there is no store: nobody knows where groups would stand", hint="name it in [store] url")
