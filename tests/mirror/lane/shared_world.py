@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tests.mirror.lane.model_brokers import SourceBroker, TargetLog
 from tests.mirror.lane.model_world import EXPIRY_MS, LIMITS, NODES, PUMP_ID, World
@@ -15,6 +15,8 @@ from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.reading import Reading
 
 HIGH_BYTES = 12_000
+# A turn cuts a few batches at a time, and the rest in others.
+SHARED_LIMITS = replace(LIMITS, work_max=3)
 
 
 @dataclass(slots=True)
@@ -27,7 +29,7 @@ class MemberWorld(World):
     def new_lane(self) -> Lane:
         if hasattr(self, "lane"):
             self.lane.leave()
-        lane = Lane(PUMP_ID, 0, state_expiry_ms=EXPIRY_MS, limits=LIMITS, reading=self.reading)
+        lane = Lane(PUMP_ID, 0, state_expiry_ms=EXPIRY_MS, limits=SHARED_LIMITS, reading=self.reading)
         topic_id, twin_id = bytes([7] * 16).hex(), bytes([8] * 16).hex()
         told = {number: self.told_to(NamedPartition("t", number)) for number in range(self.partitions)}
         lane.assign(TrackOrder("t", number, topic_id, twin_id, to) for number, to in told.items())

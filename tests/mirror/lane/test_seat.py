@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tests.mirror.lane.test_lane_bounds import NOW_MS, SOURCE_ID, TARGET_ID, see_the_ends
 from twinshore.fleet import NamedPartition
+from twinshore.mirror.lane.cutting import Cutter
 from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.orders import Handover, LaneLimits, TrackOrder
@@ -219,3 +220,29 @@ def test_a_window_holds_so_many_parts_and_no_more() -> None:
     assert made.tracks[1].fetched < window.begin, "who lags may lag by parts as well as by bytes"
     made.reading.hold(1, 50)
     assert (made.reading.parts_max, made.reading.high_bytes) == (50, 64 << 20), "the most that anybody asks for"
+
+
+def test_what_left_the_window_before_a_lane_had_its_turn_is_asked_for_by_that_lane() -> None:
+    made = table(0, 0, high_bytes=1 << 20)
+    assert made.asking() == [0]
+    for at in (0, 40, 80):
+        made.lanes[0].fetched(LINE, answer(at, 40, 20_000), Hold(bytearray()), OLD_S, NOW_MS)
+        made.lanes[0].produce_order(2, OLD_S, NOW_MS)
+        made.lanes[0].fetch_order(LINE)
+    window = made.reading.window(made.tracks[1].source_key)
+    assert made.tracks[1].fetched == 0 < window.begin
+    made.turn()
+    assert 1 in made.asking()
+
+
+def test_who_stands_where_a_lane_read_for_itself_alone_asks_by_itself() -> None:
+    made = table(0, 0)
+    assert made.asking() == [0]
+    lane, track = made.lanes[0], made.tracks[0]
+    cut_alone = Cutter(answer(0, 10).partitions[0].records, 0, 0, LIMITS, None, ()).cut(1 << 30)
+    seat = lane.fetches.seat
+    assert seat is not None
+    seat.read(track, cut_alone, answer(0, 10).partitions[0], None)
+    track.take(cut_alone, Hold(bytearray()), NOW_MS)
+    made.turn()
+    assert 1 in made.asking(), "the window has gone on without anything for it"

@@ -15,7 +15,6 @@ from twinshore.wire.fetch import FetchAnswer, FetchedPartition
 
 ANSWER_SLACK_S = 10.0
 FAR_S = 0.01
-FETCH_BYTES_WIDEST = 128 << 20
 WAITS = 6
 
 
@@ -32,7 +31,7 @@ class SourceFlow:
         self.receiving: Hold | None = None
         self.deadline_s = math.inf
         self._wait_ms_max = limits.fetch_wait_ms_max
-        self._distance = Distance(limits.fetch_bytes_max)
+        self._distance = Distance(limits.fetch_bytes_max, limits.fetch_bytes_widest)
         self._asked_s = self._first_s = 0.0
         self._asked_bytes = 0
 
@@ -87,8 +86,9 @@ class Distance:
     is the shortest of several waits that counts.
     """
 
-    def __init__(self, fetch_bytes_least: int) -> None:
+    def __init__(self, fetch_bytes_least: int, fetch_bytes_widest: int) -> None:
         self.fetch_bytes = self._least = fetch_bytes_least
+        self._widest = max(fetch_bytes_least, fetch_bytes_widest)
         self._waits_s: deque[float] = deque(maxlen=WAITS)
 
     def answered(self, size: int, waited_s: float, took_s: float) -> bool:
@@ -103,5 +103,5 @@ class Distance:
         if not far:
             self.fetch_bytes = max(self._least, self.fetch_bytes // 2)
         elif 4 * size >= 3 * self.fetch_bytes:
-            self.fetch_bytes = min(2 * self.fetch_bytes, FETCH_BYTES_WIDEST)
+            self.fetch_bytes = min(2 * self.fetch_bytes, self._widest)
         return far

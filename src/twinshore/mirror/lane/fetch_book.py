@@ -14,7 +14,6 @@ from twinshore.mirror.lane.track import Track
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition, FetchPartition
 
 Line = tuple[int, int]  # source node, stream
-PARTITION_BYTES_WIDEST = 32 << 20
 # How long a broker may hold a fetch while a partition of its line is left out because too much of it waits to be sent.
 CHOKED_WAIT_MS = 5
 SourceKey = tuple[bytes, int]
@@ -33,7 +32,8 @@ class FetchOrder(NamedTuple):
 class FetchBook:
     """Only partitions that run, and whose target takes something, are asked for."""
 
-    def __init__(self, far_streams: int) -> None:
+    def __init__(self, far_streams: int, partition_bytes_widest: int) -> None:
+        self._partition_bytes_widest = partition_bytes_widest
         self._streams, self._far_streams = 1, far_streams
         self._tracks: dict[tuple[bytes, int], Track] = {}
         self._sessions: dict[Line, FetchSession] = {}
@@ -65,10 +65,14 @@ class FetchBook:
 
     def wake(self, track: Track) -> None:
         """Something about it changed: the next request of its line says so."""
+        self.ask_again(track)
+        if self.seat:
+            self.seat.call(track)
+
+    def ask_again(self, track: Track) -> None:
+        """The next request of its line says whether it is asked for."""
         if track.route.source >= 0:
             self._dirty.setdefault(self.line_of(track, track.route), {})[track] = None
-            if self.seat:
-                self.seat.call(track)
 
     def forget(self, track: Track, route: Route) -> None:
         """Its line under `route` shall ask for it no more."""
@@ -214,7 +218,7 @@ class FetchBook:
             self._part()
         for part in answer.partitions:
             track = self._tracks.get((part.topic_id, part.partition))
-            if track and 4 * len(part.records) >= 3 * track.partition_bytes_max < PARTITION_BYTES_WIDEST:
+            if track and 4 * len(part.records) >= 3 * track.partition_bytes_max < self._partition_bytes_widest:
                 track.partition_bytes_max *= 2
                 self.wake(track)
 

@@ -72,6 +72,9 @@ class LaneLimits:
     undelivered_s: float = 4.0
     buffers_per_line: int = 2
     far_streams: int = 2  # connections to each leader of a source that is far
+    # How much more than usual one fetch from there may bring, and of one partition.
+    fetch_bytes_widest: int = 128 << 20
+    partition_bytes_widest: int = 32 << 20
 
 
 def limits_of(settings: MirrorSettings) -> LaneLimits:

@@ -17,6 +17,8 @@ FETCH_BYTES_MAX = 4 << 20
 PARTITION_BYTES_MAX = 1 << 20
 JOINED_BYTES_MAX = 8 << 20
 WORK_MAX = 10_000
+# So many fetches of a broadcast are held at least.
+FETCHES_HELD = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +111,18 @@ def heard_of_raft(message: dict[str, Any]) -> OfRaft:
             raise ValueError(f"a driver does not know the word {other!r} of a raft")
 
 
-def narrowed(limits: LaneLimits) -> LaneLimits:
-    """The limits of a lane on a raft: no turn of one pump keeps the others from asking for their grants in time."""
+def narrowed(limits: LaneLimits, high_bytes: int = 0) -> LaneLimits:
+    """The limits of a lane on a raft: no turn of one pump keeps the others from asking for their grants in time.
+    `high_bytes`: what a broadcast holds for lanes that are behind, of which one fetch may bring a part."""
+    widest = limits
+    if high_bytes:
+        widest = dataclasses.replace(
+            limits,
+            fetch_bytes_widest=max(FETCH_BYTES_MAX, high_bytes // FETCHES_HELD),
+            partition_bytes_widest=max(PARTITION_BYTES_MAX, high_bytes // FETCHES_HELD // 4),
+        )
     return dataclasses.replace(
-        limits,
+        widest,
         fetch_bytes_max=min(limits.fetch_bytes_max, FETCH_BYTES_MAX),
         partition_bytes_max=min(limits.partition_bytes_max, PARTITION_BYTES_MAX),
         joined_bytes_max=min(limits.joined_bytes_max, JOINED_BYTES_MAX),

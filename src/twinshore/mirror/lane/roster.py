@@ -40,7 +40,7 @@ class Roster:
     ) -> None:
         self.limits, self.producer, self._fence = limits, producer, fence
         self.tracks: dict[NamedPartition, Track] = {}
-        self.fetches = FetchBook(limits.far_streams)
+        self.fetches = FetchBook(limits.far_streams, limits.partition_bytes_widest)
         if reading:
             self.fetches.seat = Seat(reading, self.fetches.wake, queue or QueueRules())
         self.silence = Silence()

@@ -186,6 +186,10 @@ class Seat:
         if now_s - self._looked_s < STALE_LOOK_S:
             return
         self._looked_s = now_s
+        for track, window in self._windows.items():
+            # Whatever was missed: who stands apart from the others, or where nobody reads, is looked at again.
+            if track.phase is Phase.RUNNING and (track.fetched != window.end or window.reader is None):
+                self.wake(track)
         for window in self.reading.windows.values():
             reader = window.reader
             if reader and now_s - max(window.heard_s, reader._heard.get(window.line, 0.0)) > READER_S_MAX:
@@ -228,10 +232,11 @@ class Seat:
             self.reading.put(window, Slice(track.fetched, done, size_of(done), source.epoch, source.led, at_s))
             self._tell(window, part)
         else:
-            # Nobody else was here: from where it stands now others may join.
+            # Nobody else was here when this was cut: who is by now asks by itself, until it meets the window again.
             if window.slices:
                 self.reading.begin(window, done.end, done.leader_epoch)
             window.end, window.epoch, window.origin = done.end, done.leader_epoch, done.end
+            self._wake_others(window)
         return done
 
     def _tell(self, window: Window, part: FetchedPartition) -> None:
@@ -352,6 +357,8 @@ def feed(lane: Fed, now_ms: int) -> None:
                 break
             found = seat.next(track)
             if found is None:
+                # What it was called for may be gone from the window by now: then it asks the source.
+                fetches.ask_again(track)
                 break
             one, cut = found
             if seat.rules.fresh and lane.refuses(track, cut):

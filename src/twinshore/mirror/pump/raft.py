@@ -117,7 +117,8 @@ class Raft:
     def _begin(self, word: Carry) -> None:
         self._tell_turn(word.berth)
         try:
-            order = replace(word.order, limits=narrowed(word.order.limits))
+            high_bytes = word.order.queue.high_bytes if word.order.broadcast else 0
+            order = replace(word.order, limits=narrowed(word.order.limits, high_bytes))
             pump = Pump(order, self._reading(order))
         except Exception as error:
             self._say("ended", berth=word.berth, sentence=in_words(error), died=not isinstance(error, DeskLost))
