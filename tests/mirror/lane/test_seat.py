@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tests.mirror.lane.test_lane_bounds import NOW_MS, SOURCE_ID, TARGET_ID, see_the_ends
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.lane.cutting import Cutter
-from twinshore.mirror.lane.joining import Hold
+from twinshore.mirror.lane.joining import Hold, Joining
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.orders import Handover, LaneLimits, TrackOrder
 from twinshore.mirror.lane.reading import REACH_BYTES_MAX, YOUNG_S, Reading
@@ -242,7 +242,7 @@ def test_who_stands_where_a_lane_read_for_itself_alone_asks_by_itself() -> None:
     cut_alone = Cutter(answer(0, 10).partitions[0].records, 0, 0, LIMITS, None, ()).cut(1 << 30)
     seat = lane.fetches.seat
     assert seat is not None
-    seat.read(track, cut_alone, answer(0, 10).partitions[0], None)
+    seat.read(track, cut_alone, answer(0, 10).partitions[0], Joining(LIMITS))
     track.take(cut_alone, Hold(bytearray()), NOW_MS)
     made.turn()
     assert 1 in made.asking(), "the window has gone on without anything for it"

@@ -154,8 +154,6 @@ class Lane(Roster):
         """The next fetch for a source connection; None while it has nothing to ask."""
         if self.finishing or self._joining.full() or self.uncut.holds(line):
             return None
-        if (seat := self.fetches.seat) and seat.reading.full():
-            return None
         return self.fetches.order(line)
 
     def fetched(self, line: Line, answer: FetchAnswer, hold: Hold, now_s: float, now_ms: int) -> None:

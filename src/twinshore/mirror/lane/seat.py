@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Container, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from twinshore.fleet import QueueRules
 from twinshore.mirror.lane.cutting import Cut
 from twinshore.mirror.lane.fresh import NO_BUFFER, add, drop, kept_from
-from twinshore.mirror.lane.joining import Joining
+from twinshore.mirror.lane.joining import Hold, Joining
 from twinshore.mirror.lane.orders import Stoppage
 from twinshore.mirror.lane.passing import read_again
 from twinshore.mirror.lane.phase import Phase
@@ -212,13 +213,14 @@ class Seat:
             and track.fetched >= track.write_from
         )
 
-    def begins(self, track: Track, records: memoryview, own: Joining) -> tuple[memoryview, Joining]:
-        """What is to be cut of what a fetch brought, and into whose rooms it is joined; `own`: the lane's."""
-        return self.trimmed(track, records), self.reading.joining if self.leads(track) else own
+    def begins(self, track: Track, records: memoryview, own: Joining) -> tuple[memoryview, Joining | None]:
+        """What is to be cut of what a fetch brought, and into whose rooms it is joined, if into any; `own`: the
+        lane's."""
+        return self.trimmed(track, records), self.reading.roomy() if self.leads(track) else own
 
     def read(self, track: Track, done: Cut, part: FetchedPartition, joining: Joining | None) -> Cut:
         """The lane has read and cut this. Where it leads, that is the next slice, whose bytes are its own, and it goes
-        on with the same; `joining` is whose rooms it lies in."""
+        on with the same; `joining` is whose rooms it lies in, if in any."""
         window = self._windows.get(track)
         if window is None or window.reader is not self or track.fetched != window.end:
             return done
@@ -226,7 +228,7 @@ class Seat:
             return done
         if done.halt:
             self.doubt(track)
-        elif len(window.members) > 1 and joining is self.reading.joining:
+        elif len(window.members) > 1 and joining in (None, self.reading.joining):
             done = owned(done)
             source, at_s = track.source, self.reading.now_s
             self.reading.put(window, Slice(track.fetched, done, size_of(done), source.epoch, source.led, at_s))
@@ -278,6 +280,19 @@ class Seat:
     def room(self) -> int:
         """How many bytes more may wait in the lane's queues."""
         return QUEUE_BYTES_MAX - sum(track.waiting.bytes for track in self._windows)
+
+    def leave_rooms(self, rooms: Container[Hold], most: int) -> int:
+        """Has what waits for the target lie in so many of these rooms at most, those of which it has the most bytes;
+        the rest is copied. How many rooms it left."""
+        sizes: Counter[Hold] = Counter()
+        for track in self._windows:
+            for piece, hold in track.waiting:
+                if hold in rooms and hold:
+                    sizes[hold] += piece.size
+        left = {hold for hold, _ in sizes.most_common()[most:]}
+        for track in self._windows if left else ():
+            track.waiting.leave(left)
+        return len(left)
 
     def next(self, track: Track) -> tuple[Slice, Cut] | None:
         """What the window has for it next; None where it must ask the source, or wait for who does."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
@@ -48,6 +49,13 @@ class Waiting(deque[tuple[Parcel | Blank, Hold | None]]):
                 hold.uses -= 1
         self.clear()
         self.bytes, self.oldest_ms = 0, FAR_MS
+
+    def leave(self, holds: Container[Hold]) -> None:
+        """What lies in these buffers gets bytes of its own."""
+        for number, (piece, hold) in enumerate(self):
+            if hold and hold in holds and not isinstance(piece, Blank):
+                self[number] = (piece._replace(body=bytes(piece.body), room=None), None)
+                hold.uses -= 1
 
     def kept_ms(self, now_ms: int, kept_ms: int) -> int:
         """Until when a broker that keeps our sequence for so long knows whichever of these it got last."""
