@@ -14,7 +14,7 @@ from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.marking import Marked
 from twinshore.mirror.lane.orders import Handover, LaneLimits, TrackOrder
 from twinshore.mirror.lane.raft_words import narrowed
-from twinshore.mirror.lane.reading import YOUNG_S, Reading
+from twinshore.mirror.lane.reading import QUEUE_BYTES_MAX, YOUNG_S, Reading
 from twinshore.mirror.lane.route import Route
 from twinshore.mirror.lane.track import Track
 from twinshore.wire.fetch import FetchAnswer
@@ -130,3 +130,20 @@ def test_where_no_room_is_left_what_is_read_lies_apart() -> None:
         == made.track(1, WIDE).acked
         == made.reading.window(made.track(0, WIDE).source_key).end
     )
+
+
+def test_who_had_no_room_while_the_window_passed_by_reads_by_itself_once_there_is_some() -> None:
+    made = pair(LaneLimits(merge_below_bytes=0, partition_bytes_max=4 << 20), 12 << 20)
+    wide, thin = made.track(1, WIDE), made.track(1, THIN)
+    while wide.waiting.bytes < QUEUE_BYTES_MAX:
+        made.brings(0, WIDE, 10, 90_000)
+        made.sends(0, WIDE)
+    while thin.fetched >= made.reading.window(thin.source_key).begin:
+        made.brings(0, THIN, 10, 100)
+        made.brings(0, WIDE, 10, 90_000)
+        made.sends(0, WIDE, THIN)
+    made.lanes[1].fetch_order(LINE)
+    made.sends(1, WIDE)
+    order = made.lanes[1].fetch_order(LINE)
+    assert order is not None
+    assert [asked.position for asked in order.partitions if asked.partition == 1] == [thin.fetched]

@@ -11,6 +11,7 @@ from twinshore.fleet import KafkaError, NamedPartition, QueueRules
 from twinshore.mirror.lane import answers
 from twinshore.mirror.lane.cutting import Cutter, Halt, Parcel
 from twinshore.mirror.lane.fates import Blank
+from twinshore.mirror.lane.feeding import feed
 from twinshore.mirror.lane.fetch_book import FetchOrder, Line
 from twinshore.mirror.lane.gaps import cut_limit, fill
 from twinshore.mirror.lane.joining import Hold, Joining
@@ -24,7 +25,6 @@ from twinshore.mirror.lane.reading import Reading
 from twinshore.mirror.lane.resting import Rest, at_rest, look_again, unsure
 from twinshore.mirror.lane.roster import Roster
 from twinshore.mirror.lane.runs import MARKERS_MAX, Marks, by_partition, landed, next_runs, refused
-from twinshore.mirror.lane.seat import feed
 from twinshore.mirror.lane.stamp import Stamp
 from twinshore.mirror.lane.track import Sent, Track
 from twinshore.mirror.lane.uncut import Portion, Uncut
