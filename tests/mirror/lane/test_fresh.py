@@ -12,7 +12,7 @@ from twinshore.mirror.lane.cutting import Parcel
 from twinshore.mirror.lane.fresh import add, told_of
 from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.lane import Lane
-from twinshore.mirror.lane.observe import Observation
+from twinshore.mirror.lane.observe import Go, Observation
 from twinshore.mirror.lane.orders import Handover, LaneLimits, TrackOrder
 from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.reach import Reach
@@ -131,6 +131,19 @@ def test_a_look_after_an_outage_tells_from_where_on_records_are_young() -> None:
     order = lane.fetch_order(LINE)
     assert order is not None
     assert order.partitions[0].position == 600, "not a byte of it is read"
+
+
+def test_what_the_source_has_no_more_is_told_before_what_is_too_old() -> None:
+    lane = Lane(7, 0, state_expiry_ms=86_400_000, limits=LIMITS, reading=Reading(LIMITS, 4 << 20), queue=AGED)
+    lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID, reached=Reach(100, 100, 100), receipt_to=100)])
+    lane.routed(NAMED, Route(1, 0, 2))
+    assert lane.to_look_at(0.0, {2})
+    found = Go(100, NOW_MS, 100, 300)
+    lane.observed(NAMED, Observation(0, 100, 100, None, None, 300, 600, verdict=found, young_from=500), 0.0, NOW_MS)
+    rows = [(row.kind, row.from_offset, row.to_offset) for row in lane.incidents]
+    assert rows == [(IncidentKind.RETENTION_GAP, 100, 300), (IncidentKind.STALE_DROPPED, 300, 500)]
+    track = lane.tracks[NAMED]
+    assert track.acked == track.sent == track.fetched == 500
 
 
 def test_what_it_reads_by_itself_goes_by_the_records_times() -> None:

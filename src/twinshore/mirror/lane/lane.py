@@ -138,14 +138,14 @@ class Lane(Roster):
         track.resume(go, seen, fence=self._fence, armed_ms=self._armed_ms, cut_to=cut_to)
         track.note_untold(now_ms, seen.wrote_epoch)
         track.led_anew()
-        if track.phase is Phase.RUNNING and track.write_from <= track.fetched < seen.young_from:
-            self.too_old(track, seen.young_from, now_ms)
         if go.gap_to > go.position and track.phase is Phase.RUNNING:
             trouble, told = fill(track, seen, now_ms, cut_to=cut_to)
             self.incidents.extend(told)
             if trouble:
                 self._stop(track, trouble)
                 return
+        if track.phase is Phase.RUNNING and track.write_from <= track.fetched < seen.young_from:
+            self.too_old(track, seen.young_from, now_ms)
         self.wake(track)
 
     # -- fetching
