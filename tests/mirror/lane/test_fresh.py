@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from tests.mirror.lane.test_lane_bounds import NOW_MS, SOURCE_ID, TARGET_ID, see_the_ends
 from tests.mirror.lane.test_seat import LINE, NAMED, OLD_S, Table, answer
-from twinshore.fleet import QueuePolicy, QueueRules
+from twinshore.fleet import Cluster, QueuePolicy, QueueRules, Security
 from twinshore.fleet.incidents import POLICY_DROP, IncidentKind
 from twinshore.mirror.lane.cutting import Parcel
 from twinshore.mirror.lane.fresh import add, told_of
 from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.observe import Go, Observation
-from twinshore.mirror.lane.orders import Handover, LaneLimits, TrackOrder
+from twinshore.mirror.lane.orders import Handover, LaneLimits, TideOrder, TrackOrder
 from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.reach import Reach
 from twinshore.mirror.lane.reading import YOUNG_S, Reading
@@ -177,3 +177,12 @@ def test_what_follows_on_what_was_told_last_is_told_as_one() -> None:
         add(told, told_of(track, begin, end, "older than 5 s"))
     assert [(row.from_offset, row.to_offset) for row in told] == [(0, 30), (40, 50)]
     assert told[0].sentence.startswith("30 offsets were dropped")
+
+
+def test_a_lane_of_a_broadcast_that_is_carried_apart_has_a_reading_of_its_own() -> None:
+    cluster = Cluster("east", ("east:9092",), Security())
+    order = TideOrder("east->west", 0, 0, cluster, cluster, 7, 0, 86_400_000, "desk", 1, "token", queue=AGED)
+    assert Reading.of(order) is None
+    reading = Reading.of(replace(order, broadcast="prices"))
+    assert reading is not None
+    assert (reading.high_bytes, reading.parts_max) == (AGED.high_bytes, AGED.parts_max)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from twinshore.mirror.lane.cutting import Cut, Parcel
 from twinshore.mirror.lane.fates import Blank
 from twinshore.mirror.lane.joining import Joining
-from twinshore.mirror.lane.orders import LaneLimits
+from twinshore.mirror.lane.orders import LaneLimits, TideOrder
 from twinshore.mirror.lane.track import Track
 
 if TYPE_CHECKING:
@@ -120,6 +120,11 @@ class Reading:
         self.now_s = self._born_s = 0.0
         # When queues were last asked to leave rooms, and how many they left.
         self._moved_s, self._left_rooms = 0.0, 1
+
+    @classmethod
+    def of(cls, order: TideOrder) -> Reading | None:
+        """That of a lane of a broadcast; a lane that is carried apart reads by itself, and drops what is not fresh."""
+        return cls(order.limits, order.queue.high_bytes, order.queue.parts_max) if order.broadcast else None
 
     def tick(self, now_s: float) -> None:
         """Time passed."""

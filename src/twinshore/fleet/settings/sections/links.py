@@ -96,6 +96,12 @@ def _link(name: str, raw: object, clusters: Mapping[str, Cluster], complaints: C
     if section is None:
         return None
     _check_filters(section, place, complaints)
+    if not section.broadcast and getattr(values.get("queue"), "fresh", False):
+        complaints.add(
+            f"{place[:-1]}.queue]",
+            'policy: only a link of a broadcast drops what is not fresh; give the link a broadcast = "NAME", which may '
+            "be its alone, or leave policy out",
+        )
     if section.naming not in NAMINGS:
         complaints.add(place, f"naming: no such policy {section.naming!r}{did_you_mean(section.naming, NAMINGS)}")
     for name, kinds in (("mode", list(Mode)), ("mapped_from", list(MappedFrom))):
