@@ -107,3 +107,9 @@ def test_a_fresh_queue_without_a_broadcast_is_refused() -> None:
     assert '[links."london->tokyo".queue] policy: only a link of a broadcast drops what is not fresh' in said
     assert 'give the link a broadcast = "NAME"' in said
     assert parsed(f'{link}broadcast = "prices"\n{fresh}').links[0].queue.fresh
+
+
+def test_a_broadcast_of_two_sources_is_refused() -> None:
+    said = refused('[links."london->tokyo"]\nbroadcast = "p"\n[links."paris->tokyo"]\nbroadcast = "p"\n')
+    assert "[links.\"paris->tokyo\"] broadcast: 'p' reads 'london', by london->tokyo, and this link 'paris'" in said
+    assert "give it another name" in said

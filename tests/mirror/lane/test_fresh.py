@@ -16,7 +16,7 @@ from twinshore.mirror.lane.observe import Go, Observation
 from twinshore.mirror.lane.orders import Handover, LaneLimits, TideOrder, TrackOrder
 from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.reach import Reach
-from twinshore.mirror.lane.reading import YOUNG_S, Reading
+from twinshore.mirror.lane.reading import YOUNG_S, Reading, Readings
 from twinshore.mirror.lane.route import Route
 from twinshore.mirror.lane.track import Track
 from twinshore.wire.batch import TRANSACTIONAL
@@ -179,10 +179,22 @@ def test_what_follows_on_what_was_told_last_is_told_as_one() -> None:
     assert told[0].sentence.startswith("30 offsets were dropped")
 
 
-def test_a_lane_of_a_broadcast_that_is_carried_apart_has_a_reading_of_its_own() -> None:
+def an_order() -> TideOrder:
     cluster = Cluster("east", ("east:9092",), Security())
-    order = TideOrder("east->west", 0, 0, cluster, cluster, 7, 0, 86_400_000, "desk", 1, "token", queue=AGED)
+    return TideOrder("east->west", 0, 0, cluster, cluster, 7, 0, 86_400_000, "desk", 1, "token", queue=AGED)
+
+
+def test_a_lane_of_a_broadcast_that_is_carried_apart_has_a_reading_of_its_own() -> None:
+    order = an_order()
     assert Reading.of(order) is None
     reading = Reading.of(replace(order, broadcast="prices"))
     assert reading is not None
     assert (reading.high_bytes, reading.parts_max) == (AGED.high_bytes, AGED.parts_max)
+
+
+def test_lanes_of_one_number_read_together_where_broadcast_and_source_are_one() -> None:
+    readings, one = Readings(), replace(an_order(), broadcast="prices", source_id="a")
+    assert readings.of(an_order()) is None
+    assert readings.of(one) is readings.of(replace(one, link="east->north"))
+    others = [replace(one, source_id="b"), replace(one, broadcast="trades"), replace(one, lane=1)]
+    assert len({id(readings.of(order)) for order in [one, *others]}) == 4

@@ -207,6 +207,22 @@ class Reading:
                 piece.room.uses -= 1
 
 
+class Readings:
+    """Those of one process: one for each lane of a broadcast and its source."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, str, int], Reading] = {}
+
+    def of(self, order: TideOrder) -> Reading | None:
+        """With which others of its broadcast this lane reads together, if it is of one."""
+        key = order.broadcast, order.source_id, order.lane
+        reading = self._kept.get(key) or Reading.of(order)
+        if reading:
+            reading.hold(order.queue.high_bytes, order.queue.parts_max)
+            self._kept[key] = reading
+        return reading
+
+
 def wanted(window: Window, one: Slice) -> bool:
     """Whether a twin ends within this slice, which is the oldest: what is on its way may have to be sent again, and a
     target that is away may soon be back."""
