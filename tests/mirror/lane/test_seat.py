@@ -246,3 +246,22 @@ def test_who_stands_where_a_lane_read_for_itself_alone_asks_by_itself() -> None:
     track.take(cut_alone, Hold(bytearray()), NOW_MS)
     made.turn()
     assert 1 in made.asking(), "the window has gone on without anything for it"
+
+
+def test_what_was_read_of_an_earlier_leader_is_fed_to_nobody_who_knows_of_a_later_one() -> None:
+    for by_route in (True, False):
+        made = table(0, 0)
+        made.asking()
+        made.brings(0, 0, 20)
+        one, track = made.lanes[1], made.tracks[1]
+        if by_route:
+            one.routed(NAMED, Route(1, 6, 2))
+        else:
+            track.source.led = 6  # As a look saw it.
+        made.asking()
+        made.brings(0, 20, 40)
+        assert [entry.fetched for entry in made.tracks] == [60, 20]
+        assert not made.reading.window(track.source_key).slices
+        order = one.fetch_order(LINE)
+        assert order is not None, "it asks the leader itself"
+        assert order.partitions[0].position == 20

@@ -286,6 +286,11 @@ class Seat:
         if found is None:
             return None
         one = found[0]
+        if one.led < max(track.source.led, track.route.source_epoch):
+            # The source has another leader by now, whose log may be another: that is asked.
+            self.reading.begin(window, window.end, window.epoch)
+            self._wake_others(window)
+            return None
         before = one.before if one.base == track.fetched else one.cut.leader_epoch
         return found if self._agrees(track, window, before) else None
 
