@@ -265,3 +265,28 @@ def test_what_was_read_of_an_earlier_leader_is_fed_to_nobody_who_knows_of_a_late
         order = one.fetch_order(LINE)
         assert order is not None, "it asks the leader itself"
         assert order.partitions[0].position == 20
+
+
+def test_whose_throttle_is_shut_leaves_what_it_reads_to_another() -> None:
+    made = table(0, 0)
+    assert made.asking() == [0]
+    made.lanes[0].fetches.bound(100_000, {}, {})
+    made.lanes[0].fetches.refill(OLD_S + 1)
+    made.brings(0, 0, 40, size=50_000)
+    assert made.asking() == [1]
+    for lane in (0, 1):
+        made.sends(lane)
+    made.brings(1, 40, 40)
+    assert [track.fetched for track in made.tracks] == [40, 80], "who is bounded is fed at its own rate"
+
+
+def test_weights_of_a_link_bound_nothing_that_it_reads_for_others() -> None:
+    for members in (1, 2):
+        made = table(*[0] * members)
+        buckets = made.lanes[0].fetches.buckets
+        made.lanes[0].fetches.bound(0, {}, {"orders": 1, "other": 10})
+        buckets.stands("another partition", "other", behind=True)
+        order = made.lanes[0].fetch_order(LINE)
+        assert order is not None
+        whole = LIMITS.partition_bytes_max
+        assert order.partitions[0].max_bytes == (whole if members > 1 else whole // 10)

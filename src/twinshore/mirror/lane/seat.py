@@ -125,6 +125,10 @@ class Seat:
         window.reader, window.line, window.heard_s = self, line, self.reading.now_s
         self._follow(track, window)
 
+    def reading_now(self) -> list[Track]:
+        """What it reads for others as well."""
+        return [track for track, window in self._windows.items() if window.reader is self and len(window.members) > 1]
+
     def let_go(self, track: Track) -> None:
         """It is not read for the others any more: they look who does."""
         if (window := self._windows.get(track)) is not None:
