@@ -10,6 +10,7 @@ from twinshore.mirror.lane.cutting import Cutter
 from twinshore.mirror.lane.joining import Hold, Joining
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.orders import Handover, LaneLimits, TrackOrder
+from twinshore.mirror.lane.passing import unheard
 from twinshore.mirror.lane.reading import REACH_BYTES_MAX, YOUNG_S, Reading
 from twinshore.mirror.lane.route import Route
 from twinshore.mirror.lane.track import Track
@@ -290,3 +291,22 @@ def test_weights_of_a_link_bound_nothing_that_it_reads_for_others() -> None:
         assert order is not None
         whole = LIMITS.partition_bytes_max
         assert order.partitions[0].max_bytes == (whole if members > 1 else whole // 10)
+
+
+def test_all_have_heard_what_one_hears_of_a_quiet_source() -> None:
+    made = table(0, 0)
+    made.asking()
+    made.brings(0, 0, 10)
+    for lane, track in enumerate(made.tracks):
+        made.sends(lane)
+        assert track.account()
+        track.source.unread = 3
+        unheard(track, "is away", "why", 0.0)
+        assert unheard(track, "is away", "why", 500.0), "a row of the ledger is open"
+        assert track.account() is None
+    made.asking()
+    quiet = answer(0, 10).partitions[0]._replace(records=memoryview(b""))
+    made.lanes[0].fetched(LINE, FetchAnswer(0, 0, 5, [quiet]), Hold(bytearray()), OLD_S, NOW_MS)
+    for track in made.tracks:
+        assert (track.source.heard, track.source.unread) == (True, 0)
+        assert track.account(), "which an account closes"

@@ -143,7 +143,7 @@ class FetchBook:
         return FetchOrder(session.session_id, session.epoch, asked, forgotten, self.buckets.bytes_max(), wait_ms)
 
     def _leave_to_others(self) -> None:
-        """While its throttle is shut, what it reads for all is left to another; who reads is looked up once it opens."""
+        """While its throttle is shut, what it reads for all is left to another; who reads is seen once it opens."""
         for track in self.seat.reading_now() if self.seat else ():
             self.seat.let_go(track)
             self.ask_again(track)

@@ -9,6 +9,7 @@ from twinshore.fleet import QueueRules
 from twinshore.mirror.lane.cutting import Cut
 from twinshore.mirror.lane.fresh import kept_from
 from twinshore.mirror.lane.joining import Hold, Joining
+from twinshore.mirror.lane.passing import read_again
 from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.reading import (
     GATHER_S_MAX,
@@ -229,6 +230,8 @@ class Seat:
             if seat is not self:
                 if other.phase is Phase.RUNNING:
                     other.source.end, other.source.start = part.high_watermark, part.log_start
+                    if not other.source.heard:
+                        read_again(other)
                 seat.call(other)
 
     def heads(self, track: Track, part: FetchedPartition) -> None:
