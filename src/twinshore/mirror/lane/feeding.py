@@ -6,8 +6,7 @@ from typing import Protocol
 
 from twinshore.mirror.lane.cutting import Cut
 from twinshore.mirror.lane.fetch_book import FetchBook
-from twinshore.mirror.lane.fresh import NO_BUFFER, add, drop
-from twinshore.mirror.lane.orders import Stoppage
+from twinshore.mirror.lane.fresh import NO_BUFFER, drop
 from twinshore.mirror.lane.passing import read_again
 from twinshore.mirror.lane.seat import Seat
 from twinshore.mirror.lane.track import Track
@@ -18,9 +17,6 @@ class Fed(Protocol):
 
     @property
     def fetches(self) -> FetchBook: ...
-
-    @property
-    def incidents(self) -> list[Stoppage]: ...
 
     def wake(self, track: Track) -> None: ...
 
@@ -39,7 +35,7 @@ def feed(lane: Fed, now_ms: int) -> None:
     for track in wanted:
         fed = False
         if seat.rules.fresh and fetches.asks(track, fetches.line_of(track, track.route)):
-            fed = freshen(lane, seat, track, now_ms)
+            fed = freshen(seat, track, now_ms)
         while fetches.asks(track, fetches.line_of(track, track.route)) and not track.full():
             if room <= 0 or fetches.buckets.shut():
                 seat.later(track)
@@ -63,12 +59,12 @@ def feed(lane: Fed, now_ms: int) -> None:
             lane.wake(track)
 
 
-def freshen(lane: Fed, seat: Seat, track: Track, now_ms: int) -> bool:
+def freshen(seat: Seat, track: Track, now_ms: int) -> bool:
     """Whether something that waits for it was dropped."""
     found = seat.kept_from(track)
     if found is None:
         return False
     to, epoch, why = found
-    add(lane.incidents, drop(track, to, epoch, why, now_ms))
+    drop(track, to, epoch, why, now_ms)
     track.source.led = track.route.source_epoch
     return True

@@ -355,7 +355,10 @@ class Lane(Roster):
 
     def accounts(self) -> list[Carried]:
         """What each partition carried since the last call."""
-        return [carried for track in self.tracks.values() if (carried := track.account())]
+        found = [carried for track in self.tracks.values() if (carried := track.account())]
+        for track in self.tracks.values():
+            self._tell_drops(track)
+        return found
 
     def handovers(self) -> list[Handover]:
         return [entry for track in self.tracks.values() if (entry := track.handover())]
