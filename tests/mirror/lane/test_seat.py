@@ -310,3 +310,19 @@ def test_all_have_heard_what_one_hears_of_a_quiet_source() -> None:
     for track in made.tracks:
         assert (track.source.heard, track.source.unread) == (True, 0)
         assert track.account(), "which an account closes"
+
+
+def test_what_is_fed_counts_for_a_throttle_as_what_is_fetched_does() -> None:
+    made = table(0, 0)
+    made.asking()
+    buckets = made.lanes[1].fetches.buckets
+    made.lanes[1].fetches.bound(100_000, {}, {})
+    assert buckets.link is not None
+    for at in range(0, 100, 10):
+        made.lanes[0].fetched(LINE, answer(at, 10, size=1), Hold(bytearray()), OLD_S, NOW_MS)
+        made.lanes[0].fetch_order(LINE)
+    made.lanes[1].fetches.refill(OLD_S + 1)
+    made.lanes[1].fetches.refill(OLD_S + 2)
+    made.lanes[1].go_on(OLD_S + 2, NOW_MS)
+    assert made.tracks[1].fetched == 100
+    assert buckets.link.spent == 10 * len(answer(0, 10, size=1).partitions[0].records)

@@ -49,12 +49,12 @@ def feed(lane: Fed, now_ms: int) -> None:
             if seat.rules.fresh and lane.refuses(track, cut):
                 break
             if fetches.buckets.bounding:
-                fetches.buckets.spend(track.order.topic, one.size)
+                fetches.buckets.spend(track.order.topic, sum(entry.size for entry in cut.carried))
             if not track.source.heard:
                 read_again(track)
             track.source.led, fed = one.led, True
             track.take(cut, NO_BUFFER, now_ms)
-            room -= one.size
+            room -= sum(piece.size for piece in cut.parcels)
         if fed:
             lane.wake(track)
 
