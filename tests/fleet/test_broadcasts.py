@@ -98,3 +98,18 @@ def test_watermarks_that_cannot_be_are_refused() -> None:
     )
     assert "low_kb: 12 is below one batch" in refused(queue('policy = "fresh"', "low_kb = 12"))
     assert "policy: no such policy 'frsh'; did you mean fresh?" in refused(queue('policy = "frsh"'))
+
+
+def test_a_fresh_queue_without_a_broadcast_is_refused() -> None:
+    link = '[links."london->tokyo"]\n'
+    fresh = '[links."london->tokyo".queue]\npolicy = "fresh"\n'
+    said = refused(link + fresh)
+    assert '[links."london->tokyo".queue] policy: only a link of a broadcast drops what is not fresh' in said
+    assert 'give the link a broadcast = "NAME"' in said
+    assert parsed(f'{link}broadcast = "prices"\n{fresh}').links[0].queue.fresh
+
+
+def test_a_broadcast_of_two_sources_is_refused() -> None:
+    said = refused('[links."london->tokyo"]\nbroadcast = "p"\n[links."paris->tokyo"]\nbroadcast = "p"\n')
+    assert "[links.\"paris->tokyo\"] broadcast: 'p' reads 'london', by london->tokyo, and this link 'paris'" in said
+    assert "give it another name" in said

@@ -6,21 +6,22 @@ from dataclasses import replace
 
 from tests.mirror.lane.test_lane_bounds import NOW_MS, SOURCE_ID, TARGET_ID, see_the_ends
 from tests.mirror.lane.test_seat import LINE, NAMED, OLD_S, Table, answer
-from twinshore.fleet import QueuePolicy, QueueRules
+from twinshore.fleet import Cluster, QueuePolicy, QueueRules, Security
 from twinshore.fleet.incidents import POLICY_DROP, IncidentKind
 from twinshore.mirror.lane.cutting import Parcel
 from twinshore.mirror.lane.fresh import add, told_of
 from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.lane import Lane
-from twinshore.mirror.lane.observe import Observation
-from twinshore.mirror.lane.orders import Handover, LaneLimits, TrackOrder
+from twinshore.mirror.lane.observe import Go, Observation
+from twinshore.mirror.lane.orders import Handover, LaneLimits, Stoppage, TideOrder, TrackOrder
 from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.reach import Reach
-from twinshore.mirror.lane.reading import YOUNG_S, Reading
+from twinshore.mirror.lane.reading import YOUNG_S, Reading, Readings
 from twinshore.mirror.lane.route import Route
 from twinshore.mirror.lane.track import Track
 from twinshore.wire.batch import TRANSACTIONAL
 from twinshore.wire.fetch import FetchAnswer
+from twinshore.wire.produce import ProducedPartition
 from twinshore.wire.records import Record, encode_batch
 
 LIMITS = LaneLimits(merge_below_bytes=0, partition_bytes_max=1 << 20)
@@ -66,6 +67,12 @@ def flows(made: Table, batches: int, size: int = 50_000) -> int:
     return at
 
 
+def rows(lane: Lane) -> list[Stoppage]:
+    """What the lane has told, with what its last accounts told as passed."""
+    lane.accounts()
+    return lane.incidents
+
+
 def offsets(track: Track) -> list[tuple[int, int, str]]:
     """What waits, in order."""
     return [(piece.base, piece.end, type(piece).__name__) for piece, _ in track.waiting]
@@ -76,7 +83,7 @@ def test_over_the_high_watermark_the_oldest_go_until_the_low_one() -> None:
     end = flows(made, 12)
     later(made, 1.0)
     slow, lane = made.tracks[1], made.lanes[1]
-    (row,) = lane.incidents
+    (row,) = rows(lane)
     assert (row.kind, row.policy, row.from_offset) == (IncidentKind.STALE_DROPPED, POLICY_DROP, 0)
     kept = end - row.to_offset
     assert 2 <= kept // 10 <= 4, "what half a megabyte each leaves below the low watermark"
@@ -90,7 +97,7 @@ def test_a_queue_that_keeps_drops_nothing() -> None:
     made = table(KEEP, KEEP)
     flows(made, 12)
     later(made, 1.0)
-    assert made.lanes[1].incidents == []
+    assert rows(made.lanes[1]) == []
     assert made.tracks[1].waiting[0][0].base == 0
 
 
@@ -98,14 +105,39 @@ def test_what_has_waited_for_longer_than_its_age_goes() -> None:
     made = table(KEEP, AGED)
     flows(made, 2, size=100)
     later(made, 0.6)
-    assert made.lanes[1].incidents == []
+    assert rows(made.lanes[1]) == []
     made.asking()
     made.lanes[0].fetched(LINE, answer(20, 10), Hold(bytearray()), OLD_S + 0.6, NOW_MS)
     later(made, 1.2)
-    (row,) = made.lanes[1].incidents
+    (row,) = rows(made.lanes[1])
     assert (row.from_offset, row.to_offset) == (0, 20)
     assert "older than 1 s" in row.sentence
     assert [piece.base for piece, _ in made.tracks[1].waiting if isinstance(piece, Parcel)] == [20]
+
+
+def test_a_drop_is_told_once_it_is_passed_and_not_where_it_is_undone() -> None:
+    for arrives in (True, False):
+        made = table(KEEP, FRESH)
+        made.asking()
+        made.brings(0, 0, 10, size=50_000)
+        slow, track = made.lanes[1], made.tracks[1]
+        sent = slow.produce_order(2, OLD_S, NOW_MS)
+        for at in range(10, 130, 10):
+            made.sends(0)
+            made.asking()
+            made.brings(0, at, 10, size=50_000)
+        later(made, 1.0)
+        assert (track.acked, track.sent, track.fetched) == (0, 10, 130)
+        assert rows(slow) == [], "what is before it is on its way still"
+        if not arrives:
+            slow.finish()
+            assert track.dropped == []
+        parts = [ProducedPartition(bytes.fromhex(TARGET_ID), 0, 0, 0, -1, 0, None, None)]
+        slow.produced(sent, parts, OLD_S)
+        told = [(row.from_offset, row.to_offset) for row in rows(slow)]
+        assert told == ([(10, track.acked)] if arrives else [])
+        (handover,) = slow.handovers()
+        assert handover.position == (90 if arrives else 10)
 
 
 def test_accounts_tell_dropped_offsets_as_seen_by_nobody() -> None:
@@ -121,16 +153,29 @@ def test_accounts_tell_dropped_offsets_as_seen_by_nobody() -> None:
 
 def test_a_look_after_an_outage_tells_from_where_on_records_are_young() -> None:
     lane = Lane(7, 0, state_expiry_ms=86_400_000, limits=LIMITS, reading=Reading(LIMITS, 4 << 20), queue=AGED)
-    lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID)])
+    lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID, reached=Reach(0, 0, 0))])
     lane.routed(NAMED, Route(1, 0, 2))
     assert lane.to_look_at(0.0, {2})
-    lane.observed(NAMED, Observation(0, 0, 0, None, None, 0, 900, young_from=600), 0.0, NOW_MS)
-    (row,) = lane.incidents
+    found = Observation(0, 0, 0, None, None, 0, 900, verdict=Go(0, 0, 0, -1), young_from=600)
+    lane.observed(NAMED, found, 0.0, NOW_MS)
+    (row,) = rows(lane)
     assert (row.kind, row.from_offset, row.to_offset) == (IncidentKind.STALE_DROPPED, 0, 600)
-    assert offsets(lane.tracks[NAMED]) == [(0, 600, "Blank")]
     order = lane.fetch_order(LINE)
     assert order is not None
     assert order.partitions[0].position == 600, "not a byte of it is read"
+
+
+def test_what_the_source_has_no_more_is_told_before_what_is_too_old() -> None:
+    lane = Lane(7, 0, state_expiry_ms=86_400_000, limits=LIMITS, reading=Reading(LIMITS, 4 << 20), queue=AGED)
+    lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID, reached=Reach(100, 100, 100), receipt_to=100)])
+    lane.routed(NAMED, Route(1, 0, 2))
+    assert lane.to_look_at(0.0, {2})
+    found = Go(100, NOW_MS, 100, 300)
+    lane.observed(NAMED, Observation(0, 100, 100, None, None, 300, 600, verdict=found, young_from=500), 0.0, NOW_MS)
+    told = [(row.kind, row.from_offset, row.to_offset) for row in rows(lane)]
+    assert told == [(IncidentKind.RETENTION_GAP, 100, 300), (IncidentKind.STALE_DROPPED, 300, 500)]
+    track = lane.tracks[NAMED]
+    assert track.acked == track.sent == track.fetched == 500
 
 
 def test_what_it_reads_by_itself_goes_by_the_records_times() -> None:
@@ -138,7 +183,7 @@ def test_what_it_reads_by_itself_goes_by_the_records_times() -> None:
     made.asking()
     lane, track = made.lanes[0], made.tracks[0]
     lane.fetched(LINE, answer(0, 30), Hold(bytearray()), OLD_S, NOW_MS + 6_000)
-    (row,) = lane.incidents
+    (row,) = rows(lane)
     assert (row.from_offset, row.to_offset) == (0, 30)
     assert track.fetched == 30
     assert not any(isinstance(piece, Parcel) for piece, _ in track.waiting)
@@ -164,3 +209,24 @@ def test_what_follows_on_what_was_told_last_is_told_as_one() -> None:
         add(told, told_of(track, begin, end, "older than 5 s"))
     assert [(row.from_offset, row.to_offset) for row in told] == [(0, 30), (40, 50)]
     assert told[0].sentence.startswith("30 offsets were dropped")
+
+
+def an_order() -> TideOrder:
+    cluster = Cluster("east", ("east:9092",), Security())
+    return TideOrder("east->west", 0, 0, cluster, cluster, 7, 0, 86_400_000, "desk", 1, "token", queue=AGED)
+
+
+def test_a_lane_of_a_broadcast_that_is_carried_apart_has_a_reading_of_its_own() -> None:
+    order = an_order()
+    assert Reading.of(order) is None
+    reading = Reading.of(replace(order, broadcast="prices"))
+    assert reading is not None
+    assert (reading.high_bytes, reading.parts_max) == (AGED.high_bytes, AGED.parts_max)
+
+
+def test_lanes_of_one_number_read_together_where_broadcast_and_source_are_one() -> None:
+    readings, one = Readings(), replace(an_order(), broadcast="prices", source_id="a")
+    assert readings.of(an_order()) is None
+    assert readings.of(one) is readings.of(replace(one, link="east->north"))
+    others = [replace(one, source_id="b"), replace(one, broadcast="trades"), replace(one, lane=1)]
+    assert len({id(readings.of(order)) for order in [one, *others]}) == 4

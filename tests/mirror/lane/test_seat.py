@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from tests.mirror.lane.test_lane_bounds import NOW_MS, SOURCE_ID, TARGET_ID, see_the_ends
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.lane.cutting import Cutter
-from twinshore.mirror.lane.joining import Hold
+from twinshore.mirror.lane.joining import Hold, Joining
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.orders import Handover, LaneLimits, TrackOrder
+from twinshore.mirror.lane.passing import unheard
 from twinshore.mirror.lane.reading import REACH_BYTES_MAX, YOUNG_S, Reading
 from twinshore.mirror.lane.route import Route
 from twinshore.mirror.lane.track import Track
@@ -242,7 +243,86 @@ def test_who_stands_where_a_lane_read_for_itself_alone_asks_by_itself() -> None:
     cut_alone = Cutter(answer(0, 10).partitions[0].records, 0, 0, LIMITS, None, ()).cut(1 << 30)
     seat = lane.fetches.seat
     assert seat is not None
-    seat.read(track, cut_alone, answer(0, 10).partitions[0], None)
+    seat.read(track, cut_alone, answer(0, 10).partitions[0], Joining(LIMITS))
     track.take(cut_alone, Hold(bytearray()), NOW_MS)
     made.turn()
     assert 1 in made.asking(), "the window has gone on without anything for it"
+
+
+def test_what_was_read_of_an_earlier_leader_is_fed_to_nobody_who_knows_of_a_later_one() -> None:
+    for by_route in (True, False):
+        made = table(0, 0)
+        made.asking()
+        made.brings(0, 0, 20)
+        one, track = made.lanes[1], made.tracks[1]
+        if by_route:
+            one.routed(NAMED, Route(1, 6, 2))
+        else:
+            track.source.led = 6  # As a look saw it.
+        made.asking()
+        made.brings(0, 20, 40)
+        assert [entry.fetched for entry in made.tracks] == [60, 20]
+        assert not made.reading.window(track.source_key).slices
+        order = one.fetch_order(LINE)
+        assert order is not None, "it asks the leader itself"
+        assert order.partitions[0].position == 20
+
+
+def test_whose_throttle_is_shut_leaves_what_it_reads_to_another() -> None:
+    made = table(0, 0)
+    assert made.asking() == [0]
+    made.lanes[0].fetches.bound(100_000, {}, {})
+    made.lanes[0].fetches.refill(OLD_S + 1)
+    made.brings(0, 0, 40, size=50_000)
+    assert made.asking() == [1]
+    for lane in (0, 1):
+        made.sends(lane)
+    made.brings(1, 40, 40)
+    assert [track.fetched for track in made.tracks] == [40, 80], "who is bounded is fed at its own rate"
+
+
+def test_weights_of_a_link_bound_nothing_that_it_reads_for_others() -> None:
+    for members in (1, 2):
+        made = table(*[0] * members)
+        buckets = made.lanes[0].fetches.buckets
+        made.lanes[0].fetches.bound(0, {}, {"orders": 1, "other": 10})
+        buckets.stands("another partition", "other", behind=True)
+        order = made.lanes[0].fetch_order(LINE)
+        assert order is not None
+        whole = LIMITS.partition_bytes_max
+        assert order.partitions[0].max_bytes == (whole if members > 1 else whole // 10)
+
+
+def test_all_have_heard_what_one_hears_of_a_quiet_source() -> None:
+    made = table(0, 0)
+    made.asking()
+    made.brings(0, 0, 10)
+    for lane, track in enumerate(made.tracks):
+        made.sends(lane)
+        assert track.account()
+        track.source.unread = 3
+        unheard(track, "is away", "why", 0.0)
+        assert unheard(track, "is away", "why", 500.0), "a row of the ledger is open"
+        assert track.account() is None
+    made.asking()
+    quiet = answer(0, 10).partitions[0]._replace(records=memoryview(b""))
+    made.lanes[0].fetched(LINE, FetchAnswer(0, 0, 5, [quiet]), Hold(bytearray()), OLD_S, NOW_MS)
+    for track in made.tracks:
+        assert (track.source.heard, track.source.unread) == (True, 0)
+        assert track.account(), "which an account closes"
+
+
+def test_what_is_fed_counts_for_a_throttle_as_what_is_fetched_does() -> None:
+    made = table(0, 0)
+    made.asking()
+    buckets = made.lanes[1].fetches.buckets
+    made.lanes[1].fetches.bound(100_000, {}, {})
+    assert buckets.link is not None
+    for at in range(0, 100, 10):
+        made.lanes[0].fetched(LINE, answer(at, 10, size=1), Hold(bytearray()), OLD_S, NOW_MS)
+        made.lanes[0].fetch_order(LINE)
+    made.lanes[1].fetches.refill(OLD_S + 1)
+    made.lanes[1].fetches.refill(OLD_S + 2)
+    made.lanes[1].go_on(OLD_S + 2, NOW_MS)
+    assert made.tracks[1].fetched == 100
+    assert buckets.link.spent == 10 * len(answer(0, 10, size=1).partitions[0].records)

@@ -111,12 +111,12 @@ class Buckets:
         waits = [bucket.opens_in_s() for bucket in self.topics.values() if bucket.hungry and not bucket.open]
         return max(5, int(1000 * min(waits))) if waits else LONGEST_WAIT_MS
 
-    def partition_bytes(self, topic: str, wanted: int) -> int:
+    def partition_bytes(self, topic: str, wanted: int, *, weighed: bool = True) -> int:
         """How much of one partition is asked for at a time: less where it is throttled, or where others go first."""
         bucket = self.topics.get(topic)
         if bucket:
             wanted = min(wanted, max(ASK_BYTES_MIN, int(bucket.burst) // max(1, self.partitions.get(topic, 1))))
-        if self.weights:
+        if self.weights and weighed:
             weight, first = self.weight(topic), self.first()
             if weight < first:
                 wanted = min(wanted, max(ASK_BYTES_MIN, wanted * weight // first))

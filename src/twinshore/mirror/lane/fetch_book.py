@@ -113,6 +113,7 @@ class FetchBook:
     def order(self, line: Line) -> FetchOrder | None:
         """The next fetch of a line; None while it has nothing to ask."""
         if self.buckets.shut():
+            self._leave_to_others()
             return None
         session = self._sessions.setdefault(line, FetchSession())
         choked = self._choked.setdefault(line, {})
@@ -125,7 +126,7 @@ class FetchBook:
             if self._is_ours(track, line, asks=asks and not track.waiting.choked):
                 topic_id, partition = track.source_key
                 ask = (topic_id, partition, track.fetched, track.route.source_epoch, track.source.epoch)
-                size = self.buckets.partition_bytes(track.order.topic, track.partition_bytes_max)
+                size = self._bytes_asked(track)
                 wanted.append(FetchPartition(*ask, size))
             else:
                 unwanted.append(track.source_key)
@@ -141,6 +142,12 @@ class FetchBook:
             wait_ms = min(wait_ms, CHOKED_WAIT_MS)
         return FetchOrder(session.session_id, session.epoch, asked, forgotten, self.buckets.bytes_max(), wait_ms)
 
+    def _leave_to_others(self) -> None:
+        """While its throttle is shut, what it reads for all is left to another; who reads is seen once it opens."""
+        for track in self.seat.reading_now() if self.seat else ():
+            self.seat.let_go(track)
+            self.ask_again(track)
+
     def _is_ours(self, track: Track, line: Line, *, asks: bool) -> bool:
         """Whether the source is asked for what may be asked, and not another lane, for all that read together."""
         if self.seat is None:
@@ -148,6 +155,11 @@ class FetchBook:
         if not asks:
             self.seat.let_go(track)
         return asks and self.seat.reads(track, line)
+
+    def _bytes_asked(self, track: Track) -> int:
+        """How much of a partition is asked for: what is read for all goes by no weights of this link's."""
+        leads = self.seat is not None and self.seat.leads(track)
+        return self.buckets.partition_bytes(track.order.topic, track.partition_bytes_max, weighed=not leads)
 
     def asks(self, track: Track, line: Line) -> bool:
         """Whether the line shall ask for it now, unless too much of it waits to be sent."""

@@ -39,15 +39,15 @@ def kept_from(window: Window, position: int, rules: QueueRules, now_s: float) ->
     return (at, epoch, why) if at > position and why else None
 
 
-def drop(track: Track, to: int, epoch: int, why: str, now_ms: int) -> Stoppage:
+def drop(track: Track, to: int, epoch: int, why: str, now_ms: int) -> None:
     """What lies below `to` and is not on its way to the twin yet is sent no more. `epoch`: the source's leader epoch of
     the last record below `to`, as far as known."""
     if track.sent < track.fetched:
         track.set_back()
     begin = track.fetched
     gone = Blank(begin, to)
+    track.dropped.append(told_of(track, begin, to, why))
     track.take(Cut([gone], to, begin, epoch, None, [], [gone]), NO_BUFFER, now_ms)
-    return told_of(track, begin, to, why)
 
 
 def told_of(track: Track, begin: int, to: int, why: str) -> Stoppage:

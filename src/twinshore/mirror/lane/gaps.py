@@ -40,6 +40,8 @@ def fill(track: Track, seen: Observation, now_ms: int, *, cut_to: int) -> tuple[
     written, and markers beyond that.
     """
     begin, end, named = track.fetched, seen.source_start, track.named
+    if begin >= end:
+        return None, []
     sentence = f"the source's log now begins at {end}, the twin ended at {begin}: retention was faster"
     filled_to = _filled_to(track, begin, end, cut_to)
     if not track.mapped:

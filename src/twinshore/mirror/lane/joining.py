@@ -49,6 +49,14 @@ class Joining:
             self.below_bytes = self._below_bytes
         return len(self._rooms) >= self._rooms_max and all(room.uses for room in self._rooms)
 
+    @property
+    def rooms(self) -> tuple[Hold, ...]:
+        return tuple(self._rooms)
+
+    def holds(self, bytes_max: int) -> int:
+        """In how many rooms so many bytes lie, where these are well filled."""
+        return max(1, bytes_max // self._room_bytes)
+
     def join(self, view: memoryview, place: int, first: BatchHeader) -> tuple[Joined, Hold] | None:
         """The batch `first`, at `place` of a fetch's bytes, with what follows it; None when nothing does that fits.
 

@@ -11,6 +11,7 @@ from twinshore.fleet import KafkaError, NamedPartition, QueueRules
 from twinshore.mirror.lane import answers
 from twinshore.mirror.lane.cutting import Cutter, Halt, Parcel
 from twinshore.mirror.lane.fates import Blank
+from twinshore.mirror.lane.feeding import feed
 from twinshore.mirror.lane.fetch_book import FetchOrder, Line
 from twinshore.mirror.lane.gaps import cut_limit, fill
 from twinshore.mirror.lane.joining import Hold, Joining
@@ -24,7 +25,6 @@ from twinshore.mirror.lane.reading import Reading
 from twinshore.mirror.lane.resting import Rest, at_rest, look_again, unsure
 from twinshore.mirror.lane.roster import Roster
 from twinshore.mirror.lane.runs import MARKERS_MAX, Marks, by_partition, landed, next_runs, refused
-from twinshore.mirror.lane.seat import feed
 from twinshore.mirror.lane.stamp import Stamp
 from twinshore.mirror.lane.track import Sent, Track
 from twinshore.mirror.lane.uncut import Portion, Uncut
@@ -138,14 +138,14 @@ class Lane(Roster):
         track.resume(go, seen, fence=self._fence, armed_ms=self._armed_ms, cut_to=cut_to)
         track.note_untold(now_ms, seen.wrote_epoch)
         track.led_anew()
-        if track.phase is Phase.RUNNING and track.write_from <= track.fetched < seen.young_from:
-            self.too_old(track, seen.young_from, now_ms)
         if go.gap_to > go.position and track.phase is Phase.RUNNING:
             trouble, told = fill(track, seen, now_ms, cut_to=cut_to)
             self.incidents.extend(told)
             if trouble:
                 self._stop(track, trouble)
                 return
+        if track.phase is Phase.RUNNING and track.write_from <= track.fetched < seen.young_from:
+            self.too_old(track, seen.young_from, now_ms)
         self.wake(track)
 
     # -- fetching
@@ -153,8 +153,6 @@ class Lane(Roster):
     def fetch_order(self, line: Line) -> FetchOrder | None:
         """The next fetch for a source connection; None while it has nothing to ask."""
         if self.finishing or self._joining.full() or self.uncut.holds(line):
-            return None
-        if (seat := self.fetches.seat) and seat.reading.full():
             return None
         return self.fetches.order(line)
 
@@ -357,7 +355,10 @@ class Lane(Roster):
 
     def accounts(self) -> list[Carried]:
         """What each partition carried since the last call."""
-        return [carried for track in self.tracks.values() if (carried := track.account())]
+        found = [carried for track in self.tracks.values() if (carried := track.account())]
+        for track in self.tracks.values():
+            self._tell_drops(track)
+        return found
 
     def handovers(self) -> list[Handover]:
         return [entry for track in self.tracks.values() if (entry := track.handover())]

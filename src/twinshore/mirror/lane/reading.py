@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from twinshore.mirror.lane.cutting import Cut, Parcel
 from twinshore.mirror.lane.fates import Blank
 from twinshore.mirror.lane.joining import Joining
-from twinshore.mirror.lane.orders import LaneLimits
+from twinshore.mirror.lane.orders import LaneLimits, TideOrder
 from twinshore.mirror.lane.track import Track
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ REACH_BYTES_MAX = 8 << 20
 # What waits in the queues of one member at most, besides what it has begun to send.
 QUEUE_BYTES_MAX = 8 << 20
 PARTS_MAX = 10_000
+# Queues that had no room to leave are asked again so much later.
+MOVE_S = 0.25
 # A reader whose line has answered nothing for so long gives way: a broker answers each long poll sooner.
 READER_S_MAX = 2.0
 # Members begin one after the other: for so long all is kept, and where the source is far ahead they begin together.
@@ -116,6 +118,13 @@ class Reading:
         self._ages: deque[tuple[Window, Slice]] = deque()
         self.seats: set[Seat] = set()
         self.now_s = self._born_s = 0.0
+        # When queues were last asked to leave rooms, and how many they left.
+        self._moved_s, self._left_rooms = 0.0, 1
+
+    @classmethod
+    def of(cls, order: TideOrder) -> Reading | None:
+        """That of a lane of a broadcast; a lane that is carried apart reads by itself, and drops what is not fresh."""
+        return cls(order.limits, order.queue.high_bytes, order.queue.parts_max) if order.broadcast else None
 
     def tick(self, now_s: float) -> None:
         """Time passed."""
@@ -146,13 +155,18 @@ class Reading:
         each = QUEUE_BYTES_MAX + self._limits.request_bytes_max + self._limits.partition_bytes_max
         self.joining.allow(self.high_bytes + each * len(self.seats))
 
-    def full(self) -> bool:
-        """Whether nothing more can be joined, though nothing is kept for anybody any more: all waits in queues."""
+    def roomy(self) -> Joining | None:
+        """For what is cut next; None where no room is left, and nothing can be joined. No member waits for what lies in
+        the queue of another: a thin queue leaves the rooms that it would pin, and then the oldest slices go."""
+        if self.joining.full() and (self._left_rooms or self.now_s - self._moved_s >= MOVE_S):
+            self._moved_s, rooms = self.now_s, frozenset(self.joining.rooms)
+            most = self.joining.holds(QUEUE_BYTES_MAX)
+            self._left_rooms = sum([seat.leave_rooms(rooms, most) for seat in self.seats])
         while self.joining.full():
             if not self._ages:
-                return True
+                return None
             self._drop_oldest()
-        return False
+        return self.joining
 
     def begin(self, window: Window, at: int, epoch: int) -> None:
         """It begins anew there; nothing of before may be fed any more. `epoch`: of the last record below."""
@@ -191,6 +205,22 @@ class Reading:
         for piece in one.cut.parcels:
             if isinstance(piece, Parcel) and piece.room:
                 piece.room.uses -= 1
+
+
+class Readings:
+    """Those of one process: one for each lane of a broadcast and its source."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, str, int], Reading] = {}
+
+    def of(self, order: TideOrder) -> Reading | None:
+        """With which others of its broadcast this lane reads together, if it is of one."""
+        key = order.broadcast, order.source_id, order.lane
+        reading = self._kept.get(key) or Reading.of(order)
+        if reading:
+            reading.hold(order.queue.high_bytes, order.queue.parts_max)
+            self._kept[key] = reading
+        return reading
 
 
 def wanted(window: Window, one: Slice) -> bool:

@@ -75,6 +75,7 @@ class Roster:
             if track.strays.until_s > now_s:
                 continue
             found.append((track.named, track.handover(), track.account()))
+            self._tell_drops(track)
             del self.tracks[track.named]
             self._ready.get(track.route.target, {}).pop(track, None)
         return found
@@ -130,7 +131,7 @@ class Roster:
         seat = self.fetches.seat
         if seat and seat.rules.fresh:
             why = f"made more than {seat.rules.max_age_s:g} s ago"
-            add(self.incidents, drop(track, to, -1, why, now_ms))
+            drop(track, to, -1, why, now_ms)
 
     def fresh_of(self, track: Track, done: Cut, now_ms: int) -> Cut:
         """What of a lane's own reading a fresh queue takes: by the records' own times, as it lay in the log for nobody
@@ -146,8 +147,12 @@ class Roster:
         begin = track.fetched
         kept, to = without_old(done, begin, now_ms - int(seat.rules.max_age_s * 1000))
         if to >= 0:
-            add(self.incidents, told_of(track, begin, to, f"made more than {seat.rules.max_age_s:g} s ago"))
+            track.dropped.append(told_of(track, begin, to, f"made more than {seat.rules.max_age_s:g} s ago"))
         return kept
+
+    def _tell_drops(self, track: Track) -> None:
+        for row in track.drops() if track.dropped else ():
+            add(self.incidents, row)
 
     def _stop(self, track: Track, halt: Halt) -> None:
         track.waiting.drop()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from collections import Counter
+from collections.abc import Callable, Container, Iterator
 
 from twinshore.fleet import QueueRules
 from twinshore.mirror.lane.cutting import Cut
-from twinshore.mirror.lane.fresh import NO_BUFFER, add, drop, kept_from
-from twinshore.mirror.lane.joining import Joining
-from twinshore.mirror.lane.orders import Stoppage
+from twinshore.mirror.lane.fresh import kept_from
+from twinshore.mirror.lane.joining import Hold, Joining
 from twinshore.mirror.lane.passing import read_again
 from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.reading import (
@@ -27,29 +26,11 @@ from twinshore.mirror.lane.track import Track
 from twinshore.wire.fetch import FetchedPartition
 from twinshore.wire.primitives import I64
 
-if TYPE_CHECKING:
-    from twinshore.mirror.lane.fetch_book import FetchBook
-
 Line = tuple[int, int]
 LENGTH_AT, LENGTH_END = 8, 12
 STALE_LOOK_S = 0.25
 # How often it is looked whether what waits is fresh.
 FRESH_LOOK_S = 0.1
-
-
-class Fed(Protocol):
-    """What feeding needs of a lane."""
-
-    @property
-    def fetches(self) -> FetchBook: ...
-
-    @property
-    def incidents(self) -> list[Stoppage]: ...
-
-    def wake(self, track: Track) -> None: ...
-
-    def refuses(self, track: Track, cut: Cut) -> bool:
-        """Whether a fresh queue may not take this; then it is stopped."""
 
 
 class Seat:
@@ -145,6 +126,10 @@ class Seat:
         window.reader, window.line, window.heard_s = self, line, self.reading.now_s
         self._follow(track, window)
 
+    def reading_now(self) -> list[Track]:
+        """What it reads for others as well."""
+        return [track for track, window in self._windows.items() if window.reader is self and len(window.members) > 1]
+
     def let_go(self, track: Track) -> None:
         """It is not read for the others any more: they look who does."""
         if (window := self._windows.get(track)) is not None:
@@ -212,13 +197,14 @@ class Seat:
             and track.fetched >= track.write_from
         )
 
-    def begins(self, track: Track, records: memoryview, own: Joining) -> tuple[memoryview, Joining]:
-        """What is to be cut of what a fetch brought, and into whose rooms it is joined; `own`: the lane's."""
-        return self.trimmed(track, records), self.reading.joining if self.leads(track) else own
+    def begins(self, track: Track, records: memoryview, own: Joining) -> tuple[memoryview, Joining | None]:
+        """What is to be cut of what a fetch brought, and into whose rooms it is joined, if into any; `own`: the
+        lane's."""
+        return self.trimmed(track, records), self.reading.roomy() if self.leads(track) else own
 
     def read(self, track: Track, done: Cut, part: FetchedPartition, joining: Joining | None) -> Cut:
         """The lane has read and cut this. Where it leads, that is the next slice, whose bytes are its own, and it goes
-        on with the same; `joining` is whose rooms it lies in."""
+        on with the same; `joining` is whose rooms it lies in, if in any."""
         window = self._windows.get(track)
         if window is None or window.reader is not self or track.fetched != window.end:
             return done
@@ -226,7 +212,7 @@ class Seat:
             return done
         if done.halt:
             self.doubt(track)
-        elif len(window.members) > 1 and joining is self.reading.joining:
+        elif len(window.members) > 1 and joining in (None, self.reading.joining):
             done = owned(done)
             source, at_s = track.source, self.reading.now_s
             self.reading.put(window, Slice(track.fetched, done, size_of(done), source.epoch, source.led, at_s))
@@ -244,6 +230,8 @@ class Seat:
             if seat is not self:
                 if other.phase is Phase.RUNNING:
                     other.source.end, other.source.start = part.high_watermark, part.log_start
+                    if not other.source.heard:
+                        read_again(other)
                 seat.call(other)
 
     def heads(self, track: Track, part: FetchedPartition) -> None:
@@ -279,6 +267,19 @@ class Seat:
         """How many bytes more may wait in the lane's queues."""
         return QUEUE_BYTES_MAX - sum(track.waiting.bytes for track in self._windows)
 
+    def leave_rooms(self, rooms: Container[Hold], most: int) -> int:
+        """Has what waits for the target lie in so many of these rooms at most, those of which it has the most bytes;
+        the rest is copied. How many rooms it left."""
+        sizes: Counter[Hold] = Counter()
+        for track in self._windows:
+            for piece, hold in track.waiting:
+                if hold in rooms and hold:
+                    sizes[hold] += piece.size
+        left = {hold for hold, _ in sizes.most_common()[most:]}
+        for track in self._windows if left else ():
+            track.waiting.leave(left)
+        return len(left)
+
     def next(self, track: Track) -> tuple[Slice, Cut] | None:
         """What the window has for it next; None where it must ask the source, or wait for who does."""
         window = self._windows.get(track)
@@ -292,6 +293,11 @@ class Seat:
         if found is None:
             return None
         one = found[0]
+        if one.led < max(track.source.led, track.route.source_epoch):
+            # The source has another leader by now, whose log may be another: that is asked.
+            self.reading.begin(window, window.end, window.epoch)
+            self._wake_others(window)
+            return None
         before = one.before if one.base == track.fetched else one.cut.leader_epoch
         return found if self._agrees(track, window, before) else None
 
@@ -337,49 +343,3 @@ class Seat:
 
     def _is_in(self, track: Track, window: Window) -> bool:
         return track.phase is Phase.RUNNING and window.begin <= track.fetched <= window.end
-
-
-def feed(lane: Fed, now_ms: int) -> None:
-    """Gives the lane's partitions what the window has for them, as far as they want it now; of a fresh queue what is
-    not fresh any more is dropped before."""
-    fetches, seat = lane.fetches, lane.fetches.seat
-    wanted = seat.hungry() if seat else []
-    if not wanted or not seat:
-        return
-    room = seat.room()
-    for track in wanted:
-        fed = False
-        if seat.rules.fresh and fetches.asks(track, fetches.line_of(track, track.route)):
-            fed = freshen(lane, seat, track, now_ms)
-        while fetches.asks(track, fetches.line_of(track, track.route)) and not track.full():
-            if room <= 0 or fetches.buckets.shut():
-                seat.later(track)
-                break
-            found = seat.next(track)
-            if found is None:
-                # What it was called for may be gone from the window by now: then it asks the source.
-                fetches.ask_again(track)
-                break
-            one, cut = found
-            if seat.rules.fresh and lane.refuses(track, cut):
-                break
-            if fetches.buckets.bounding:
-                fetches.buckets.spend(track.order.topic, one.size)
-            if not track.source.heard:
-                read_again(track)
-            track.source.led, fed = one.led, True
-            track.take(cut, NO_BUFFER, now_ms)
-            room -= one.size
-        if fed:
-            lane.wake(track)
-
-
-def freshen(lane: Fed, seat: Seat, track: Track, now_ms: int) -> bool:
-    """Whether something that waits for it was dropped."""
-    found = seat.kept_from(track)
-    if found is None:
-        return False
-    to, epoch, why = found
-    add(lane.incidents, drop(track, to, epoch, why, now_ms))
-    track.source.led = track.route.source_epoch
-    return True

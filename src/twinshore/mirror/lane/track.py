@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
@@ -13,7 +14,7 @@ from twinshore.mirror.lane.cutting import Cut, Halt, Parcel
 from twinshore.mirror.lane.fates import Blank
 from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.observe import Go, Observation, Verdict, judge
-from twinshore.mirror.lane.orders import Carried, Handover, TrackOrder
+from twinshore.mirror.lane.orders import Carried, Handover, Stoppage, TrackOrder
 from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.recent import Noted, Source, Told, cut_back, latest_of, nothing_of
 from twinshore.mirror.lane.route import NOBODY, Route
@@ -48,6 +49,13 @@ class Waiting(deque[tuple[Parcel | Blank, Hold | None]]):
                 hold.uses -= 1
         self.clear()
         self.bytes, self.oldest_ms = 0, FAR_MS
+
+    def leave(self, holds: Container[Hold]) -> None:
+        """What lies in these buffers gets bytes of its own."""
+        for number, (piece, hold) in enumerate(self):
+            if hold and hold in holds and not isinstance(piece, Blank):
+                self[number] = (piece._replace(body=bytes(piece.body), room=None), None)
+                hold.uses -= 1
 
     def kept_ms(self, now_ms: int, kept_ms: int) -> int:
         """Until when a broker that keeps our sequence for so long knows whichever of these it got last."""
@@ -111,6 +119,8 @@ class Track:
     retry_at_s: float = 0.0
     failures: int = 0
     troubles: Troubles = field(default_factory=Troubles)
+    # What was dropped of it for its age or for want of room, and is told once it is passed for good.
+    dropped: list[Stoppage] = field(default_factory=list)
 
     @classmethod
     def of(cls, order: TrackOrder, producer: tuple[int, int], fence: int, partition_bytes_max: int) -> Track:
@@ -149,6 +159,7 @@ class Track:
         if self.fetched < position:
             leader_epoch = self.told.epoch if self.fetched == self.told.to else -1
         self.certain.armed_until_ms, self.source.epoch = armed_until_ms, leader_epoch
+        self._drop_anew()
         self.rid_of(self.troubles.vain)
         self.certain.begun()
 
@@ -342,6 +353,18 @@ class Track:
         epoch = cut_back(self.told.noted, self.sent, self.told.stand)
         if self.sent < before:
             self.source.epoch = epoch
+            self._drop_anew()
+
+    def _drop_anew(self) -> None:
+        """What was dropped beyond is read again, and perhaps sent."""
+        self.dropped = [row for row in self.dropped if row.from_offset < max(self.fetched, self.write_from)]
+
+    def drops(self) -> list[Stoppage]:
+        """What was dropped, and told of in an account since the last call."""
+        told = [row for row in self.dropped if row.to_offset <= self.told.to]
+        if told:
+            self.dropped = self.dropped[len(told) :]
+        return told
 
     def account(self) -> Carried | None:
         """What was acknowledged since the last account; None when nothing was and the source stands still."""

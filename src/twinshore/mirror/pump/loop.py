@@ -40,7 +40,8 @@ class Pump:
     """One lane's worker for the length of a tide. `run` returns the sentence that says why it ended."""
 
     def __init__(self, order: TideOrder, reading: Reading | None = None) -> None:
-        """`reading`: with whose other pumps this one reads together, all in one thread."""
+        """`reading`: with whose other pumps this one reads together, all in one thread; one of its own where it is of a
+        broadcast and carried apart."""
         self.order = order
         who = (order.producer_id, order.producer_epoch, order.fence)
         self.lane = Lane(
@@ -48,7 +49,7 @@ class Pump:
             state_expiry_ms=order.state_expiry_ms,
             limits=order.limits,
             never_cut=order.never_cut,
-            reading=reading,
+            reading=reading or Reading.of(order),
             queue=order.queue,
         )
         self._desk = DeskLine(order)

@@ -13,9 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 from twinshore.fleet.once import in_words
-from twinshore.mirror.lane.orders import TideOrder
 from twinshore.mirror.lane.raft_words import Carry, Leave, RaftOrder, heard_by_raft, narrowed
-from twinshore.mirror.lane.reading import Reading
+from twinshore.mirror.lane.reading import Readings
 from twinshore.mirror.pump.desk_line import DeskLost, DriverLine
 from twinshore.mirror.pump.loop import Pump
 from twinshore.service.clock import steady_s
@@ -37,7 +36,7 @@ class Raft:
         # Whether the driver hears whose turn it is, and whose it knows of.
         self._tells, self._told = order.tells, 0
         # What pumps of one broadcast's lanes read together.
-        self._readings: dict[tuple[str, int], Reading] = {}
+        self._readings = Readings()
         # By pump its berth.
         self._pumps: dict[Pump, int] = {}
         self._leaving = False
@@ -119,23 +118,12 @@ class Raft:
         try:
             high_bytes = word.order.queue.high_bytes if word.order.broadcast else 0
             order = replace(word.order, limits=narrowed(word.order.limits, high_bytes))
-            pump = Pump(order, self._reading(order))
+            pump = Pump(order, self._readings.of(order))
         except Exception as error:
             self._say("ended", berth=word.berth, sentence=in_words(error), died=not isinstance(error, DeskLost))
             return
         self._pumps[pump] = word.berth
         self._selector.register(pump, READ)
-
-    def _reading(self, order: TideOrder) -> Reading | None:
-        """What it reads together with those of its broadcast that are here."""
-        if not order.broadcast:
-            return None
-        key = order.broadcast, order.lane
-        held = order.queue.high_bytes, order.queue.parts_max
-        if key not in self._readings:
-            self._readings[key] = Reading(order.limits, *held)
-        self._readings[key].hold(*held)
-        return self._readings[key]
 
     def _tell_turn(self, berth: int) -> None:
         """Before it: where this task dies or freezes in it, nobody could say so any more."""

@@ -72,7 +72,22 @@ def read_links(written: Written, complaints: Complaints) -> tuple[Link, ...]:
         complaints.add(written.place, 'must hold one section per link, like [links."east->west"]')
         return ()
     links = [_link(name, section, clusters, complaints) for name, section in raw.items()]
-    return tuple(link for link in links if link is not None)
+    found = tuple(link for link in links if link is not None)
+    _check_broadcasts(found, complaints)
+    return found
+
+
+def _check_broadcasts(links: tuple[Link, ...], complaints: Complaints) -> None:
+    """A broadcast has one source: what two name alike is not read once for both."""
+    first: dict[str, Link] = {}
+    for link in links:
+        other = first.setdefault(link.broadcast, link)
+        if link.broadcast and other.source != link.source:
+            complaints.add(
+                f'[links."{link.name}"]',
+                f"broadcast: {link.broadcast!r} reads {other.source!r}, by {other.name}, and this link {link.source!r};"
+                " give it another name",
+            )
 
 
 def _link(name: str, raw: object, clusters: Mapping[str, Cluster], complaints: Complaints) -> Link | None:
@@ -96,6 +111,12 @@ def _link(name: str, raw: object, clusters: Mapping[str, Cluster], complaints: C
     if section is None:
         return None
     _check_filters(section, place, complaints)
+    if not section.broadcast and getattr(values.get("queue"), "fresh", False):
+        complaints.add(
+            f"{place[:-1]}.queue]",
+            'policy: only a link of a broadcast drops what is not fresh; give the link a broadcast = "NAME", which may '
+            "be its alone, or leave policy out",
+        )
     if section.naming not in NAMINGS:
         complaints.add(place, f"naming: no such policy {section.naming!r}{did_you_mean(section.naming, NAMINGS)}")
     for name, kinds in (("mode", list(Mode)), ("mapped_from", list(MappedFrom))):
