@@ -144,9 +144,10 @@ class FetchBook:
 
     def _leave_to_others(self) -> None:
         """While its throttle is shut, what it reads for all is left to another; who reads is seen once it opens."""
-        for track in self.seat.reading_now() if self.seat else ():
-            self.seat.let_go(track)
-            self.ask_again(track)
+        if seat := self.seat:
+            for track in seat.reading_now():
+                seat.let_go(track)
+                self.ask_again(track)
 
     def _is_ours(self, track: Track, line: Line, *, asks: bool) -> bool:
         """Whether the source is asked for what may be asked, and not another lane, for all that read together."""
