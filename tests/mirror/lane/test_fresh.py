@@ -230,3 +230,38 @@ def test_lanes_of_one_number_read_together_where_broadcast_and_source_are_one() 
     assert readings.of(one) is readings.of(replace(one, link="east->north"))
     others = [replace(one, source_id="b"), replace(one, broadcast="trades"), replace(one, lane=1)]
     assert len({id(readings.of(order)) for order in [one, *others]}) == 4
+
+
+def test_what_was_read_last_is_kept_however_little_may_be_held() -> None:
+    small = replace(FRESH, high_bytes=2 << 20, low_bytes=1 << 20)
+    made = table(KEEP, small)
+    made.reading.high_bytes = small.high_bytes
+    made.asking()
+    for number in range(10):
+        made.brings(0, 40 * number, 40, size=100_000)
+        later(made, 0.2 * number)
+        for lane in (0, 1):
+            made.sends(lane)
+        made.asking()
+    assert rows(made.lanes[1]) == [], "who keeps up gets all"
+    assert [track.acked for track in made.tracks] == [400, 400]
+
+
+def test_behind_the_low_watermark_nothing_is_let_go_of() -> None:
+    rules = QueueRules(QueuePolicy.FRESH, high_bytes=32 << 20, low_bytes=24 << 20)
+    made = table(KEEP, rules)
+    made.reading.high_bytes = rules.high_bytes
+    slow, at = made.lanes[1], 0
+    made.asking()
+    while not rows(slow):
+        made.brings(0, at, 10, size=50_000)
+        at += 10
+        made.sends(0)
+        made.asking()
+        later(made, at / 50)
+        assert at < 2_000
+    (row,) = slow.incidents
+    kept = (at - row.to_offset) * 50_000
+    assert rules.low_bytes - (1 << 20) < kept <= rules.low_bytes + (1 << 20)
+    window = made.reading.window(made.tracks[1].source_key)
+    assert window.begin <= made.tracks[1].acked, "and what is kept is there to be fed"

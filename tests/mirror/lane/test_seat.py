@@ -11,6 +11,7 @@ from twinshore.mirror.lane.joining import Hold, Joining
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.orders import Handover, LaneLimits, TrackOrder
 from twinshore.mirror.lane.passing import unheard
+from twinshore.mirror.lane.raft_words import narrowed
 from twinshore.mirror.lane.reading import REACH_BYTES_MAX, YOUNG_S, Reading
 from twinshore.mirror.lane.route import Route
 from twinshore.mirror.lane.track import Track
@@ -326,3 +327,15 @@ def test_what_is_fed_counts_for_a_throttle_as_what_is_fetched_does() -> None:
     made.lanes[1].go_on(OLD_S + 2, NOW_MS)
     assert made.tracks[1].fetched == 100
     assert buckets.link.spent == 10 * len(answer(0, 10, size=1).partitions[0].records)
+
+
+def test_a_window_smaller_than_what_is_read_at_a_time_is_shared_all_the_same() -> None:
+    made = table(0, 0, high_bytes=1 << 20)
+    for number in range(20):
+        assert made.asking() == [0]
+        made.brings(0, 20 * number, 20, size=100_000)
+        for lane in (0, 1):
+            made.sends(lane)
+    assert [track.acked for track in made.tracks] == [400, 400]
+    fetch = narrowed(LaneLimits(), 1 << 20).fetch_bytes_max
+    assert fetch == 512 << 10, "and what one fetch brings of many partitions is held until all have had a turn"

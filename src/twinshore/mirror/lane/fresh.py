@@ -21,7 +21,8 @@ NO_BUFFER = Hold(bytearray())
 
 def kept_from(window: Window, position: int, rules: QueueRules, now_s: float) -> tuple[int, int, str] | None:
     """From where on what waits beyond `position` is kept, the leader epoch below, and why not before; None where all
-    is. What is beyond the high watermark is kept only from the low one on, so that it is seldom dropped."""
+    is. What is beyond the high watermark is kept only from the low one on, so that it is seldom dropped; what was read
+    last is kept whatever its size, or who keeps up would get nothing."""
     if position < window.origin or position >= window.end:
         return None
     ahead = [one for one in window.slices.values() if one.cut.end > position]
@@ -31,7 +32,7 @@ def kept_from(window: Window, position: int, rules: QueueRules, now_s: float) ->
         why = f"older than {rules.max_age_s:g} s" if len(first) < len(ahead) else ""
     size, lost = sum(one.size for one in first), window.begin > position
     if size > rules.high_bytes or len(first) > rules.parts_max or lost:
-        while first and (size > rules.low_bytes or len(first) > rules.parts_max // 2):
+        while len(first) > 1 and (size > rules.low_bytes or len(first) > rules.parts_max // 2):
             size -= first[0].size
             first = first[1:]
         why = why or "over the high watermark"

@@ -114,17 +114,22 @@ def heard_of_raft(message: dict[str, Any]) -> OfRaft:
 def narrowed(limits: LaneLimits, high_bytes: int = 0) -> LaneLimits:
     """The limits of a lane on a raft: no turn of one pump keeps the others from asking for their grants in time.
     `high_bytes`: what a broadcast holds for lanes that are behind, of which one fetch may bring a part."""
+    fetch_bytes = min(limits.fetch_bytes_max, FETCH_BYTES_MAX)
+    partition_bytes = min(limits.partition_bytes_max, PARTITION_BYTES_MAX)
     widest = limits
     if high_bytes:
+        # What one fetch brings is fed to all before the next one takes its place.
+        fetch_bytes = min(fetch_bytes, high_bytes // 2)
+        partition_bytes = min(partition_bytes, high_bytes // 4)
         widest = dataclasses.replace(
             limits,
-            fetch_bytes_widest=max(FETCH_BYTES_MAX, high_bytes // FETCHES_HELD),
-            partition_bytes_widest=max(PARTITION_BYTES_MAX, high_bytes // FETCHES_HELD // 4),
+            fetch_bytes_widest=max(fetch_bytes, high_bytes // FETCHES_HELD),
+            partition_bytes_widest=max(partition_bytes, high_bytes // FETCHES_HELD // 4),
         )
     return dataclasses.replace(
         widest,
-        fetch_bytes_max=min(limits.fetch_bytes_max, FETCH_BYTES_MAX),
-        partition_bytes_max=min(limits.partition_bytes_max, PARTITION_BYTES_MAX),
+        fetch_bytes_max=fetch_bytes,
+        partition_bytes_max=partition_bytes,
         joined_bytes_max=min(limits.joined_bytes_max, JOINED_BYTES_MAX),
         work_max=min(limits.work_max, WORK_MAX),
         far_streams=1,

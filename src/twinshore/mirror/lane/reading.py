@@ -179,7 +179,7 @@ class Reading:
         window.end, window.epoch, window.origin = at, epoch, at
 
     def put(self, window: Window, one: Slice) -> None:
-        """The next slice; what is older gives way to it."""
+        """The next slice; what is older gives way to it, but not it itself: nobody has had it yet."""
         for piece in one.cut.parcels:
             if isinstance(piece, Parcel) and piece.room:
                 piece.room.uses += 1
@@ -187,7 +187,7 @@ class Reading:
         window.end, window.epoch = one.cut.end, one.cut.leader_epoch
         self._ages.append((window, one))
         self.bytes += one.size
-        while self._ages and (self.bytes > REACH_BYTES_MAX or self._over()):
+        while len(self._ages) > 1 and (self.bytes > REACH_BYTES_MAX or self._over()):
             if not self._over() and (self.age_s < YOUNG_S or wanted(*self._ages[0])):
                 break
             self._drop_oldest()
@@ -225,8 +225,13 @@ class Readings:
 
 def wanted(window: Window, one: Slice) -> bool:
     """Whether a twin ends within this slice, which is the oldest: what is on its way may have to be sent again, and a
-    target that is away may soon be back."""
-    return any(one.base <= track.acked < one.cut.end for track in window.members.values() if not track.leaving)
+    target that is away may soon be back. A fresh queue whose twin ends before it goes on within what is left."""
+    return any(
+        not track.leaving
+        and track.acked < one.cut.end
+        and (one.base <= track.acked or (seat.rules.fresh and track.begins > 0))
+        for seat, track in window.members.items()
+    )
 
 
 def owned(cut: Cut) -> Cut:
