@@ -165,6 +165,7 @@ def test_each_target_gets_all_and_the_source_gives_it_once(place: Place) -> None
     place.identical()
 
 
+@pytest.mark.long
 def test_tasks_give_way_to_the_next_while_all_flows(three: Three, tmp_path: Path) -> None:
     place = begun(tmp_path, three, SHORT_TIDES)
     try:

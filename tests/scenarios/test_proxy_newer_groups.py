@@ -94,7 +94,7 @@ def java() -> Iterator[JavaClients]:
         yield made
 
 
-@pytest.fixture(params=["librdkafka", "java"])
+@pytest.fixture(params=["librdkafka", pytest.param("java", marks=pytest.mark.long)])
 def makes(request: pytest.FixtureRequest) -> Makes:
     return Rdkafka if request.param == "librdkafka" else request.getfixturevalue("java").member
 
