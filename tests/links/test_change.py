@@ -206,6 +206,13 @@ def test_a_link_that_closes_a_ring_is_refused_and_a_way_back_is_added(tmp_path: 
     assert do(Add(BACK, ['topics=["ord.*"]']), onward, store) == ['west->east: is added: topics ["ord.*"]']
 
 
+def test_a_link_that_names_a_broadcast_of_another_source_is_refused(settings: Settings, store: Store) -> None:
+    do(Set(LINK, ['broadcast="prices"']), settings, store)
+    with pytest.raises(ConfigError, match="'prices' reads 'east', by east->west, and this link 'north'"):
+        do(Add("north->west", ['topics=["bills"]', 'broadcast="prices"']), settings, store)
+    assert do(Add(OTHER, ['topics=["orders"]', 'broadcast="prices"']), settings, store)
+
+
 def test_what_was_planned_is_not_done_to_something_else(settings: Settings, store: Store) -> None:
     planned = change.plan(Set(LINK, ['topics=["letters"]']), settings, store)
     do(Set(LINK, ['topics=["bills"]']), settings, store)

@@ -16,7 +16,7 @@ from twinshore.mirror.lane.observe import Go, Observation
 from twinshore.mirror.lane.orders import Handover, LaneLimits, Stoppage, TideOrder, TrackOrder
 from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.reach import Reach
-from twinshore.mirror.lane.reading import YOUNG_S, Reading, Readings
+from twinshore.mirror.lane.reading import REACH_BYTES_MAX, YOUNG_S, Reading, Readings
 from twinshore.mirror.lane.route import Route
 from twinshore.mirror.lane.track import Track
 from twinshore.wire.batch import TRANSACTIONAL
@@ -265,3 +265,17 @@ def test_behind_the_low_watermark_nothing_is_let_go_of() -> None:
     assert rules.low_bytes - (1 << 20) < kept <= rules.low_bytes + (1 << 20)
     window = made.reading.window(made.tracks[1].source_key)
     assert window.begin <= made.tracks[1].acked, "and what is kept is there to be fed"
+
+
+def test_for_a_partition_that_stopped_nothing_is_held() -> None:
+    for rules in (KEEP, FRESH):
+        made = table(KEEP, rules)
+        made.reading.high_bytes = 32 << 20
+        made.asking()
+        made.tracks[1].phase = Phase.STOPPED
+        for at in range(0, 500, 10):
+            made.brings(0, at, 10, size=50_000)
+            made.sends(0)
+            made.asking()
+        assert made.tracks[0].acked == 500
+        assert made.reading.bytes <= REACH_BYTES_MAX

@@ -11,6 +11,7 @@ from twinshore.fleet.operations import Plan
 from twinshore.fleet.sentences import counted, listed
 from twinshore.fleet.settings import Settings, with_arrow
 from twinshore.fleet.settings.edge import did_you_mean
+from twinshore.fleet.settings.sections.links import of_two_sources
 from twinshore.links.assignments import with_values, without
 from twinshore.links.in_force import in_force
 from twinshore.links.known import links_of, told
@@ -253,6 +254,8 @@ def _check(found: LinkChange, now: _Now, settings: Settings, store: Store) -> No
     for name, section in sections.items():
         with suppress(ConfigError):  # what cannot be with these settings is carried by nobody who has them
             links += links_of({name: section}, settings)
+    for link, sentence in of_two_sources(links):
+        raise ConfigError(f"link {link.name}: {sentence}")
     check_links(links)
     check_links(
         [

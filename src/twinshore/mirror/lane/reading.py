@@ -16,6 +16,7 @@ from twinshore.mirror.lane.cutting import Cut, Parcel
 from twinshore.mirror.lane.fates import Blank
 from twinshore.mirror.lane.joining import Joining
 from twinshore.mirror.lane.orders import LaneLimits, TideOrder
+from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.track import Track
 
 if TYPE_CHECKING:
@@ -228,6 +229,7 @@ def wanted(window: Window, one: Slice) -> bool:
     target that is away may soon be back. A fresh queue whose twin ends before it goes on within what is left."""
     return any(
         not track.leaving
+        and track.phase is not Phase.STOPPED
         and track.acked < one.cut.end
         and (one.base <= track.acked or (seat.rules.fresh and track.begins > 0))
         for seat, track in window.members.items()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from twinshore.fleet.nouns import Cluster, Link, MappedFrom, Mode, Naming
@@ -73,18 +73,20 @@ def read_links(written: Written, complaints: Complaints) -> tuple[Link, ...]:
         return ()
     links = [_link(name, section, clusters, complaints) for name, section in raw.items()]
     found = tuple(link for link in links if link is not None)
-    _check_broadcasts(found, complaints)
+    for link, sentence in of_two_sources(found):
+        complaints.add(f'[links."{link.name}"]', sentence)
     return found
 
 
-def _check_broadcasts(links: tuple[Link, ...], complaints: Complaints) -> None:
-    """A broadcast has one source: what two name alike is not read once for both."""
+def of_two_sources(links: Sequence[Link]) -> Iterator[tuple[Link, str]]:
+    """A broadcast has one source: what two name alike is not read once for both. Each link that has another one than
+    those before it, and what is wrong."""
     first: dict[str, Link] = {}
     for link in links:
         other = first.setdefault(link.broadcast, link)
         if link.broadcast and other.source != link.source:
-            complaints.add(
-                f'[links."{link.name}"]',
+            yield (
+                link,
                 f"broadcast: {link.broadcast!r} reads {other.source!r}, by {other.name}, and this link {link.source!r};"
                 " give it another name",
             )
