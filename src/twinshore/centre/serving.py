@@ -14,6 +14,7 @@ from twinshore.centre.board import Board
 from twinshore.centre.doors import Doors
 from twinshore.fleet import ConfigError
 from twinshore.fleet.settings.sections.push import PushSettings
+from twinshore.service.server import not_served
 from twinshore.store import Store
 
 CONNECTIONS_MAX = 20_000
@@ -41,10 +42,7 @@ def _listening(settings: PushSettings) -> socket.socket:
     try:
         return socket.create_server((settings.address, settings.port), family=family, backlog=BACKLOG)
     except OSError as error:
-        raise ConfigError(
-            f"[push] address, port: {settings.address}:{settings.port} cannot be served: {error.strerror or error}",
-            hint="choose a free port",
-        ) from error
+        raise not_served("push", settings.address, settings.port, error) from error
 
 
 async def _serve(settings: PushSettings, door: socket.socket, store: Store, log: Callable[[str], None]) -> None:

@@ -24,12 +24,17 @@ KIND = "link"  # as the audit calls what is told here
 @dataclass(frozen=True, slots=True)
 class Known:
     """The links as of `revision`. `differences`: what settings say otherwise, and links that cannot be with them.
-    `removed`: the rows of links that were taken away and did not come back."""
+    `rows`: of all links that the store knows."""
 
     links: tuple[Link, ...]
     revision: int
     differences: tuple[Difference, ...] = ()
-    removed: tuple[LinkRow, ...] = ()
+    rows: tuple[LinkRow, ...] = ()
+
+    @property
+    def removed(self) -> tuple[LinkRow, ...]:
+        """The rows of links that were taken away and did not come back."""
+        return tuple(row for row in self.rows if row.state is LinkState.REMOVED)
 
 
 def known(settings: Settings, store: Store) -> Known:
@@ -126,8 +131,7 @@ def _known(
             links += links_of({name: section}, settings)
         except ConfigError as error:
             strange.append(Difference(name, f"is in the store, and cannot be with these settings: {error.message}"))
-    gone = tuple(row for row in rows if row.state is LinkState.REMOVED)
-    return Known(tuple(links), revision, (*differences, *strange), gone)
+    return Known(tuple(links), revision, (*differences, *strange), tuple(rows))
 
 
 def _in_words(row: LinkRow) -> str:

@@ -8,13 +8,13 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Final
 
-from twinshore.fleet import ConfigError
 from twinshore.proxy.core.layout import Place
 from twinshore.proxy.core.seen import Seen
 from twinshore.proxy.guest import Guest
 from twinshore.proxy.house import House
 from twinshore.proxy.lobby import Lobby
 from twinshore.proxy.porch import Porch
+from twinshore.service.server import not_served
 
 BACKLOG: Final = 1024
 LOOK_S: Final = 1.0
@@ -41,11 +41,7 @@ class Doors:
         try:
             await doing
         except OSError as error:
-            raise ConfigError(
-                f"[proxy] address, port: {self._address}:{self._house.layout.port} cannot be served:"
-                f" {error.strerror or error}",
-                hint="choose a free port",
-            ) from error
+            raise not_served("proxy", self._address, self._house.layout.port, error) from error
 
     async def open(self, seen: Seen) -> None:
         """Opens what is not open of the brokers' doors."""

@@ -31,6 +31,14 @@ class AddressTaken(ConfigError):
     """Somebody serves there, for now."""
 
 
+def not_served(section: str, address: str, port: int, error: OSError) -> ConfigError:
+    """Why nobody is served there."""
+    return ConfigError(
+        f"[{section}] address, port: {address}:{port} cannot be served: {error.strerror or error}",
+        hint="choose a free port",
+    )
+
+
 class MetricsServer:
     """Serves until closed. `beat` is called by the process's loop; without it for half a minute /health says so,
     and of a thread that ended unasked.

@@ -13,7 +13,6 @@ CLOSED_ROWS_FRESH = 32
 PRODUCERS_MAX = 1000  # Per partition: the ones that wrote last.
 PRODUCERS_SLACK = 100  # So that forgetting happens now and then, not at each receipt.
 PRODUCER_AGE_MS = 86_400_000  # A broker forgets an idle producer after a day by default.
-SEQUENCES = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +124,7 @@ def thinned(rows: Sequence[Receipt]) -> list[Receipt]:
 
 def last_offset(producer: SourceProducer) -> int:
     """The offset of the last record this producer wrote, as far as known."""
-    batch = producer.batches[-1]
-    return batch.base_offset + (batch.last_sequence - batch.base_sequence) % SEQUENCES
+    return producer.batches[-1].last_offset
 
 
 def later_batches(known: SourceProducer | None, fresh: SourceProducer) -> SourceProducer:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from twinshore.fleet.extents import Extent
+from twinshore.fleet.extents import SEQUENCES, Extent
 from twinshore.fleet.incidents import IncidentKind, IncidentSide, Policy
 
 MIRROR = "the mirror"  # Who changed what no operator did.
@@ -75,6 +75,11 @@ class SourceBatch:
     last_sequence: int
     base_offset: int
     timestamp: int
+
+    @property
+    def last_offset(self) -> int:
+        """That of its last record."""
+        return self.base_offset + (self.last_sequence - self.base_sequence) % SEQUENCES
 
 
 @dataclass(frozen=True, slots=True)

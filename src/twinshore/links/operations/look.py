@@ -45,7 +45,7 @@ def about_links(settings: Settings, store: Store, *, now_ms: int) -> list[AboutL
     day."""
     found = known(settings, store)
     gone = {row.link: row for row in found.removed}
-    others = {(row.link, row.revision) for row in store.link_rows.read()[1] if row.state is LinkState.KEPT}
+    others = {(row.link, row.revision) for row in found.rows if row.state is LinkState.KEPT}
     said = [AboutLink(one.link, one.sentence) for one in found.differences if one.link not in gone]
     for row in gone.values():
         twins = len({one.topic for one in store.twins.of(row.link)})

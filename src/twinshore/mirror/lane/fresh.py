@@ -6,6 +6,8 @@ borders alone: no byte of it is read, and dropping costs as much as there are pa
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from twinshore.fleet import QueueRules
 from twinshore.fleet.incidents import POLICY_DROP, IncidentKind
 from twinshore.mirror.lane.cutting import Cut, Parcel
@@ -88,9 +90,7 @@ def add(told: list[Stoppage], one: Stoppage) -> None:
         told.pop()
         count = f"{one.to_offset - last.from_offset} offsets"
         sentence = f"{count} {one.sentence.split(' offsets ', 1)[1]}"
-        one = Stoppage(
-            one.topic, one.partition, one.kind, last.from_offset, one.to_offset, sentence, one.policy, one.side
-        )
+        one = replace(one, from_offset=last.from_offset, sentence=sentence)
     told.append(one)
 
 

@@ -178,11 +178,7 @@ class Seat:
         for window in self.reading.windows.values():
             reader = window.reader
             if reader and now_s - max(window.heard_s, reader._heard.get(window.line, 0.0)) > READER_S_MAX:
-                window.reader = None
-                for seat, track in window.members.items():
-                    if seat is not reader:
-                        seat.wake(track)
-                        seat.summoned = True
+                reader._release(window)
 
     # -- what is read
 

@@ -14,7 +14,6 @@ from twinshore.homes.home_lines import FORCED, PLANNED, Clash, HomeLine, HomeSta
 from twinshore.proxy.core.producer_ids import STAMPS, stamp_in, stamp_of, unstamped
 from twinshore.store.switch_values import Crossing
 from twinshore.store.values import SourceBatch
-from twinshore.wire.batch import SEQUENCE_SPAN
 
 # Producers are forgotten there: nobody knows how much they wrote.
 UNBOUNDED: Final = 1 << 62
@@ -130,11 +129,7 @@ def _crossed(crossing: Crossing, term: int, point: int) -> Iterator[tuple[int, W
 
 def _below(batches: Iterable[SourceBatch], point: int) -> tuple[SourceBatch, ...]:
     """Those that lie below the point as a whole."""
-    return tuple(one for one in batches if one.base_offset + _count(one) <= point)
-
-
-def _count(one: SourceBatch) -> int:
-    return (one.last_sequence - one.base_sequence) % SEQUENCE_SPAN + 1
+    return tuple(one for one in batches if one.last_offset < point)
 
 
 def doubtful(topic: str, lead: Lead) -> Crossed:

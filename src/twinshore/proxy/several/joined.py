@@ -57,11 +57,13 @@ class Joined(Collector):
 
     def trouble(self) -> str:
         """Why the whole should be started again; empty while one part is well, as its keeper sees to the others."""
+        says: list[str] = []
         for one in self._parts:
-            if one.serves and _asked(one, "health")[0] == 200:
+            stands = self._stands(one)
+            if one.serves and stands["ok"]:
                 return ""
-        stands = self.processes().items()
-        return "no process is well: " + "; ".join(f"{name}: {one['says']}" for name, one in stands)
+            says.append(f"{one.number}: {stands['says']}")
+        return f"no process is well: {'; '.join(says)}"
 
 
 def _asked(one: PartProcess, page: str) -> tuple[int, str]:

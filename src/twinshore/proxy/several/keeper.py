@@ -15,7 +15,7 @@ from twinshore.proxy.serving import chosen
 from twinshore.proxy.several.joined import Joined
 from twinshore.proxy.several.part import Task
 from twinshore.proxy.several.process import PartProcess
-from twinshore.service.server import MetricsServer
+from twinshore.service.server import MetricsServer, not_served
 from twinshore.service.signals import hear
 
 LOOK_S: Final = 0.2
@@ -61,10 +61,7 @@ def _must_be_free(asked: ProxySettings) -> None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind((asked.address, asked.port))
     except OSError as error:
-        raise ConfigError(
-            f"[proxy] address, port: {asked.address}:{asked.port} cannot be served: {error.strerror or error}",
-            hint="choose a free port",
-        ) from error
+        raise not_served("proxy", asked.address, asked.port, error) from error
 
 
 def _server(asked: ProxySettings, parts: Sequence[PartProcess]) -> MetricsServer | None:
