@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -79,16 +80,27 @@ def test_quotas_of_users_clients_and_defaults(guarded: LabCluster) -> None:
     with contextlib.closing(KafkaCluster(guarded.cluster)) as cluster:
         alter_quotas(cluster, anna, {"producer_byte_rate": 1e6, "request_percentage": 12.5})
         alter_quotas(cluster, everybody, {"consumer_byte_rate": 2e6})
-        assert read_quotas(cluster) == {
-            anna: {"producer_byte_rate": 1e6, "request_percentage": 12.5},
-            everybody: {"consumer_byte_rate": 2e6},
-        }
+        until_quotas_are(
+            cluster,
+            {
+                anna: {"producer_byte_rate": 1e6, "request_percentage": 12.5},
+                everybody: {"consumer_byte_rate": 2e6},
+            },
+        )
         alter_quotas(cluster, anna, {"producer_byte_rate": None, "request_percentage": 25.0})
         alter_quotas(cluster, everybody, {"consumer_byte_rate": None})
-        assert read_quotas(cluster) == {anna: {"request_percentage": 25.0}}
+        until_quotas_are(cluster, {anna: {"request_percentage": 25.0}})
         alter_quotas(cluster, anna, {"request_percentage": None})
         with pytest.raises(KafkaError, match="change quotas of user anna"):
             alter_quotas(cluster, QuotaEntity((("user", "anna"),)), {"no_such_rate": 1.0})
+
+
+def until_quotas_are(cluster: KafkaCluster, expected: dict[QuotaEntity, dict[str, float]]) -> None:
+    """A broker answers from metadata that it takes up a moment after the controller has said yes."""
+    deadline = time.monotonic() + 30
+    while (found := read_quotas(cluster)) != expected:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)
 
 
 def test_a_scram_user_can_be_named_and_made_but_its_password_never_read(
