@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -19,7 +21,8 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import commit, topic_id
 from twinshore.store import Store, open_store
-from twinshore.switch.decision import Cannot, Done, Outcome
+from twinshore.switch.bare import Bare
+from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.deeds import DEEDS, Deed, Kind
 from twinshore.switch.hands import empty_logs
 from twinshore.switch.operations import running
@@ -194,3 +197,21 @@ def test_what_others_wrote_there_meanwhile_is_never_cut_off(east: LabCluster, we
         filled = done(kafka, known, (3, 2))
         assert isinstance(filled, Cannot) and f"{topic}-1 on west was written by others" in filled.sentence
     assert spans(west.cluster, topic, 2)[1][0] == 0, "it is there still"
+
+
+def test_the_id_of_the_new_topic_is_kept_before_anything_is_filled_in(
+    settings: Settings, store: Store, east: LabCluster, west: LabCluster, topic: str
+) -> None:
+    """Else who is killed after the first filler takes it for records of others, and can never go on."""
+    one = replace(record(topic, topic_id(east.cluster, topic).hex()), given="{}")
+    with closing(KafkaCluster(east.cluster)) as old, closing(KafkaCluster(west.cluster)) as new:
+        link = settings.links[0]
+        fill(east, topic, empty_logs.NEAR_MAX + 1)
+        unused: Any = None
+        hands = Bare(link, link, settings, store, old, new, unused, unused, print, lambda: 1)
+        for _ in range(50):
+            outcome = hands._make(one)
+            if isinstance(outcome, Wait) and outcome.record is not None:
+                break
+            assert isinstance(outcome, Wait), outcome
+        assert spans(west.cluster, topic, 2) == [(0, 0), (0, 0)], "nothing is filled before the id is kept"

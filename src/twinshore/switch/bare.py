@@ -44,6 +44,8 @@ class Bare(Work):
         made = empty_logs.make(self._new, record)
         if not isinstance(made, Done):
             return made
+        if made.record != record:
+            return Wait("the ids of the topics are written down before anything is filled in", made.record)
         ends = log_ends(self._old, record.topics).ends
         if empty_logs.is_near(self._new, ends):
             return Done(made.record, f"the topics are there on {record.new}, and nearly end where the old ones do")
