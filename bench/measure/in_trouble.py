@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from bench.measure.broadcast import PACE_S, RECORDS, RECORDS_SHORT, Place, stage
+from bench.measure.broadcast import ARRIVE_S_MAX, PACE_S, RECORDS, RECORDS_SHORT, Place, stage
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings
 from twinshore.lab.stages.ends import TopicEnd
@@ -211,12 +211,11 @@ class Load:
 def run_in_trouble(*, turns: int, phase_s: float, records: int, targets: int = TARGETS, say: Say = print) -> InTrouble:
     """On clusters of its own; `records` are written to find saturation."""
     with stage(targets, plain(), far=1) as place:
-        found = place.carried(targets, records, 0.0, together=True)
-        saturation = found.records / found.seconds
-        rate = PART * saturation
-        say(f"{saturation:,.0f} records/s is saturation; {rate:,.0f} records/s are offered")
         made: list[Turn] = []
         with place.mirror(targets, together=True) as (process, topic), ExitStack() as stack:
+            saturation = _saturation(place, process, topic, records)
+            rate = PART * saturation
+            say(f"{saturation:,.0f} records/s is saturation; {rate:,.0f} records/s are offered")
             probed = f"{topic}-probes"
             place.source.create_topic(probed, partitions=PARTITIONS)
             probes = Probes(place.source, place.targets[:-1], probed)
@@ -230,6 +229,18 @@ def run_in_trouble(*, turns: int, phase_s: float, records: int, targets: int = T
                     made.append(_turn(place, process, topic, probes, trouble, phase_s, rate))
                     say(f"turn {number + 1} of {turns}: {made[-1]}")
     return InTrouble(rate, saturation, tuple(made))
+
+
+def _saturation(place: Place, process: MirrorProcess, topic: str, records: int) -> float:
+    """Records a second that all targets take, of the second half: the first one warms brokers and lanes."""
+    source, count = TopicEnd(place.source.cluster, topic, PARTITIONS), len(place.targets)
+    before, begun_s, written = source.records(), 0.0, 0
+    for _ in range(2):
+        begun_s = time.monotonic()
+        written = place.write(topic, records // 2, 0.0)
+        before += written
+        place.until(process, topic, count, before, ARRIVE_S_MAX)
+    return written / (time.monotonic() - begun_s)
 
 
 def _turn(
@@ -250,6 +261,8 @@ def _turn(
         probes.phase = calm + 1
         lag_s = _lag_s(place, topic, phase_s, rate)
         probes.phase = calm + 2  # counts for nothing: it is getting well
+        if _behind(place, topic, last) < rate:
+            raise StageError(f"{last.name} was {trouble.__name__}, and kept up: that shows nothing")
     begun_s = time.monotonic()
     while _behind(place, topic, last) > rate:
         process.check()
