@@ -25,7 +25,7 @@ import psutil
 from twinshore.fleet import Secret
 from twinshore.lab import LabCluster, LabError, Workload
 from twinshore.lab.broker import LabBroker
-from twinshore.lab.stages.fault_verdict import compare, ends
+from twinshore.lab.stages.fault_verdict import Counts, compare, ends
 from twinshore.lab.stages.mirror_process import MirrorProcess, settings_of
 from twinshore.lab.watermarks import close_kept
 from twinshore.store import open_store
@@ -86,13 +86,10 @@ def run_faults(
 ) -> FaultReport:
     """Runs the whole of it on clusters of its own; `kinds` limits which faults may happen."""
     began_s = time.monotonic()
-    heap_mb = 512 if brokers == targets == 1 else 384
-    shape = {"brokers": brokers, "heap_mb": heap_mb, "jvm_flags": jvm_flags}
+    shape = {"brokers": brokers, "heap_mb": 512 if brokers == targets == 1 else 384, "jvm_flags": jvm_flags}
     with (
         tempfile.TemporaryDirectory(prefix="twinshore-faults-") as folder,
-        Stage(
-            Path(folder), shape, mirrors=mirrors, targets=targets, partitions=partitions, seed=seed, say=say
-        ) as stage,
+        Stage(Path(folder), shape, (mirrors, targets), partitions=partitions, seed=seed, say=say) as stage,
     ):
         allowed = kinds or stage.kinds(leaders_move=leaders_move)
         done: Counter[str] = Counter()
@@ -107,21 +104,20 @@ def run_faults(
                 time.sleep(stage.chance.uniform(*CALM_S))
                 stage.check()
                 say(f"  {stage.behind(load.acked)}")
-            acked = load.stop()
-            stopped_s = time.monotonic()
+            acked, stopped_s = load.stop(), time.monotonic()
         arrived = stage.await_end()
         caught_up_s = time.monotonic() - stopped_s
         say(f"{acked} records acknowledged; each twin {'' if arrived else 'NEVER '}caught up: {caught_up_s:.1f} s")
-        each = [compare(stage.source.cluster, one.cluster, TOPIC, partitions) for one in stage.targets]
+        counts = stage.compared()
         incidents = stage.incidents()
     return FaultReport(
         faults=faults,
-        lost=sum(counts.lost for counts in each),
-        duplicated=sum(counts.duplicated for counts in each),
-        reordered=sum(counts.reordered for counts in each),
-        identical=all(counts.identical and counts.records == acked for counts in each),
+        lost=counts.lost,
+        duplicated=counts.duplicated,
+        reordered=counts.reordered,
+        identical=counts.identical and counts.records == acked,
         seed=seed,
-        records=each[0].records,
+        records=counts.records,
         acked=acked,
         partitions=partitions,
         brokers=brokers,
@@ -139,17 +135,11 @@ class Stage:
     """Clusters behind proxies, the mirrors between them, and every way to harm them."""
 
     def __init__(
-        self,
-        folder: Path,
-        shape: Mapping[str, Any],
-        *,
-        mirrors: int,
-        targets: int,
-        partitions: int,
-        seed: int,
-        say: Say,
+        self, folder: Path, shape: Mapping[str, Any], counts: tuple[int, int], *, partitions: int, seed: int, say: Say
     ) -> None:
-        """`shape`: of each cluster, as LabCluster takes it. More than one target get a broadcast."""
+        """`shape`: of each cluster, as LabCluster takes it. `counts`: of mirrors and of targets; more than one target
+        get a broadcast."""
+        mirrors, targets = counts
         self.chance = random.Random(seed)
         self._say = say
         self._folder = folder
@@ -321,6 +311,12 @@ class Stage:
         """Raises when a mirror has ended by itself."""
         for mirror in self.mirrors:
             mirror.check()
+
+    def compared(self) -> Counts:
+        """How the twins differ, all of them together; `records` are those of the source."""
+        each = [compare(self.source.cluster, one.cluster, TOPIC, self._partitions) for one in self.targets]
+        lost, doubled, moved = (sum(getattr(one, name) for one in each) for name in ("lost", "duplicated", "reordered"))
+        return Counts(each[0].records, lost, doubled, moved, all(one.identical for one in each))
 
     def incidents(self) -> int:
         """Rows of the ledger that speak of a topic: nothing that happened here deserves one. A cluster that was away
