@@ -82,28 +82,30 @@ class Place:
         """Bytes that the source has sent to the mirror so far."""
         return sum(proxy.counters().bytes_to_source for proxy in self.source.proxies)
 
-    def settings(self, folder: Path, topic: str, targets: Sequence[LabCluster], *, together: bool) -> str:
+    def settings(self, folder: Path, topic: str, targets: Sequence[LabCluster], *, together: bool, lanes: int) -> str:
         lines = ["[store]", f'url = "sqlite:///{folder / "store.db"}"']
-        for cluster in (self.source.wan_cluster, *(one.cluster for one in targets)):
+        reached = (one.wan_cluster if one.proxies else one.cluster for one in targets)
+        for cluster in (self.source.wan_cluster, *reached):
             lines += [f"[clusters.{cluster.name}]", f"bootstrap = {list(cluster.bootstrap)}"]
         for one in targets:
-            lines += [f'[links."{self.source.name}->{one.name}"]', f'topics = ["{topic}"]']
+            lines += [f'[links."{self.source.name}->{one.name}"]', f'topics = ["{topic}.*"]']
             lines += ['broadcast = "prices"'] if together else []
         # One tide, so that each task is there from the beginning to the end.
-        lines += ["[mirror]", "tide_s = 600", "lanes = 1", "heartbeat_s = 0", "disk_warn_percent = 0"]
+        lines += ["[mirror]", "tide_s = 600", f"lanes = {lanes}", "heartbeat_s = 0", "disk_warn_percent = 0"]
         return "\n".join(lines) + "\n"
 
     @contextmanager
-    def mirror(self, count: int, *, together: bool) -> Iterator[tuple[MirrorProcess, str]]:
+    def mirror(self, count: int, *, together: bool, lanes: int = 1) -> Iterator[tuple[MirrorProcess, str]]:
         """A mirror to so many targets that has carried something to each, and the topic that it carries."""
         self._run += 1
-        topic, targets = f"prices-{self._run}", self.targets[:count]
+        topic, targets = f"prices-{self._run:04}", self.targets[:count]
         self.source.create_topic(topic, partitions=PARTITIONS)
         TopicEnd(self.source.cluster, topic, PARTITIONS).wait_ready()
         for one in targets:
             forget_links(one.cluster)
         with tempfile.TemporaryDirectory() as folder:
-            process = MirrorProcess(Path(folder), self.settings(Path(folder), topic, targets, together=together))
+            text = self.settings(Path(folder), topic, targets, together=together, lanes=lanes)
+            process = MirrorProcess(Path(folder), text)
             process.start()
             try:
                 written = load(self.source.cluster, topic, self.workload.batches, 1_000)
@@ -162,11 +164,12 @@ def _tasks_s(process: MirrorProcess) -> float:
 
 
 @contextmanager
-def stage(targets: int, workload: Workload) -> Iterator[Place]:
-    """The clusters, ready."""
+def stage(targets: int, workload: Workload, *, far: int = 0) -> Iterator[Place]:
+    """The clusters, ready. The mirror reaches the last `far` targets through a proxy each, which can slow it down."""
     with ExitStack() as stack:
         source = stack.enter_context(LabCluster(SOURCE, heap_mb=HEAP_MB, via_proxy=True))
-        named = [LabCluster(f"target{number}", heap_mb=HEAP_MB) for number in range(1, targets + 1)]
+        numbers = range(1, targets + 1)
+        named = [LabCluster(f"target{one}", heap_mb=HEAP_MB, via_proxy=one > targets - far) for one in numbers]
         yield Place(source, [stack.enter_context(one) for one in named], workload)
 
 

@@ -10,7 +10,9 @@ from collections.abc import Collection, Sequence
 
 from bench.kit.claims import Claim, Finding
 from bench.kit.showing import run_show, to_stderr
+from bench.measure import in_trouble, senders
 from bench.measure.broadcast import RECORDS, RECORDS_SHORT, stage
+from twinshore.lab.stages.faults import run_faults
 from twinshore.lab.stages.workloads import plain
 
 HEAD = """\
@@ -22,15 +24,38 @@ typed by hand.
 # What tests are marked with, in the order of the page.
 KEYS = ("read-once", "in-trouble", "fresh")
 TARGETS, COPIES_MAX, CPU_PART_MAX = 4, 1.05, 0.6
+TIMES_MIN = 3.0
+P99_TIMES_MAX, LAG_S_MAX = 1.5, 1.0
+FAULTS, FAULTS_LONG, FAULTS_RATE, RATE_KEPT = 5, 20, 5_000, 0.8
 
 
-def claims(_seed: int, _only: Collection[str] = ()) -> list[Claim]:
+def claims(seed: int, _only: Collection[str] = ()) -> list[Claim]:
     """What is measured here; the others are tests."""
     says = (
         f"of {TARGETS} targets the source gives at most {COPIES_MAX:g} copies, and a record and a target cost at most "
         f"{CPU_PART_MAX:g} of the CPU that as many links take"
     )
-    return [Claim("many-targets", says, _many)]
+    line = f"{senders.LINE_BYTES_S / 1e6:g} MB/s for each connection"
+    return [
+        Claim("many-targets", says, _many),
+        Claim(
+            "p99-in-trouble",
+            f"at {in_trouble.PART:.0%} of saturation, the fourth target dead, stalled or at 1 MB/s: the others' p99 of"
+            f" delay at most {P99_TIMES_MAX:g} times what it was, and none {LAG_S_MAX:g} s behind",
+            _in_trouble,
+        ),
+        Claim(
+            "senders",
+            f"on a line of {line} {senders.LANES} lanes carry at least {TIMES_MIN:g} times one lane's, keys in order",
+            _senders,
+        ),
+        Claim(
+            "random-faults",
+            f"random faults under {FAULTS_RATE:,} records/s over a broadcast of {TARGETS}: nothing lost, doubled or"
+            " moved, every offset equal on each target",
+            lambda long: _faults(long, seed),
+        ),
+    ]
 
 
 def _many(long: bool) -> Finding:
@@ -47,6 +72,53 @@ def _many(long: bool) -> Finding:
     )
     numbers = (("broadcast_copies", round(broadcast.copies, 3)), ("broadcast_cpu_part", round(part, 3)))
     return Finding(figure, broadcast.copies <= COPIES_MAX and part <= CPU_PART_MAX, numbers)
+
+
+def _in_trouble(long: bool) -> Finding:
+    found = in_trouble.run_in_trouble(
+        turns=in_trouble.TURNS_LONG if long else in_trouble.TURNS,
+        phase_s=in_trouble.PHASE_S_LONG if long else in_trouble.PHASE_S,
+        records=RECORDS if long else RECORDS_SHORT,
+        targets=TARGETS,
+        say=to_stderr,
+    )
+    numbers = [(f"{one}_p99_times", round(found.times(one), 2)) for one in found.troubles]
+    numbers += [(f"{one}_lag_s", round(found.lag_s(one), 2)) for one in found.troubles]
+    holds = all(found.times(one) <= P99_TIMES_MAX and found.lag_s(one) < LAG_S_MAX for one in found.troubles)
+    return Finding(str(found), holds, tuple(numbers))
+
+
+def _senders(long: bool) -> Finding:
+    records = senders.RECORDS_LONG if long else senders.RECORDS
+    found = senders.run_senders(records, senders.IN_ORDER_LONG if long else senders.IN_ORDER)
+    numbers = (
+        ("senders_times", round(found.times, 2)),
+        ("senders_ordered", found.ordered),
+        ("senders_misplaced", found.misplaced),
+    )
+    return Finding(str(found), found.times >= TIMES_MIN and found.misplaced == 0, numbers)
+
+
+def _faults(long: bool, seed: int) -> Finding:
+    found = run_faults(
+        faults=FAULTS_LONG if long else FAULTS, seed=seed, rate=FAULTS_RATE, targets=TARGETS, say=to_stderr
+    )
+    spoiled = found.lost + found.duplicated + found.reordered
+    figure = (
+        f"{found.faults} faults, seed {found.seed}: {found.records} records to each of {found.targets}, {found.lost}"
+        f" lost, {found.duplicated} duplicated, {found.reordered} reordered,"
+        f" every offset {'equal' if found.identical else 'NOT equal'}, {found.incidents} incidents;"
+        f" {found.records_s:.0f} records/s; "
+        + ", ".join(f"{count} {kind}" for kind, count in sorted(found.kinds.items()))
+    )
+    numbers = (
+        ("faults_count", found.faults),
+        ("faults_records", found.records),
+        ("faults_records_s", found.records_s),
+        ("faults_spoiled", spoiled),
+    )
+    loaded = found.records_s >= RATE_KEPT * FAULTS_RATE
+    return Finding(figure, found.identical and spoiled == 0 and found.incidents == 0 and loaded, numbers)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

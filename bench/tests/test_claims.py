@@ -14,6 +14,7 @@ from bench.kit.claims import Claim, Finding, Once, all_hold, to_json, to_page, t
 from bench.kit.playing import all_marks, claimed_for
 from bench.measure.mirror import PARTS
 from bench.show import advisor as show_advisor
+from bench.show import broadcast as show_broadcast
 from bench.show import client as show_client
 from bench.show import crossing as show_crossing
 from bench.show import groups as show_groups
@@ -138,6 +139,7 @@ def marks() -> list[dict[str, Any]]:
         (show_client, 14),
         (show_proxy, 10),
         (show_advisor, 2),
+        (show_broadcast, 7),
     ],
 )
 def test_every_claim_has_a_name_of_its_own_and_is_measured_or_marked_on_a_test(

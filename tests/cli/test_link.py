@@ -11,6 +11,9 @@ from tests.cli import asking
 from tests.cli.asking import LINK, opened, write_settings
 from twinshore.fleet import ConfigError, Link
 from twinshore.mirror.control.named import remark
+from twinshore.mirror.lane.reading_words import JOINED, QUEUED, READ
+from twinshore.mirror.metrics.reading_word import as_row
+from twinshore.service.clock import wall_ms
 from twinshore.store import TwinRow
 
 LINKS = f"""
@@ -53,6 +56,19 @@ def test_a_list_says_what_holds_and_from_where(file: Path) -> None:
     assert '  topics = ["orders.*"]  from the settings' in said
     run(file, "reset", LINK)
     assert held(file)["throttle_bytes_s"] == {"value": 5000, "from": "settings"}
+
+
+def test_a_list_says_which_broadcast_a_link_belongs_to_and_how_it_is_read(file: Path) -> None:
+    file.write_text(file.read_text().replace(f'[links."{LINK}"]', f'[links."{LINK}"]\nbroadcast = "b"'))
+    assert "  of broadcast b: nobody says now how it is read" in run(file, "list")
+    assert held(file)["broadcast"]["name"] == "b"
+    with opened(file) as store:
+        told = {JOINED: 2.0, QUEUED: 0.0, READ: 0.0}
+        store.memories.remember([as_row(LINK, told, 3, 0.0, wall_ms())])
+    said = run(file, "list")
+    assert said.count("of broadcast") == 1
+    assert "  of broadcast b: 2 of 3 partitions read together with others; it reads nothing itself; 0.00 MB" in said
+    assert (held(file)["broadcast"]["joined"], held(file)["broadcast"]["reads"]) == (2, False)
 
 
 def test_a_dry_run_says_the_same_and_changes_nothing(file: Path) -> None:

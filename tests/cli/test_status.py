@@ -21,6 +21,8 @@ from typer.testing import CliRunner
 from twinshore.cli.entry import app, gather
 from twinshore.fleet import ConfigError
 from twinshore.fleet.incidents import POLICY_STOP, POLICY_WAIT, IncidentSide
+from twinshore.mirror.lane.reading_words import JOINED, QUEUED, READ
+from twinshore.mirror.metrics import reading_word
 from twinshore.mirror.metrics.lag_word import LagWord, TopicLag, as_row
 from twinshore.store import (
     Incident,
@@ -193,6 +195,22 @@ def test_staleness_allows_for_rarer_receipts(store: Store, settings_file: Path) 
     assert _json(settings_file)[LINK]["stale"] is True
     settings_file.write_text(settings_file.read_text() + "[mirror]\nlease_s = 12\nreceipts_s = 3.9\n")
     assert _json(settings_file)[LINK]["stale"] is False
+
+
+def test_a_link_of_a_broadcast_says_which_and_how_it_is_read_there(store: Store, settings_file: Path) -> None:
+    settings_file.write_text(
+        settings_file.read_text().replace(f'[links."{LINK}"]', f'[links."{LINK}"]\nbroadcast = "b"')
+    )
+    store.links.save_status(_word(0))
+    told = {JOINED: 2.0, QUEUED: 3_000_000.0, READ: 1.0}
+    store.memories.remember([reading_word.as_row(LINK, told, 2, 7e6, int(time.time() * 1000))])
+    sentence = "2 of 2 partitions read together with others; it reads 7.00 MB/s of the source itself; 3.00 MB wait"
+    assert f"{LINK}: of broadcast b: {sentence}" in _status(settings_file)
+    found = _json(settings_file)
+    assert (found[LINK]["broadcast"]["name"], found[LINK]["broadcast"]["queue_bytes"]) == ("b", 3_000_000)
+    assert found["west->east"]["broadcast"] is None
+    store.links.save_status(_word(60))
+    assert f"{LINK}: of broadcast b: nobody says now how it is read" in _status(settings_file)
 
 
 def test_a_link_that_never_ran_says_so(store: Store, settings_file: Path) -> None:

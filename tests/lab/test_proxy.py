@@ -116,6 +116,20 @@ def test_bandwidth_bounds_the_rate_of_all_connections_together(proxy: FaultProxy
         assert time.monotonic() - started_s >= 0.45
 
 
+def test_bandwidth_for_each_connection_is_shared_by_none(proxy: FaultProxy) -> None:
+    proxy.set_bandwidth(2_000_000, for_each=True)
+    content = bytes(1_000_000)
+    with dial(proxy) as one, dial(proxy) as other:
+        started_s = time.monotonic()
+        threads = [threading.Thread(target=exchange, args=(connection, content)) for connection in (one, other)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        # Shared by both it would be a second and more.
+        assert 0.45 <= time.monotonic() - started_s < 0.95
+
+
 def test_a_cut_resets_and_refuses_until_healed(proxy: FaultProxy) -> None:
     with dial(proxy) as connection:
         assert exchange(connection, b"before") == b"before"

@@ -202,6 +202,11 @@ def slow(paris: LabCluster) -> Iterator[None]:
     paris.proxy(0).set_bandwidth(0)
 
 
+@pytest.mark.claim(
+    "broadcast",
+    "in-trouble",
+    "while a target is dead, stalled or slow the other flows; it catches up, is identical, and reads together again",
+)
 @pytest.mark.parametrize(
     "trouble", [pytest.param(dead, marks=pytest.mark.long), stalled, pytest.param(slow, marks=pytest.mark.long)]
 )

@@ -61,6 +61,12 @@ def test_twenty_faults_change_nothing_while_leaders_move() -> None:
     judged(run_faults(faults=20, seed=seed(), rate=5_000, brokers=3, leaders_move=True))
 
 
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_faults_change_nothing_on_any_target_of_a_broadcast() -> None:
+    judged(run_faults(faults=8, seed=seed(), rate=2_000, targets=2, jvm_flags=(ONE_COMPILER,)))
+
+
 def old_records(producer: Producer, topic: str, first: int, count: int, *, mixed: bool) -> None:
     """Records a week old; with `mixed` every other stretch is of today."""
     now_ms = int(time.time() * 1000)

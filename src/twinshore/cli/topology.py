@@ -28,7 +28,7 @@ def topology(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
         age = "" if link.age_s is None else f", last heartbeat {link.age_s:.0f} s ago"
         how = f" ({link.naming}{', chain' if link.chain else ''})" if link.settings else " (not in these settings)"
         typer.echo(f"{link.link}{how}: {link.state}{age}")
-    for sentence in seen.says_of_homes():
+    for sentence in (*seen.says_of_broadcasts(), *seen.says_of_homes()):
         typer.echo(sentence)
     for name, why in seen.away:
         typer.echo(f"{name} cannot be asked: {why}")

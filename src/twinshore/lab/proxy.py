@@ -37,6 +37,7 @@ class FaultProxy:
         self.target = (target_host, target_port)
         self._delay_ms = 0.0
         self._bytes_per_s = 0.0
+        self._for_each = False
         self._mode = "forward"
         self._guard = threading.Lock()
         command = [sys.executable, "-I", "-S", _WORKER, str(self.port), target_host, str(target_port)]
@@ -57,9 +58,9 @@ class FaultProxy:
         self._delay_ms = one_way
         self._apply()
 
-    def set_bandwidth(self, bytes_per_s: float) -> None:
-        """A bound on the rate each way, shared by all connections; 0 is none."""
-        self._bytes_per_s = bytes_per_s
+    def set_bandwidth(self, bytes_per_s: float, *, for_each: bool = False) -> None:
+        """A bound on the rate each way, shared by all connections, or of each connection alone; 0 is none."""
+        self._bytes_per_s, self._for_each = bytes_per_s, for_each
         self._apply()
 
     def cut(self) -> None:
@@ -95,7 +96,12 @@ class FaultProxy:
 
     def _apply(self) -> ProxyCounters:
         with self._guard:
-            order = {"mode": self._mode, "delay_s": self._delay_ms / 1000, "bytes_per_s": self._bytes_per_s}
+            order = {
+                "mode": self._mode,
+                "delay_s": self._delay_ms / 1000,
+                "bytes_per_s": self._bytes_per_s,
+                "for_each": self._for_each,
+            }
             try:
                 os.write(self._child.stdin, json.dumps(order).encode() + b"\n")
             except OSError as error:

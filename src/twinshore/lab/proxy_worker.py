@@ -26,7 +26,7 @@ _FORWARD, _CUT, _HALF_OPEN = "forward", "cut", "half-open"
 
 
 class Lane:
-    """One direction through the proxy, over all connections: what it carried, and when its line is free again."""
+    """One direction, over all connections or of one: what it carried, and when its line is free again."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -40,6 +40,7 @@ class Network:
         self.mode = _FORWARD
         self.delay_s = 0.0
         self.bytes_per_s = 0.0
+        self.for_each = False
 
     def due_s(self, lane: Lane, size: int, now_s: float) -> float:
         """When `size` bytes read now arrive: after those before them on a slow line, and after the way."""
@@ -74,6 +75,7 @@ class Flow:
 
     def __init__(self, source: socket.socket, target: socket.socket, lane: Lane) -> None:
         self.source, self.target, self.lane = source, target, lane
+        self.alone = Lane()
         self.queue: collections.deque[tuple[float, memoryview, bytearray | None]] = collections.deque()
         self.queued_bytes = 0
         self.ended = False
@@ -241,7 +243,8 @@ class Proxy:
                 return
 
     def _enqueue(self, flow: Flow, buffer: bytearray, size: int) -> None:
-        due_s = self.network.due_s(flow.lane, size, time.monotonic())
+        lane = flow.alone if self.network.for_each else flow.lane
+        due_s = self.network.due_s(lane, size, time.monotonic())
         if flow.queue and flow.queue[-1][0] > due_s:
             # A delay made shorter must not let bytes overtake.
             due_s = flow.queue[-1][0]
@@ -343,6 +346,7 @@ class Proxy:
     def _obey(self, order: dict[str, object]) -> None:
         self.network.delay_s = float(str(order["delay_s"]))
         self.network.bytes_per_s = float(str(order["bytes_per_s"]))
+        self.network.for_each = bool(order["for_each"])
         before, self.network.mode = self.network.mode, str(order["mode"])
         if self.network.mode == _CUT:
             self.refuse()

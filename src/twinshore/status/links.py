@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from twinshore.fleet import Link, TwinshoreError
@@ -30,6 +30,13 @@ from twinshore.mirror.metrics.lag_word import (
     lag_word,
     reached_of,
     word_holds_s,
+)
+from twinshore.mirror.metrics.reading_word import (
+    READING_KIND,
+    ReadingWord,
+    broadcast_values,
+    reading_of,
+    says_of_broadcast,
 )
 from twinshore.mirror.metrics.source_ends import made_again, refused_topics, source_ends, starts_of, still_there
 from twinshore.proof import lacking
@@ -107,6 +114,9 @@ class LinkView:
     never_delete: bool = False
     # Where a switch has left an old home to the link, and no rule can keep writers from it.
     open_home: str = ""
+    # The broadcast that it belongs to, and how it is read there by the mirror's last word, while that holds.
+    broadcast: str = ""
+    reading: ReadingWord | None = None
 
     @property
     def stale(self) -> bool:
@@ -149,6 +159,11 @@ class LinkView:
         ahead = self.lag.age_s < 0
         when = AHEAD.format(ago(-self.lag.age_s)) if ahead else f"{ago(self.lag.age_s)} ago"
         return f"lag unknown: {self.why_old}; last seen {self.lag.records:,}, {when}"
+
+    @property
+    def says_of_broadcast(self) -> str:
+        """Which broadcast it belongs to, and how it is read there; empty where it belongs to none."""
+        return says_of_broadcast(self.broadcast, self.reading)
 
     @property
     def says_of_operators(self) -> tuple[str, ...]:
@@ -202,7 +217,9 @@ def look(
         given = (name, state, word, age_s, seen.lag, found, incidents, seen.why, paused, kept, *proven)
         left = left_to_link(link, store)
         open_home = nobody_kept_out(link, Guarding(store, name).known(link.target), left) if left else ""
-        views.append(LinkView(*given, never_delete=settings.safety.never_delete, open_home=open_home))
+        told = store.memories.of(name, READING_KIND) if link.broadcast and state not in (UNKNOWN, STOPPED) else ()
+        view = LinkView(*given, never_delete=settings.safety.never_delete, open_home=open_home)
+        views.append(replace(view, broadcast=link.broadcast, reading=reading_of(told, read_ms, holds_s)))
     return views
 
 
@@ -342,6 +359,7 @@ def as_values(view: LinkView, *, topics: bool) -> dict[str, Any]:
         "paused_topics": {pattern: list(topics) for pattern, topics in view.paused},
         "never_delete": view.never_delete,
         "open_home": view.open_home,
+        "broadcast": broadcast_values(view.broadcast, view.reading),
         "keeps_all": "" in view.kept,
         "kept_topics": [topic for topic in view.kept if topic],
     }

@@ -16,6 +16,8 @@ from twinshore.mirror.desk.commands import Account
 from twinshore.mirror.driver import recorder as recording
 from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.lane.orders import Carried, Stoppage
+from twinshore.mirror.lane.reading_words import JOINED, QUEUED, READ
+from twinshore.mirror.metrics.reading_word import READING_KIND, reading_of
 from twinshore.store import LinkStatus, Receipt, Store, open_store
 
 LINK = "east->west"
@@ -307,3 +309,22 @@ def test_an_incident_that_is_refused_keeps_no_other_and_no_status_from_the_store
     assert [said for said in troubles if "too large" in said] == [
         "OverflowError: Python int too large to convert to SQLite INTEGER"
     ]
+
+
+def test_how_a_link_of_a_broadcast_is_read_is_left_in_the_store_beside_its_word(tmp_path: Path) -> None:
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        recorder = Recorder(store, "first", 60, lambda _: None)
+        for link in (LINK, "north->south"):
+            recorder.say(link, Carrying(2, 2), 2)
+        recorder.take(Account("north->south", 0, (), (), {}))
+        recorder._flush()
+        for lane in range(2):
+            recorder.take(Account(LINK, lane, (), (), {JOINED: 2.0, QUEUED: 500.0, READ: 1e9}))
+        time.sleep(0.1)
+        recorder._flush()
+        now_ms = int(time.time() * 1000)
+        told = reading_of(store.memories.of(LINK, READING_KIND), now_ms, 5.0)
+        assert told is not None
+        assert (told.joined, told.queue_bytes, told.reads) == (4, 1000, True)
+        assert store.memories.of("north->south", READING_KIND) == ()
+        recorder.close()

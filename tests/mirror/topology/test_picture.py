@@ -61,6 +61,13 @@ def test_branches_stay_apart() -> None:
     assert drawing(picture([], beats, {})) == ["a", "├─ b  0 s ago", "│  └─ d  0 s ago", "└─ c  0 s ago"]
 
 
+def test_links_of_a_broadcast_are_named_together() -> None:
+    links = [Link("a", "b", broadcast="prices"), Link("a", "c", broadcast="prices"), Link("a", "d")]
+    seen = picture(links, [], {})
+    assert seen.says_of_broadcasts() == ["broadcast prices: a -> b, c"]
+    assert [one["broadcast"] for one in seen.as_values()["links"]] == ["prices", "prices", ""]  # type: ignore[attr-defined]
+
+
 def test_homes_are_counted_by_pair() -> None:
     homes = (("east<>north", "north", 1), ("east<>west", "east", 2), ("east<>west", "west", 1))
     seen = replace(picture([], [], {}), homes=homes)

@@ -1,6 +1,8 @@
 """Does the twin stay identical while everything around it fails? Random faults under load, then every record compared.
 
 `python -m twinshore.lab.stages.faults --faults 20 --seed 7 --rate 10000 [--mirrors 2] [--brokers 3] [--leaders-move]`
+
+`--targets 4`: a broadcast to so many, each of which must be identical.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import psutil
 from twinshore.fleet import Secret
 from twinshore.lab import LabCluster, LabError, Workload
 from twinshore.lab.broker import LabBroker
-from twinshore.lab.stages.fault_verdict import compare, ends
+from twinshore.lab.stages.fault_verdict import Counts, compare, ends
 from twinshore.lab.stages.mirror_process import MirrorProcess, settings_of
 from twinshore.lab.watermarks import close_kept
 from twinshore.store import open_store
@@ -41,7 +43,8 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class FaultReport:
-    """`identical`: every offset of every partition holds the same record on both sides, and all that was acked.
+    """`identical`: every offset of every partition holds the same record on all sides, and all that was acked. What is
+    lost, doubled or out of order is counted over all targets.
     `records_s` were acknowledged, the source's own faults included."""
 
     faults: int
@@ -55,6 +58,7 @@ class FaultReport:
     partitions: int
     brokers: int
     mirrors: int
+    targets: int
     incidents: int
     catch_up_s: float
     took_s: float
@@ -73,6 +77,7 @@ def run_faults(
     mirrors: int = 1,
     brokers: int = 1,
     leaders_move: bool = False,
+    targets: int = 1,
     partitions: int = 4,
     value_bytes: int = 100,
     kinds: tuple[str, ...] = (),
@@ -81,10 +86,10 @@ def run_faults(
 ) -> FaultReport:
     """Runs the whole of it on clusters of its own; `kinds` limits which faults may happen."""
     began_s = time.monotonic()
-    shape = {"brokers": brokers, "heap_mb": 512 if brokers == 1 else 384, "jvm_flags": jvm_flags}
+    shape = {"brokers": brokers, "heap_mb": 512 if brokers == targets == 1 else 384, "jvm_flags": jvm_flags}
     with (
         tempfile.TemporaryDirectory(prefix="twinshore-faults-") as folder,
-        Stage(Path(folder), shape, mirrors=mirrors, partitions=partitions, seed=seed, say=say) as stage,
+        Stage(Path(folder), shape, (mirrors, targets), partitions=partitions, seed=seed, say=say) as stage,
     ):
         allowed = kinds or stage.kinds(leaders_move=leaders_move)
         done: Counter[str] = Counter()
@@ -98,13 +103,12 @@ def run_faults(
                 done[kind] += 1
                 time.sleep(stage.chance.uniform(*CALM_S))
                 stage.check()
-                say(f"  the twin is {load.acked - sum(ends(stage.target.cluster, TOPIC, partitions))} records behind")
-            acked = load.stop()
-            stopped_s = time.monotonic()
+                say(f"  {stage.behind(load.acked)}")
+            acked, stopped_s = load.stop(), time.monotonic()
         arrived = stage.await_end()
         caught_up_s = time.monotonic() - stopped_s
-        say(f"{acked} records acknowledged; the twin {'' if arrived else 'NEVER '}caught up: {caught_up_s:.1f} s")
-        counts = compare(stage.source.cluster, stage.target.cluster, TOPIC, partitions)
+        say(f"{acked} records acknowledged; each twin {'' if arrived else 'NEVER '}caught up: {caught_up_s:.1f} s")
+        counts = stage.compared()
         incidents = stage.incidents()
     return FaultReport(
         faults=faults,
@@ -118,6 +122,7 @@ def run_faults(
         partitions=partitions,
         brokers=brokers,
         mirrors=mirrors,
+        targets=targets,
         incidents=incidents,
         catch_up_s=round(caught_up_s, 1),
         took_s=round(time.monotonic() - began_s, 1),
@@ -127,24 +132,27 @@ def run_faults(
 
 
 class Stage:
-    """Two clusters behind proxies, the mirrors between them, and every way to harm them."""
+    """Clusters behind proxies, the mirrors between them, and every way to harm them."""
 
     def __init__(
-        self, folder: Path, shape: Mapping[str, Any], *, mirrors: int, partitions: int, seed: int, say: Say
+        self, folder: Path, shape: Mapping[str, Any], counts: tuple[int, int], *, partitions: int, seed: int, say: Say
     ) -> None:
-        """`shape`: of both clusters, as LabCluster takes it."""
+        """`shape`: of each cluster, as LabCluster takes it. `counts`: of mirrors and of targets; more than one target
+        get a broadcast."""
+        mirrors, targets = counts
         self.chance = random.Random(seed)
         self._say = say
         self._folder = folder
         self.source = LabCluster("east", settings=RESTLESS, via_proxy=True, **shape)
-        self.target = LabCluster("west", settings=RESTLESS, via_proxy=True, **shape)
+        names = ["west", *(f"west{number}" for number in range(2, targets + 1))]
+        self.targets = [LabCluster(name, settings=RESTLESS, via_proxy=True, **shape) for name in names]
         self.mirrors: list[MirrorProcess] = []
         self._count = mirrors
         self._partitions = partitions
 
     def __enter__(self) -> Stage:
         try:
-            for cluster in (self.source, self.target):
+            for cluster in (self.source, *self.targets):
                 cluster.start()
             safe = {"min.insync.replicas": "2"} if len(self.source.brokers) > 1 else {}
             self.source.create_topic(TOPIC, partitions=self._partitions, settings=safe)
@@ -159,19 +167,19 @@ class Stage:
         for mirror in self.mirrors:
             mirror.end()
         close_kept()
-        self.source.stop()
-        self.target.stop()
+        for cluster in (self.source, *self.targets):
+            cluster.stop()
 
     def _start_mirror(self, number: int) -> None:
         store = self._folder / "store.db"
         settings = settings_of(
             self.source.wan_cluster,
-            self.target.wan_cluster,
+            *(one.wan_cluster for one in self.targets),
             store=store,
             topics=f"{TOPIC}.*",
             mirror={"tide_s": 10, "lanes": 2},
         )
-        ports = [proxy.port for proxy in self.target.proxies]
+        ports = [proxy.port for one in self.targets for proxy in one.proxies]
         mirror = MirrorProcess(self._folder / f"mirror-{number}", settings, target_ports=ports)
         mirror.start()
         self.mirrors.append(mirror)
@@ -189,7 +197,7 @@ class Stage:
 
     def act(self, kind: str) -> None:
         """Does it, waits as long as it lasts, and mends what does not mend itself."""
-        side = self.source if kind.startswith("source") else self.target
+        side = self._side(kind)
         match kind.removeprefix("source ").removeprefix("target "):
             case "worker killed":
                 self._strike(psutil.Process.kill)
@@ -217,6 +225,20 @@ class Stage:
                 self._move_leaders(side)
             case other:
                 raise LabError(f"no such fault: {other}")
+
+    def _side(self, kind: str) -> LabCluster:
+        if kind.startswith("source"):
+            return self.source
+        # One target takes no chance: what a seed gave before there were broadcasts, it gives still.
+        side = self.chance.choice(self.targets) if len(self.targets) > 1 else self.targets[0]
+        if kind.startswith("target") and len(self.targets) > 1:
+            self._say(f"  it is {side.name}")
+        return side
+
+    def behind(self, acked: int) -> str:
+        """By how much each twin is behind what was acknowledged."""
+        found = {one.name: acked - sum(ends(one.cluster, TOPIC, self._partitions)) for one in self.targets}
+        return ", ".join(f"{name} is {records} records behind" for name, records in found.items())
 
     def _strike(self, strike: Callable[[psutil.Process], None]) -> psutil.Process:
         """A worker that carries a lane, as soon as there is one: a fault that met nobody would count as survived."""
@@ -260,9 +282,11 @@ class Stage:
         second.restart()
 
     def await_flow(self, load: Workload) -> None:
-        """Returns once records reach the twin: faults before that would meet nothing."""
+        """Returns once records reach each twin: faults before that would meet nothing."""
         deadline = time.monotonic() + BEGIN_S_MAX
-        while sum(ends(self.target.cluster, TOPIC, self._partitions)) < min(1_000, load.acked or 1):
+        while any(
+            sum(ends(one.cluster, TOPIC, self._partitions)) < min(1_000, load.acked or 1) for one in self.targets
+        ):
             self.check()
             if time.monotonic() > deadline:
                 raise LabError(
@@ -271,11 +295,11 @@ class Stage:
             time.sleep(0.2)
 
     def await_end(self) -> bool:
-        """Whether the twin reached the source's end in good time."""
+        """Whether each twin reached the source's end in good time."""
         deadline = time.monotonic() + ARRIVE_S_MAX
         while time.monotonic() < deadline:
-            source, target = (ends(side.cluster, TOPIC, self._partitions) for side in (self.source, self.target))
-            if source == target and sum(source) > 0:
+            source, *twins = (ends(side.cluster, TOPIC, self._partitions) for side in (self.source, *self.targets))
+            if all(twin == source for twin in twins) and sum(source) > 0:
                 return True
             self.check()
             time.sleep(0.25)
@@ -288,12 +312,19 @@ class Stage:
         for mirror in self.mirrors:
             mirror.check()
 
+    def compared(self) -> Counts:
+        """How the twins differ, all of them together; `records` are those of the source."""
+        each = [compare(self.source.cluster, one.cluster, TOPIC, self._partitions) for one in self.targets]
+        lost, doubled, moved = (sum(getattr(one, name) for one in each) for name in ("lost", "duplicated", "reordered"))
+        return Counts(each[0].records, lost, doubled, moved, all(one.identical for one in each))
+
     def incidents(self) -> int:
         """Rows of the ledger that speak of a topic: nothing that happened here deserves one. A cluster that was away
         for a while, or a disk of this machine, is told as it should be."""
         with_store = open_store(f"sqlite:///{self._folder / 'store.db'}", Secret())
         try:
-            rows = [row for row in with_store.ledger.rows("east->west") if row.incident.topic]
+            links = [f"{self.source.name}->{one.name}" for one in self.targets]
+            rows = [row for link in links for row in with_store.ledger.rows(link) if row.incident.topic]
         finally:
             with_store.close()
         for row in rows:
@@ -308,6 +339,7 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=10_000)
     parser.add_argument("--mirrors", type=int, default=1)
     parser.add_argument("--brokers", type=int, default=1, choices=(1, 3))
+    parser.add_argument("--targets", type=int, default=1)
     parser.add_argument("--partitions", type=int, default=4)
     parser.add_argument("--leaders-move", action="store_true")
     asked = parser.parse_args()

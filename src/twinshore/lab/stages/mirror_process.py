@@ -23,18 +23,22 @@ _WORKER_WORDS = ("pyspark.daemon", "pyspark.worker")
 
 
 def settings_of(
-    source: Cluster, target: Cluster, *, store: Path, topics: str, mirror: Mapping[str, object] | None = None
+    source: Cluster, *targets: Cluster, store: Path, topics: str, mirror: Mapping[str, object] | None = None
 ) -> str:
-    """A settings file for one link over plain listeners, or with a user's name and password."""
+    """A settings file for one link, or a broadcast to several, over plain listeners, or with a user's name and
+    password."""
     lines = ["[store]", f'url = "sqlite:///{store}"', ""]
-    for cluster in (source, target):
+    for cluster in (source, *targets):
         addresses = ", ".join(f'"{address}"' for address in cluster.bootstrap)
         lines += [f"[clusters.{cluster.name}]", f"bootstrap = [{addresses}]", ""]
         security = cluster.security
         if security.sasl:
             lines += [f"[clusters.{cluster.name}.security]", f'sasl = "{security.sasl}"']
             lines += [f'username = "{security.username}"', f'password_file = "{security.password.file}"', ""]
-    lines += [f'[links."{source.name}->{target.name}"]', f"topics = ['{topics}']", "", "[mirror]"]
+    for target in targets:
+        lines += [f'[links."{source.name}->{target.name}"]', f"topics = ['{topics}']"]
+        lines += ['broadcast = "shown"'] if len(targets) > 1 else []
+    lines += ["", "[mirror]"]
     lines += [f"{name} = {value}" for name, value in (mirror or {}).items()]
     return "\n".join(lines) + "\n"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,15 @@ from twinshore.links.in_force import InForce, as_json, in_force
 from twinshore.links.known import known
 from twinshore.links.seeds import Difference
 from twinshore.links.standing import standing
+from twinshore.mirror.metrics.lag_word import word_holds_s
+from twinshore.mirror.metrics.reading_word import (
+    READING_KIND,
+    ReadingWord,
+    broadcast_values,
+    reading_of,
+    says_of_broadcast,
+)
+from twinshore.service.clock import wall_ms
 from twinshore.store import Store
 
 
@@ -35,26 +44,41 @@ class HeldLink:
     troubles: tuple[str, ...]
     # What the settings say otherwise: the store's word stands.
     differs: tuple[str, ...] = ()
+    # The broadcast that it belongs to, and how it is read there by the mirror's last word, while that holds.
+    broadcast: str = ""
+    reading: ReadingWord | None = None
+
+    @property
+    def says_of_broadcast(self) -> str:
+        """Which broadcast it belongs to, and how it is read there; empty where it belongs to none."""
+        return says_of_broadcast(self.broadcast, self.reading)
 
     def as_values(self) -> dict[str, Any]:
         """For programs."""
-        about = {"link": self.link, "naming": self.naming, "chain": self.chain}
+        about: dict[str, Any] = {"link": self.link, "naming": self.naming, "chain": self.chain}
+        about["broadcast"] = broadcast_values(self.broadcast, self.reading)
         values = {one.name: {"value": json.loads(one.text), "from": one.origin} for one in self.values}
         return {**about, **values, "troubles": list(self.troubles), "differs": list(self.differs)}
 
 
-def held_links(names: Sequence[str], settings: Settings, store: Store | None) -> list[HeldLink]:
-    """These links, or all; by the settings alone where there is no store yet."""
+def held_links(
+    names: Sequence[str], settings: Settings, store: Store | None, clock: Callable[[], int] = wall_ms
+) -> list[HeldLink]:
+    """These links, or all; by the settings alone where there is no store yet. `clock` gives the time in ms."""
     if store is None:
         return [_held(in_force(one, ()), ()) for one in settings.chosen(names)]
     found = known(settings, store)
     settings = settings.with_links(found.links)
     holds = standing(settings.links, store)
-    return [_held(holds[one.name], found.differences) for one in settings.chosen(names)]
+    chosen, told = settings.chosen(names), {}
+    for one in chosen:
+        rows = store.memories.of(one.name, READING_KIND) if holds[one.name].link.broadcast else ()
+        told[one.name] = reading_of(rows, clock(), word_holds_s(settings.mirror.receipts_s))
+    return [_held(holds[one.name], found.differences, told[one.name]) for one in chosen]
 
 
-def _held(now: InForce, differences: Sequence[Difference]) -> HeldLink:
+def _held(now: InForce, differences: Sequence[Difference], reading: ReadingWord | None = None) -> HeldLink:
     link = now.link
     values = tuple(HeldValue(name, as_json(now.value(name)), origin) for name, origin in now.origins)
     differs = tuple(one.sentence for one in differences if one.link == link.name)
-    return HeldLink(link.name, link.naming.value, link.chain, values, now.troubles, differs)
+    return HeldLink(link.name, link.naming.value, link.chain, values, now.troubles, differs, link.broadcast, reading)

@@ -29,6 +29,8 @@ class LinkSeen:
     naming: str
     chain: bool
     settings: bool
+    # The broadcast that it belongs to; empty: none.
+    broadcast: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,15 @@ class Picture:
         away = [{"cluster": name, "error": why} for name, why in self.away]
         homes = [{"pair": pair, "home": home, "topics": count} for pair, home, count in self.homes]
         return {"links": [asdict(link) for link in self.links], "paths": paths, "away": away, "homes": homes}
+
+    def says_of_broadcasts(self) -> list[str]:
+        """A sentence for each broadcast: its source, and the targets that are read for together."""
+        targets: dict[tuple[str, str], list[str]] = {}
+        for link in self.links:
+            source, _, target = link.link.partition("->")
+            if link.broadcast:
+                targets.setdefault((link.broadcast, source), []).append(target)
+        return [f"broadcast {name}: {source} -> {', '.join(found)}" for (name, source), found in targets.items()]
 
     def says_of_homes(self) -> list[str]:
         """A sentence for each pair."""
@@ -80,7 +91,9 @@ def picture(links: Sequence[Link], beats: Iterable[Beat], away: Mapping[str, str
 
 def _seen(link: Link, age_s: float | None, away: Mapping[str, str]) -> LinkSeen:
     state = "unknown" if link.target in away else _state(age_s)
-    return LinkSeen(link.name, state, age_s, link.naming.value, chain=link.chain, settings=True)
+    return LinkSeen(
+        link.name, state, age_s, link.naming.value, chain=link.chain, settings=True, broadcast=link.broadcast
+    )
 
 
 def _state(age_s: float | None) -> str:
