@@ -17,6 +17,7 @@ from twinshore.mirror.driver.link_live import LinkLive
 from twinshore.mirror.incidents.what_passes import WhatPasses
 from twinshore.mirror.lane.orders import Stoppage
 from twinshore.mirror.lane.reading_words import READ
+from twinshore.mirror.metrics.reading_word import as_row
 from twinshore.service.clock import wall_ms
 from twinshore.service.workers import keep_on
 from twinshore.store import IncidentKind, LinkStatus, Receipt, ReceiptsRefusedError, Store
@@ -232,9 +233,6 @@ class Recorder:
                 self._ledgered[link].append(stopped)
 
     def _write_words(self, of: Collection[str] | None) -> None:
-        # Not above: the room of metrics imports this module.
-        from twinshore.mirror.metrics.reading_word import as_row
-
         now_ms = wall_ms()
         with self._lock:
             states = {link: self._word(link) for link in self._facts if of is None or link in of}

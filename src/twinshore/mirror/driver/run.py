@@ -25,7 +25,8 @@ from twinshore.mirror.driver.roster import Roster, Running, begun
 from twinshore.mirror.driver.shared import Shared
 from twinshore.mirror.driver.sharing import tasks_for
 from twinshore.mirror.driver.tides import Tides
-from twinshore.mirror.metrics import Instruments, Meters
+from twinshore.mirror.metrics.instruments import Instruments
+from twinshore.mirror.metrics.meters import Meters
 from twinshore.service import signals
 from twinshore.service.companions import Beside, Start
 from twinshore.service.workers import failures, keep_on

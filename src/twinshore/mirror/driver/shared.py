@@ -12,7 +12,7 @@ from twinshore.mirror.driver.engine import Engine
 from twinshore.mirror.driver.link_driver import LinkDriver
 from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.driver.tides import Tides
-from twinshore.mirror.metrics import Instruments
+from twinshore.mirror.metrics.instruments import Instruments
 from twinshore.store import Store
 
 

@@ -5,8 +5,3 @@ at each scrape, with states and the ledger from the store (`collector`). The `ta
 for the server and for its page alike. `lag_word` is what `twinshore status` reads of it in
 the store. Knows nothing of pumps or lanes.
 """
-
-from twinshore.mirror.metrics.instruments import Instruments
-from twinshore.mirror.metrics.meters import Meters
-
-__all__ = ["Instruments", "Meters"]

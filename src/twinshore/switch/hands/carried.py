@@ -31,15 +31,13 @@ def left_to_link(link: Link, store: Store) -> tuple[str, ...]:
 
 
 def stopped_of(link: Link, topics: Sequence[str], store: Store) -> list[str]:
-    """Partitions that rest by the last receipt, or by the ledger, which is told first."""
+    """Partitions that rest by the last receipt, or by the ledger, which is told first, and says why."""
     rows = [row.incident for row in store.ledger.rows(link.name, open_only=True)]
     told = {
-        f"{one.topic}-{one.partition}" if one.partition >= 0 else one.topic
+        f"{one.topic}-{one.partition}" if one.partition >= 0 else one.topic: str(one.kind)
         for one in rows
         if one.topic in topics and (one.policy.stops or one.policy.effect is Effect.TOPIC)
     }
     placed = store.receipts.positions(link.name)
-    return sorted(
-        told
-        | {f"{at.topic}-{at.partition}" for at in placed if at.topic in topics and at.state != PartitionState.FLOWING}
-    )
+    rest = {f"{at.topic}-{at.partition}" for at in placed if at.topic in topics and at.state != PartitionState.FLOWING}
+    return [f"{name} ({told[name]})" if name in told else name for name in sorted(told.keys() | rest)]
