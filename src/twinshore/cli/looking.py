@@ -5,11 +5,14 @@ from __future__ import annotations
 import getpass
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from twinshore.fleet import ConfigError
-from twinshore.fleet.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from twinshore.fleet.settings import Settings
 
 SETTINGS = typer.Option(Path("twinshore.toml"), "--settings", help="Settings file.")
 LINKS = typer.Option([], "--link", help="Only this link; may be given several times.")
@@ -18,6 +21,7 @@ JSON = typer.Option(False, "--json", help="Print JSON for programs.")
 
 def load(path: Path) -> Settings:
     """The settings as every verb reads them, with the links that there are by the store."""
+    from twinshore.fleet.settings import load_settings
     from twinshore.links.operations.look import with_links
 
     return with_links(load_settings(path, os.environ), lambda sentence: typer.echo(sentence, err=True))
@@ -25,6 +29,8 @@ def load(path: Path) -> Settings:
 
 def load_alone(path: Path) -> Settings:
     """The settings as they are in the file, for a verb that asks the store itself."""
+    from twinshore.fleet.settings import load_settings
+
     return load_settings(path, os.environ)
 
 
