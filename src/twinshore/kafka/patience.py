@@ -81,5 +81,8 @@ class Patience:
             message = (
                 f"{self.place}: no answer about {what} within {self.limit_s:g} s; the last failure: {error.message}"
             )
-            raise KafkaError(message, code=error.code, retriable=True, hint=error.hint) from error
+            gave_up = KafkaError(message, code=error.code, retriable=True, hint=error.hint)
+            if not error.code:
+                gave_up.silent, gave_up.cause = self.place, error.cause or str(error)
+            raise gave_up from error
         self.sleep(wait_s)

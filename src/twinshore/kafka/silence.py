@@ -71,7 +71,9 @@ class Silence:
 
     def _refusal(self) -> SilentError:
         assert self._last is not None
-        return SilentError(self._last.message, retriable=True, hint=self._last.hint)
+        refusal = SilentError(self._last.message, retriable=True, hint=self._last.hint)
+        refusal.cause = self._last.cause
+        return refusal
 
 
 class Unheard(Silence):
