@@ -19,11 +19,16 @@ LINKS = typer.Option([], "--link", help="Only this link; may be given several ti
 JSON = typer.Option(False, "--json", help="Print JSON for programs.")
 
 
-def load(path: Path) -> Settings:
-    """The settings as every verb reads them, with the links that there are by the store."""
+def load(path: Path, *, logs: bool = False) -> Settings:
+    """The settings as every verb reads them, with the links that there are by the store. A verb that `logs` says itself
+    whom it waits for."""
     from twinshore.fleet.settings import load_settings
     from twinshore.links.operations.look import with_links
 
+    if not logs:
+        from twinshore.cli.waits import tell_waits
+
+        tell_waits()
     return with_links(load_settings(path, os.environ), lambda sentence: typer.echo(sentence, err=True))
 
 

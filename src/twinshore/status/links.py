@@ -15,6 +15,7 @@ from twinshore.fleet.control import UNCONTROLLED, Control
 from twinshore.fleet.sentences import listed
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.pool import Pool
 from twinshore.links.in_force import in_force
 from twinshore.links.known import known
 from twinshore.links.link_state import FLOWING, STANDBY, STOPPED, UNKNOWN
@@ -178,21 +179,29 @@ def _of_incident(row: LedgerRow) -> str:
 
 
 def look(
-    store: Store, settings: Settings, names: Sequence[str], *, clock: Callable[[], int], topics: bool = False
+    store: Store,
+    settings: Settings,
+    names: Sequence[str],
+    *,
+    clock: Callable[[], int],
+    topics: bool = False,
+    pool: Pool | None = None,
 ) -> list[LinkView]:
-    """How these links stand now, or all; their topics too where they are asked for. `clock` gives the time in ms, and
+    """How these links stand now, or all; their topics too where they are asked for. A source that does not answer is
+    waited for once; `pool`: by whoever looks more than once. `clock` gives the time in ms, and
     is read behind whatever is judged by it: a look may take seconds, in which a mirror writes on."""
     holds_s = word_holds_s(settings.mirror.receipts_s)
     settings = settings.with_links(known(settings, store).links)
     words = {word.link: word for word in store.links.statuses()}
     read_ms = clock()
     views = []
+    pool = pool or Pool(once=True)
     for link in settings.chosen(names):
         name = link.name
         word = words.get(name)
         age_s = _age_s(word.updated_ms, read_ms) if word else 0.0
         state = _state(word, age_s, holds_s)
-        seen = _lag(store, settings, link, clock, state, topics=topics)
+        seen = _lag(store, settings, link, clock, state, pool, topics=topics)
         control = in_force(link, store.controls.of(name)).link.control
         found = tuple(_by_topic(store.receipts.positions(name), seen.word, seen.lag, control)) if topics else ()
         incidents = store.ledger.rows(name, open_only=True)
@@ -251,7 +260,9 @@ class _Seen(NamedTuple):
     why: str = ""
 
 
-def _lag(store: Store, settings: Settings, link: Link, clock: Callable[[], int], state: str, *, topics: bool) -> _Seen:
+def _lag(
+    store: Store, settings: Settings, link: Link, clock: Callable[[], int], state: str, pool: Pool, *, topics: bool
+) -> _Seen:
     """The mirror's own, if it is fresh; else as the source says now; else as it was when it was last seen."""
     asks, flows = state in (UNKNOWN, STOPPED), state == FLOWING
     told = from_rows(store.memories.of(link.name, LAG_KIND))
@@ -260,7 +271,7 @@ def _lag(store: Store, settings: Settings, link: Link, clock: Callable[[], int],
     asks = asks or (told is not None and (not told.partitions or (topics and not told.topics)))
     if told and not asks and is_fresh(age_s, fresh_s(settings.mirror.ends_s)):
         return _Seen(Lag(told.lag, age_s, FROM_MIRROR, told.unseen), told)
-    asked = _ask(store, settings, link, clock(), before=bool(told and told.partitions))
+    asked = _ask(store, settings, link, clock(), pool, before=bool(told and told.partitions))
     if isinstance(asked, str):
         return _Seen(Lag(told.lag, age_s, FROM_STORE, told.unseen) if told else None, told, asked)
     if not asked.partitions and (told is None or not flows):
@@ -269,7 +280,7 @@ def _lag(store: Store, settings: Settings, link: Link, clock: Callable[[], int],
     return _Seen(Lag(asked.lag, 0.0, FROM_SOURCE, asked.unseen), asked)
 
 
-def _ask(store: Store, settings: Settings, link: Link, now_ms: int, *, before: bool) -> LagWord | str:
+def _ask(store: Store, settings: Settings, link: Link, now_ms: int, pool: Pool, *, before: bool) -> LagWord | str:
     """By the source's own ends and the receipts, as far as there are twins; why it cannot be asked from here. `before`:
     there were twins."""
     reached = reached_of(store.twins.of(link.name), store.receipts.positions(link.name))
@@ -284,6 +295,7 @@ def _ask(store: Store, settings: Settings, link: Link, now_ms: int, *, before: b
             cluster_id=known.source_cluster_id if known else "",
             patience_s=ASK_S,
             call_s=ASK_S,
+            pool=pool,
         )
         try:
             reached |= starts_of(source, refused)
