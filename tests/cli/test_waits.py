@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from twinshore.cli.waits import AGAIN_S, LOOK_S, UNWATCHED_S, WATCHED_S, Teller
 from twinshore.kafka.waits import Wait
 from twinshore.lab.ports import free_port
+from twinshore.service.waits import AGAIN_S, LOOK_S, UNWATCHED_S, WATCHED_S, Teller
 
 WEST = Wait("west", "west:9092", 100.0)
 

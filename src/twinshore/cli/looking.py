@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,9 +27,9 @@ def load(path: Path, *, logs: bool = False) -> Settings:
     from twinshore.links.operations.look import with_links
 
     if not logs:
-        from twinshore.cli.waits import tell_waits
+        from twinshore.service.waits import tell_waits
 
-        tell_waits()
+        tell_waits(lambda sentence: typer.echo(sentence, err=True), watched=sys.stderr.isatty())
     return with_links(load_settings(path, os.environ), lambda sentence: typer.echo(sentence, err=True))
 
 

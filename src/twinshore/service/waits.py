@@ -1,16 +1,13 @@
-"""What a verb says while it waits for a cluster: whom it waits for, to standard error, in the third second.
+"""What a verb says while it waits for a cluster: whom it waits for, in the third second.
 
 Where nobody watches, as in a script, only a long wait is told.
 """
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
-
-import typer
 
 from twinshore.kafka.waits import Wait, waits
 
@@ -37,9 +34,9 @@ class Teller:
             self._tell(f"waiting{since} for {wait.cluster} at {wait.at} ...")
 
 
-def tell_waits() -> None:
-    """From now on, until the command ends."""
-    teller = Teller(_tell, WATCHED_S if sys.stderr.isatty() else UNWATCHED_S)
+def tell_waits(tell: Callable[[str], None], *, watched: bool) -> None:
+    """From now on, until the command ends. `watched`: a person reads it."""
+    teller = Teller(tell, WATCHED_S if watched else UNWATCHED_S)
 
     def go_on() -> None:
         while True:
@@ -47,7 +44,3 @@ def tell_waits() -> None:
             teller.look(waits(), time.monotonic())
 
     threading.Thread(target=go_on, name="waits", daemon=True).start()
-
-
-def _tell(sentence: str) -> None:
-    typer.echo(sentence, err=True)
