@@ -21,6 +21,7 @@ from twinshore.lab.clients import client_settings
 from twinshore.lab.demo_ends import LogEnds
 from twinshore.lab.demo_mirror import DemoMirror
 from twinshore.lab.stages.figures import StageError
+from twinshore.service.connections import once
 
 TOPICS = 10
 PARTITIONS_EACH = 100
@@ -118,7 +119,7 @@ def _planned(settings_file: Path, topics: int) -> float:
     assert isinstance(link, Link)
     with open_store(f"sqlite:///{settings_file.parent}/plan.db") as store:
         begun_s = time.monotonic()
-        steps = preview(link, settings, store)
+        steps = preview(link, settings, store, once("bench"))
         took_s = time.monotonic() - begun_s
     made = {step.topic for step in steps if isinstance(step, Create)}
     if len(made) != topics or any(isinstance(step, Refuse) for step in steps):

@@ -76,3 +76,12 @@ def test_bash_takes_the_script_and_completes_verbs_and_options_with_it() -> None
 
 def test_a_shell_that_nobody_knows_is_refused() -> None:
     assert CliRunner().invoke(app, ["completion", "dos"]).exit_code == 2
+
+
+def test_help_and_completion_load_no_settings_no_protocol_and_no_store() -> None:
+    heavy = ["pydantic", "kio", "hypothesis", "sqlalchemy", "pyspark", "twinshore.kafka.cluster", "twinshore.store"]
+    code = (
+        f"import sys; from twinshore.cli.examples import command; command(); print(set({heavy!r}) & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

@@ -303,6 +303,25 @@ def test_an_incident_of_the_whole_link_names_no_topic(store: Store, settings_fil
     assert expected in [line.rstrip() for line in _status(settings_file).splitlines()]
 
 
+def test_a_cluster_that_does_not_answer_is_told_once_for_all_its_links(store: Store, settings_file: Path) -> None:
+    cause = "west 127.0.0.1:1: cannot connect"
+    rows = []
+    for link, side, kind in (
+        (LINK, "target", IncidentKind.TARGET_AWAY),
+        ("west->east", "source", IncidentKind.SOURCE_AWAY),
+    ):
+        sentence = f"the {side} west does not answer: {cause}"
+        rows.append(store.ledger.add(Incident(link, "", -1, kind, -1, -1, POLICY_WAIT, sentence), now_ms=1_000))
+        store.links.save_status(replace(_word(0, f"{sentence}; 2 partitions on 1 lane", "waiting"), link=link))
+    said = [line.rstrip() for line in _status(settings_file).splitlines()]
+    assert "\n".join(said).count(cause) == 1
+    ids = ", ".join(str(row.id) for row in rows)
+    since = f"since 1970-01-01 00:00:01 UTC, 2 links (east->west, west->east), open incidents {ids}"
+    assert f"west does not answer: {cause}; {since}" in said
+    assert "east->west: the target west does not answer; 2 partitions on 1 lane" in said
+    assert len(_json(settings_file)[LINK]["incidents"]) == 1, "programs read each by itself"
+
+
 def test_a_name_in_an_incident_begins_no_line(store: Store, settings_file: Path) -> None:
     forged = "east->west: 2 partitions on 1 lane"
     store.ledger.add(

@@ -10,10 +10,12 @@ import pytest
 
 from tests.switch.test_decision import record
 from twinshore.fleet import ConfigError, KafkaError, Link, RefusedError
+from twinshore.fleet.incidents import POLICY_TOPIC, IncidentKind
 from twinshore.fleet.settings import Settings, load_settings
 from twinshore.lab.ports import free_port
-from twinshore.store import Flip, Store, TwinRow, open_store
-from twinshore.switch.operations.carrying import CarriedFirst, no_others, plan
+from twinshore.service.ends import Ends
+from twinshore.store import Flip, Incident, Store, TwinRow, open_store
+from twinshore.switch.operations.carrying import CarriedFirst, lacks, no_others, plan
 from twinshore.switch.operations.meaning import asked_of, link_of, meant
 from twinshore.switch.operations.planning import SwitchPlan
 from twinshore.switch.operations.plans import plan_of
@@ -102,3 +104,21 @@ def test_a_topic_that_is_at_home_there_is_not_carried_back_to_it(settings: Setti
 def test_a_slip_of_the_pen_beside_what_is_carried_is_told(settings: Settings, store: Store) -> None:
     with pytest.raises(ConfigError, match=r"no link to west carries pay\.\*"):
         plan_of(asked_of(["orders", "pay.*"], "west"), settings, store)
+
+
+def test_a_twin_that_waits_for_a_slow_cluster_is_waited_for_and_one_that_stopped_is_not(
+    settings: Settings, store: Store
+) -> None:
+    carrier = next(one for one in settings.links if one.name == "east->west")
+
+    def told(kind: IncidentKind) -> int:
+        return store.ledger.add(Incident(carrier.name, "bills", -1, kind, -1, -1, POLICY_TOPIC, "."), now_ms=1).id
+
+    with Ends(carrier, settings, patience_s=1.0) as ends:
+        row = told(IncidentKind.TARGET_AWAY)
+        assert lacks(carrier, ["bills"], ends, store) == "bills is tried again by east->west: target away"
+        store.ledger.close(row, now_ms=2, came_to="made")
+        assert lacks(carrier, ["bills"], ends, store) == "bills has no twin on west yet"
+        told(IncidentKind.RECREATED_TOPIC)
+        with pytest.raises(RefusedError, match=r"has stopped with bills \(recreated topic\)"):
+            lacks(carrier, ["bills"], ends, store)

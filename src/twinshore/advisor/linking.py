@@ -19,6 +19,7 @@ from twinshore.links.in_force import in_force
 from twinshore.links.known import known
 from twinshore.mirror.follow.acls import WRITTEN
 from twinshore.mirror.follow.comparing import Comparing
+from twinshore.service.connections import Shared, once
 from twinshore.service.ends import Ends
 from twinshore.status import LinkView, look
 from twinshore.store import Store
@@ -31,14 +32,14 @@ def links_from(
 ) -> tuple[LinkSeen, ...]:
     """Each link whose source the cluster is, without topics that are at home elsewhere."""
     settings = settings.with_links(known(settings, store).links)
-    found = []
+    found, shared = [], once("twinshore-advise")
     for link in settings.links:
         if link.source != cluster:
             continue
-        (view,) = look(store, settings, [link.name], clock=clock, topics=True)
+        (view,) = look(store, settings, [link.name], clock=clock, topics=True, pool=shared.pool)
         away = elsewhere(link, store.homes.of(pair_of(link)))
         topics = [one.topic for one in view.topics if one.topic not in away]
-        compared = _compared(link, settings, store, topics, eyes) if topics else Compared()
+        compared = _compared(link, settings, store, topics, eyes, shared) if topics else Compared()
         found.append(_seen(link, settings, view, topics, compared, eyes))
     return tuple(found)
 
@@ -53,9 +54,10 @@ class Compared:
     open: bool = False
 
 
-def _compared(link: Link, settings: Settings, store: Store, topics: list[str], eyes: Eyes) -> Compared:
+def _compared(link: Link, settings: Settings, store: Store, topics: list[str], eyes: Eyes, shared: Shared) -> Compared:
     found = Compared()
-    with eyes.trying(f"settings of twins of {link.name}"), Ends(link, settings, patience_s=PATIENCE_S) as ends:
+    ends = Ends(link, settings, patience_s=PATIENCE_S, shared=shared)
+    with eyes.trying(f"settings of twins of {link.name}"), ends:
         now = in_force(link, store.controls.of(link.name)).link
         comparing = Comparing(now, ends.source, ends.target, store)
         plan = comparing.settings(topics)

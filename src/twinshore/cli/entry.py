@@ -10,7 +10,7 @@ import typer
 
 from twinshore import __version__
 from twinshore.fleet import TwinshoreError
-from twinshore.service.signals import interruptible
+from twinshore.service.signals import interruptible, say_interrupted
 
 VERBS = (
     "lab",
@@ -69,6 +69,12 @@ def gather() -> None:
         importlib.import_module(f"twinshore.cli.{verb}").register(app)
 
 
+def _came_of_interrupt(ended: BaseException) -> bool:
+    """Whether Ctrl-C has ended it; a verb that hears it and ends in good order says so itself."""
+    before = ended.__cause__ or ended.__context__
+    return before is not None and (isinstance(before, KeyboardInterrupt) or _came_of_interrupt(before))
+
+
 def main() -> None:
     """What the `twinshore` command does, once Ctrl-C is heard."""
     from twinshore.cli.examples import command
@@ -77,6 +83,10 @@ def main() -> None:
     interruptible()
     try:
         whole()
+    except SystemExit as ended:
+        if _came_of_interrupt(ended):
+            say_interrupted()
+        raise
     except TwinshoreError as error:
         typer.echo(f"error: {error.message}", err=True)
         if error.hint:

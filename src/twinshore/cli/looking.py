@@ -4,27 +4,39 @@ from __future__ import annotations
 
 import getpass
 import os
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from twinshore.fleet import ConfigError
-from twinshore.fleet.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from twinshore.fleet.settings import Settings
 
 SETTINGS = typer.Option(Path("twinshore.toml"), "--settings", help="Settings file.")
 LINKS = typer.Option([], "--link", help="Only this link; may be given several times.")
 JSON = typer.Option(False, "--json", help="Print JSON for programs.")
 
 
-def load(path: Path) -> Settings:
-    """The settings as every verb reads them, with the links that there are by the store."""
+def load(path: Path, *, logs: bool = False) -> Settings:
+    """The settings as every verb reads them, with the links that there are by the store. A verb that `logs` says itself
+    whom it waits for."""
+    from twinshore.fleet.settings import load_settings
     from twinshore.links.operations.look import with_links
 
+    if not logs:
+        from twinshore.service.waits import tell_waits
+
+        tell_waits(lambda sentence: typer.echo(sentence, err=True), watched=sys.stderr.isatty())
     return with_links(load_settings(path, os.environ), lambda sentence: typer.echo(sentence, err=True))
 
 
 def load_alone(path: Path) -> Settings:
     """The settings as they are in the file, for a verb that asks the store itself."""
+    from twinshore.fleet.settings import load_settings
+
     return load_settings(path, os.environ)
 
 

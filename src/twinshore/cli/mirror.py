@@ -57,7 +57,7 @@ def run(settings: Path = SETTINGS, link: list[str] = LINKS, dry_run: bool = DRY_
     from twinshore.proof.continuous import begin as begin_proof
     from twinshore.switch.companion import begin as begin_old_homes
 
-    loaded = load(settings)
+    loaded = load(settings, logs=True)
     log = LogLines()
     try:
         Mirror(loaded, link, log, beside=[begin, begin_proof, begin_old_homes]).run()

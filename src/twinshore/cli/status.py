@@ -100,21 +100,24 @@ def render(views: list[LinkView], about: Sequence[AboutLink] = (), *, topics: bo
     from rich.console import Group
     from rich.table import Table
 
+    from twinshore.status.away import says_of_incidents, says_of_link, silent_clusters
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("link", "state"):
         table.add_column(column, no_wrap=True)
     for column in ("lanes", "records/s", "MB/s", "lag", "p50 ms", "p99 ms", "age s"):
         table.add_column(column, justify="right", no_wrap=True)
-    parts: list[RenderableType] = [table]
+    silent = silent_clusters(views)
+    parts: list[RenderableType] = [table, *(str(one) for one in silent)]
     for view in views:
         table.add_row(view.link, *_cells(view))
-        parts.append(f"{view.link}: {view.says}")
+        parts.append(f"{view.link}: {says_of_link(view, silent)}")
         besides = (view.says_of_lag, view.says_of_broadcast, *view.says_of_operators, *view.says_of_proof)
         parts += [f"{view.link}: {said}" for said in besides if said]
     if topics:
         parts.append(_topic_table(views))
     for view in views:
-        parts += view.says_of_incidents
+        parts += says_of_incidents(view, silent)
     parts += [str(one) for one in about]
     return Group(*(_plain(part) if isinstance(part, str) else part for part in parts))
 

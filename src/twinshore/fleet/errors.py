@@ -53,7 +53,10 @@ class TooLargeError(WireError):
 
 
 class KafkaError(TwinshoreError):
-    """A cluster answered with an error, or not at all. `code` is Kafka's, 0 for the network's own."""
+    """A cluster answered with an error, or not at all. `code` is Kafka's, 0 for the network's own. `silent`: the
+    cluster that did not answer for as long as it was waited for; `cause`: what came of the last attempt."""
+
+    silent = cause = ""
 
     def __init__(self, message: str, *, code: int = 0, retriable: bool = False, hint: str = "") -> None:
         super().__init__(message, hint=hint)

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from twinshore.fleet import Link, TwinshoreError
+from twinshore.fleet import KafkaError, Link, TwinshoreError
 from twinshore.fleet.settings import Settings
 from twinshore.groups.kept_names import names_row
 from twinshore.groups.refusals import TOLD_AFTER_S
@@ -15,12 +15,13 @@ from twinshore.groups.rounds import Round, Rounds
 from twinshore.groups.word import COMPARED_KIND, compared_among, word_of
 from twinshore.mirror.incidents import link_row
 from twinshore.mirror.metrics.group_word import GROUPS_KIND
+from twinshore.service.cause_log import with_causes
 from twinshore.service.clock import wall_ms
 from twinshore.service.companions import Beside, Companion
 from twinshore.service.scheduler import tasks
 from twinshore.store import IncidentKind, Remembered, Store
 
-ROUND = "round"
+ROUND, GROUPS = "round", "groups"
 WORD_S = 2.0
 CLOSE_S = 2.0
 SAID_AGAIN_S = 3600.0
@@ -36,7 +37,7 @@ class GroupsCompanion:
         self, link: Link, settings: Settings, store: Store, *, active: Callable[[], bool], log: Callable[[str], None]
     ) -> None:
         self._link, self._settings, self._store = link, settings, store
-        self._active, self._log = active, log
+        self._active, self._log = active, with_causes(log)
         self._said: dict[str, tuple[str, float]] = {}
         self._word_at_s = 0.0
         self._compared: frozenset[str] | None = None
@@ -81,13 +82,17 @@ class GroupsCompanion:
             done = rounds.run(time.monotonic(), may=self._may)
         except TwinshoreError as error:
             self.totals["failed"] += 1
-            self._say({ROUND: f"groups do not follow now: {error}"})
+            if not isinstance(error, KafkaError) or not error.silent:
+                self._say({ROUND: f"groups do not follow now: {error}"})
+            elif not self._closed.is_set():
+                self._log.silent(error.silent, self._link.name, GROUPS, error.cause)
         except Exception as error:
             # Whatever it is, records go on, and so does the next round.
             self.totals["failed"] += 1
             self._say({ROUND: f"groups do not follow now: {type(error).__name__}: {error}"})
         else:
             self.last = done
+            self._log.answers(self._link.name, GROUPS)
             self.totals["rounds"] += 1
             self.totals["moved"] += sum(done.moved.values())
             self._say(done.told)

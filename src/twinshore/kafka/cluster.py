@@ -71,8 +71,9 @@ class KafkaCluster:
         self.name = cluster.name
         self._call_s = call_s
         chance = rng or Random()
-        self._patience = Patience(cluster.name, patience_s, clock, sleep, chance)
         self._nodes = Nodes(cluster, client_id, clock, chance, call_s=call_s, pool=pool)
+        ways = (clock, sleep, chance, self._nodes.silence.gave_up, ", ".join(cluster.bootstrap))
+        self._patience = Patience(cluster.name, patience_s, *ways)
         self._memory = Memory(cluster.name, cluster_id)
         self._leaders = Leaders(
             place=cluster.name,

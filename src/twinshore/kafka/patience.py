@@ -14,6 +14,7 @@ from twinshore.fleet import KafkaError
 from twinshore.kafka.backoff import delay_s
 from twinshore.kafka.errors import Code
 from twinshore.kafka.silence import SilentError
+from twinshore.kafka.waits import waiting
 
 # A topic that was just created may be unknown to some broker for a moment; one that does not exist stays unknown.
 UNKNOWN_TOPIC_S = 3.0
@@ -30,13 +31,16 @@ def may_pass(error: KafkaError) -> bool:
 @dataclass(frozen=True, slots=True)
 class Patience:
     """`limit_s` bounds the whole of one errand of a thread: its attempts, its pauses, and the errands within it, as far
-    as every call takes no more than `left_s`."""
+    as every call takes no more than `left_s`. `gave_up` hears that nobody answered in that time; `at`: where `place` is
+    asked, for people."""
 
     place: str
     limit_s: float
     clock: Callable[[], float]
     sleep: Callable[[float], None]
     rng: Random
+    gave_up: Callable[[], None] = lambda: None
+    at: str = ""
     _errands: threading.local = field(default_factory=threading.local, repr=False, compare=False)
 
     @contextmanager
@@ -62,7 +66,7 @@ class Patience:
         """Attempts until one succeeds, fails for good, or time is up."""
         started = self.clock()
         failures = 0
-        with self.errand():
+        with self.errand(), waiting(self.place, self.at):
             while True:
                 try:
                     return attempt()
@@ -81,5 +85,9 @@ class Patience:
             message = (
                 f"{self.place}: no answer about {what} within {self.limit_s:g} s; the last failure: {error.message}"
             )
-            raise KafkaError(message, code=error.code, retriable=True, hint=error.hint) from error
+            gave_up = KafkaError(message, code=error.code, retriable=True, hint=error.hint)
+            if not error.code:
+                self.gave_up()
+                gave_up.silent, gave_up.cause = self.place, error.cause or str(error)
+            raise gave_up from error
         self.sleep(wait_s)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 
 from twinshore.fleet import KafkaError, Security
 from twinshore.kafka.connection import Connection
-from twinshore.kafka.silence import Silence, Unheard
+from twinshore.kafka.silence import AskedOnce, Silence, Unheard
 
 Key = tuple[tuple[str, int], Security]
 UNHEARD = Unheard()
@@ -18,9 +18,10 @@ class Pool:
     """Safe for several threads. At most `each` are kept to one address for one user. A connection is kept for as long
     as one of those that asked by it is there."""
 
-    def __init__(self, each: int = 1, *, spares: bool = False) -> None:
-        """`spares`: a cluster that is silent is asked by one of its askers only, for all of them."""
-        self._each, self._spares = each, spares
+    def __init__(self, each: int = 1, *, spares: bool = False, once: bool = False) -> None:
+        """`spares`: a cluster that is silent is asked by one of its askers only, for all of them. `once`: after one of
+        them has waited in vain, by none."""
+        self._each, self._spares, self._once = each, spares, once
         self._silences: dict[object, Silence] = {}
         self._kept: dict[Key, list[Connection]] = {}
         self._askers: dict[Key, set[object]] = {}
@@ -29,10 +30,12 @@ class Pool:
 
     def silence_of(self, cluster: object) -> Silence:
         """Of the cluster that all who give the same value ask."""
-        if not self._spares:
+        if not self._spares and not self._once:
             return UNHEARD
         with self._guard:
-            return self._silences.setdefault(cluster, Silence())
+            if cluster not in self._silences:
+                self._silences[cluster] = AskedOnce() if self._once else Silence()
+            return self._silences[cluster]
 
     def lend(self, key: Key, asker: object, dial: Callable[[], Connection]) -> Connection:
         """A connection on which nobody waits for an answer; a new one while there is room, else the one on which the

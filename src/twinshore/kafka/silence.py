@@ -37,6 +37,9 @@ class Silence:
             if self._gated() and self._prober != threading.get_ident():
                 raise self._refusal()
 
+    def gave_up(self) -> None:
+        """Somebody has waited for it for as long as he would."""
+
     @contextmanager
     def asking(self) -> Iterator[None]:
         """Around a question to whichever broker answers: SilentError where it is not to be asked now; what becomes of
@@ -71,7 +74,37 @@ class Silence:
 
     def _refusal(self) -> SilentError:
         assert self._last is not None
-        return SilentError(self._last.message, retriable=True, hint=self._last.hint)
+        refusal = SilentError(self._last.message, retriable=True, hint=self._last.hint)
+        refusal.cause = self._last.cause
+        return refusal
+
+
+class AskedOnce(Silence):
+    """Of a command that looks once: when one of its askers has waited for the cluster in vain, no other waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._gave_up = False
+
+    def gave_up(self) -> None:
+        with self._guard:
+            self._gave_up = self._last is not None
+
+    def check(self) -> None:
+        """SilentError once it was waited for in vain."""
+        with self._guard:
+            if self._gated():
+                raise self._refusal()
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """The same, around a question; what becomes of that is what the others hear."""
+        self.check()
+        with super().asking():
+            yield
+
+    def _gated(self) -> bool:
+        return self._gave_up and self._last is not None
 
 
 class Unheard(Silence):

@@ -24,3 +24,8 @@ class Shared:
 
 QUICK = Shared("twinshore-looks")
 PATIENT = Shared("twinshore")
+
+
+def once(client_id: str) -> Shared:
+    """For a command that looks at many links: a cluster for which it has waited in vain it asks no more."""
+    return Shared(client_id, Pool(LINES, once=True))

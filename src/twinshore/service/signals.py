@@ -11,18 +11,32 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 INTERRUPTED = 130  # what shells make of it
+STOPPED = "stopped by Ctrl-C"
 
 
 def end_when_interrupted() -> None:
     """At once and without a trace, as nothing has begun: until `interruptible` or somebody else's handler."""
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+        signal.signal(signal.SIGINT, _end_at_once)
 
 
 def interruptible() -> None:
     """As Python has it: KeyboardInterrupt, for which every `finally` is run."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def say_interrupted() -> None:
+    """One line to standard error, where Ctrl-C has ended a verb that has no end of its own for it."""
+    # A terminal has written ^C where the line would begin.
+    line = f"{os.linesep if os.isatty(2) else ''}{STOPPED}{os.linesep}"
+    with contextlib.suppress(OSError):
+        os.write(2, line.encode())
+
+
+def _end_at_once(_number: int, _frame: object) -> None:
+    say_interrupted()
+    os._exit(INTERRUPTED)
 
 
 def hear(stop: Callable[[], None]) -> None:

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from twinshore.fleet import Link, TwinshoreError
 from twinshore.fleet.control import UNCONTROLLED, Control
 from twinshore.fleet.sentences import listed
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.pool import Pool
 from twinshore.links.in_force import in_force
 from twinshore.links.known import known
 from twinshore.links.link_state import FLOWING, STANDBY, STOPPED, UNKNOWN
@@ -34,7 +35,6 @@ from twinshore.mirror.metrics.lag_word import (
 from twinshore.mirror.metrics.reading_word import (
     READING_KIND,
     ReadingWord,
-    broadcast_values,
     reading_of,
     says_of_broadcast,
 )
@@ -51,7 +51,6 @@ ASK_S = 2.0
 FROM_MIRROR, FROM_SOURCE, FROM_STORE = "mirror", "source", "store"
 AHEAD = "the mirror's clock is ahead of this one by {}"
 PAUSED_NAMED = 10
-NOT_NOW = ("records_per_s", "bytes_per_s", "p50_ms", "p99_ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,21 +192,29 @@ def _of_incident(row: LedgerRow) -> str:
 
 
 def look(
-    store: Store, settings: Settings, names: Sequence[str], *, clock: Callable[[], int], topics: bool = False
+    store: Store,
+    settings: Settings,
+    names: Sequence[str],
+    *,
+    clock: Callable[[], int],
+    topics: bool = False,
+    pool: Pool | None = None,
 ) -> list[LinkView]:
-    """How these links stand now, or all; their topics too where they are asked for. `clock` gives the time in ms, and
+    """How these links stand now, or all; their topics too where they are asked for. A source that does not answer is
+    waited for once; `pool`: by whoever looks more than once. `clock` gives the time in ms, and
     is read behind whatever is judged by it: a look may take seconds, in which a mirror writes on."""
     holds_s = word_holds_s(settings.mirror.receipts_s)
     settings = settings.with_links(known(settings, store).links)
     words = {word.link: word for word in store.links.statuses()}
     read_ms = clock()
     views = []
+    pool = pool or Pool(once=True)
     for link in settings.chosen(names):
         name = link.name
         word = words.get(name)
         age_s = _age_s(word.updated_ms, read_ms) if word else 0.0
         state = _state(word, age_s, holds_s)
-        seen = _lag(store, settings, link, clock, state, topics=topics)
+        seen = _lag(store, settings, link, clock, state, pool, topics=topics)
         control = in_force(link, store.controls.of(name)).link.control
         found = tuple(_by_topic(store.receipts.positions(name), seen.word, seen.lag, control)) if topics else ()
         incidents = store.ledger.rows(name, open_only=True)
@@ -268,7 +275,9 @@ class _Seen(NamedTuple):
     why: str = ""
 
 
-def _lag(store: Store, settings: Settings, link: Link, clock: Callable[[], int], state: str, *, topics: bool) -> _Seen:
+def _lag(
+    store: Store, settings: Settings, link: Link, clock: Callable[[], int], state: str, pool: Pool, *, topics: bool
+) -> _Seen:
     """The mirror's own, if it is fresh; else as the source says now; else as it was when it was last seen."""
     asks, flows = state in (UNKNOWN, STOPPED), state == FLOWING
     told = from_rows(store.memories.of(link.name, LAG_KIND))
@@ -277,7 +286,7 @@ def _lag(store: Store, settings: Settings, link: Link, clock: Callable[[], int],
     asks = asks or (told is not None and (not told.partitions or (topics and not told.topics)))
     if told and not asks and is_fresh(age_s, fresh_s(settings.mirror.ends_s)):
         return _Seen(Lag(told.lag, age_s, FROM_MIRROR, told.unseen), told)
-    asked = _ask(store, settings, link, clock(), before=bool(told and told.partitions))
+    asked = _ask(store, settings, link, clock(), pool, before=bool(told and told.partitions))
     if isinstance(asked, str):
         return _Seen(Lag(told.lag, age_s, FROM_STORE, told.unseen) if told else None, told, asked)
     if not asked.partitions and (told is None or not flows):
@@ -286,7 +295,7 @@ def _lag(store: Store, settings: Settings, link: Link, clock: Callable[[], int],
     return _Seen(Lag(asked.lag, 0.0, FROM_SOURCE, asked.unseen), asked)
 
 
-def _ask(store: Store, settings: Settings, link: Link, now_ms: int, *, before: bool) -> LagWord | str:
+def _ask(store: Store, settings: Settings, link: Link, now_ms: int, pool: Pool, *, before: bool) -> LagWord | str:
     """By the source's own ends and the receipts, as far as there are twins; why it cannot be asked from here. `before`:
     there were twins."""
     reached = reached_of(store.twins.of(link.name), store.receipts.positions(link.name))
@@ -301,6 +310,7 @@ def _ask(store: Store, settings: Settings, link: Link, now_ms: int, *, before: b
             cluster_id=known.source_cluster_id if known else "",
             patience_s=ASK_S,
             call_s=ASK_S,
+            pool=pool,
         )
         try:
             reached |= starts_of(source, refused)
@@ -339,38 +349,6 @@ def _by_topic(
         )
 
 
-def as_values(view: LinkView, *, topics: bool) -> dict[str, Any]:
-    """The view for programs: null is what is not known now."""
-    values: dict[str, Any] = {} if view.word is None else asdict(view.word)
-    if not view.runs:
-        values |= dict.fromkeys(NOT_NOW) | {"last_state": view.word.state if view.word else None}
-    lag = view.lag
-    values |= {
-        "link": view.link,
-        "state": view.state,
-        "age_s": round(view.age_s, 3),
-        "stale": view.stale,
-        "says": view.says,
-        "lag_records": lag.records if lag and lag.known else None,
-        "last_lag_records": lag.records if lag else None,
-        "lag_age_s": round(lag.age_s, 3) if lag else None,
-        "lag_seen_by": lag.seen_by if lag else None,
-        "unseen_partitions": lag.unseen if lag else None,
-        "paused_topics": {pattern: list(topics) for pattern, topics in view.paused},
-        "never_delete": view.never_delete,
-        "open_home": view.open_home,
-        "broadcast": broadcast_values(view.broadcast, view.reading),
-        "keeps_all": "" in view.kept,
-        "kept_topics": [topic for topic in view.kept if topic],
-    }
-    if topics:
-        values["topics"] = [asdict(topic) for topic in view.topics]
-    values["proof_pass"] = view.proof_pass._asdict() if view.proof_pass else None
-    values["not_compared"] = [asdict(lack) for lack in view.not_compared]
-    values["incidents"] = [_as_values(row) for row in view.incidents]
-    return values
-
-
 def ago(age_s: float) -> str:
     """How long ago, in the unit that says it best."""
     for unit, length_s in (("d", 172_800), ("h", 7_200), ("min", 120)):
@@ -382,9 +360,3 @@ def ago(age_s: float) -> str:
 def old(age_s: float) -> str:
     """How old, in few words."""
     return f"{ago(age_s)} old" if age_s >= 0 else f"clock {ago(-age_s)} ahead"
-
-
-def _as_values(row: LedgerRow) -> dict[str, Any]:
-    policy = row.incident.policy
-    told = {**asdict(row.incident), "policy": policy.words, "effect": policy.effect}
-    return {"id": row.id, "opened_ms": row.opened_ms, **told}

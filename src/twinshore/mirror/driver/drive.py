@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable
 
 from twinshore.fleet import RefusedError, StoreError, TwinshoreError
+from twinshore.links.link_state import WAITING
 from twinshore.mirror.driver.link_driver import LinkDriver
+from twinshore.service.cause_log import with_causes
 from twinshore.service.scheduler import UNTIL_WOKEN, tasks
 
 TURN_S = 0.1
@@ -25,7 +27,7 @@ class Drive:
         refused: Callable[[str, RefusedError | None], None],
         fail: Callable[[TwinshoreError], None],
     ) -> None:
-        self._driver, self._log, self._refused, self._fail = driver, log, refused, fail
+        self._driver, self._log, self._refused, self._fail = driver, with_causes(log), refused, fail
         self._said = ""
         self._failed = False
         link = driver.link
@@ -58,10 +60,17 @@ class Drive:
         except Exception as error:
             # A link that nobody drives must not look as if it ran.
             return self._end(TwinshoreError(f"link {name}: {type(error).__name__}: {error}"))
-        if sentence != self._said:
+        self._say(sentence)
+        return max(pause_s, min(REST_S_MAX, REST_PART * (time.monotonic() - begun_s)))
+
+    def _say(self, sentence: str) -> None:
+        """What changed. That it waits for a cluster that does not answer, the log says once for all links."""
+        link = self._driver.link
+        waits = sentence.startswith(f"{link.name}: {WAITING}: ")
+        told = waits and any(self._log.spoke_of(cluster) for cluster in (link.source, link.target))
+        if sentence != self._said and not told:
             self._said = sentence
             self._log(sentence)
-        return max(pause_s, min(REST_S_MAX, REST_PART * (time.monotonic() - begun_s)))
 
     def _end(self, error: TwinshoreError) -> float:
         self._failed = True

@@ -19,11 +19,13 @@ from twinshore.mirror.mapping.positions import Positions
 from twinshore.mirror.pump.probing import may_write_markers
 from twinshore.mirror.topology.descents import Descents
 from twinshore.mirror.topology.homing import Homing
+from twinshore.service.connections import Shared
 from twinshore.service.ends import Ends
 from twinshore.service.identity import recognise
 from twinshore.store import Store
 
 TOPICS_AT_ONCE = 100
+PATIENCE_S = 10.0
 
 
 def holding(link: Link, settings: Settings, store: Store, log: Callable[[str], None]) -> Link:
@@ -33,9 +35,11 @@ def holding(link: Link, settings: Settings, store: Store, log: Callable[[str], N
     return ruling.link
 
 
-def preview(link: Link, settings: Settings, store: Store, rate_bytes_s: float = 0.0) -> list[Step | Cost]:
+def preview(
+    link: Link, settings: Settings, store: Store, shared: Shared, rate_bytes_s: float = 0.0
+) -> list[Step | Cost]:
     """Every step of the link, topic by topic, and what it will take; raises where the link must not run at all."""
-    with Ends(link, settings, patience_s=10.0) as ends:
+    with Ends(link, settings, patience_s=PATIENCE_S, shared=shared) as ends:
         source, target = ends.source, ends.target
         recognise(link, store, source, target)
         LinkNotes(link, store, target).refuse_another(source.cluster_id())

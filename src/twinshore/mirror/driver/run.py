@@ -28,6 +28,7 @@ from twinshore.mirror.driver.tides import Tides
 from twinshore.mirror.metrics.instruments import Instruments
 from twinshore.mirror.metrics.meters import Meters
 from twinshore.service import signals
+from twinshore.service.cause_log import with_causes
 from twinshore.service.companions import Beside, Start
 from twinshore.service.workers import failures, keep_on
 from twinshore.store import Store, open_to_others
@@ -49,7 +50,7 @@ class Mirror:
         check_chosen(settings, links)
         self._settings = settings
         self._names = [link.name for link in links] if names else []
-        self._log = log
+        self._log = with_causes(log)
         self._beside = beside
         self._stop = threading.Event()
         self._failure: TwinshoreError | None = None

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 from twinshore.fleet import Link, StoreError
-from twinshore.fleet.once import Once, in_words
 from twinshore.fleet.sentences import listed
 from twinshore.fleet.settings import Settings
 from twinshore.mirror.driver.safety_now import SafetyNow
@@ -20,6 +19,7 @@ from twinshore.mirror.follow.comparing import Comparing
 from twinshore.mirror.follow.endings import Endings
 from twinshore.mirror.follow.hands import Hands, now_ms
 from twinshore.mirror.follow.rules import Rules
+from twinshore.service.cause_log import Trouble, with_causes
 from twinshore.service.connections import PATIENT
 from twinshore.service.ends import Ends
 from twinshore.service.identity import hold_to
@@ -52,11 +52,11 @@ class Follower:
         self._source, self._target = self._ends.source, self._ends.target
         self._store = store
         self._active = active
-        self._log = log
+        self._log = with_causes(log)
         self._hands = Hands(begins.name, self._target, store, log)
         given = (self._source, self._target, store, self._hands)
         self.endings = Endings(begins, *given, links=settings.links, safety=safety, active=active)
-        self._troubles: dict[str, Once] = {}
+        self._troubles: dict[str, Trouble] = {}
         self._held = False
         self._next_topic = ""
         self.rules = Rules(link, *given, active=active, wake=self.heed, survey_s=settings.mirror.refresh_s)
@@ -96,7 +96,7 @@ class Follower:
         try:
             self._held = self._held or hold_to(self._link, self._store, self._source, self._target)
         except Exception as error:
-            self._trouble("anything").say(f"nothing follows now: {in_words(error)}")
+            self._trouble("anything").say("nothing follows now", error)
             return
         self._trouble("anything").well("what follows is looked at again")
         parts: dict[str, Callable[[], None]] = {
@@ -113,12 +113,14 @@ class Follower:
             try:
                 part()
             except Exception as error:
-                self._trouble(what).say(f"{what} do not follow now: {in_words(error)}")
+                self._trouble(what).say(f"{what} do not follow now", error)
             else:
                 self._trouble(what).well(f"{what} follow again")
 
-    def _trouble(self, what: str) -> Once:
-        return self._troubles.setdefault(what, Once(self._tell))
+    def _trouble(self, what: str) -> Trouble:
+        if what not in self._troubles:
+            self._troubles[what] = Trouble(self._link.name, what, self._tell, self._log)
+        return self._troubles[what]
 
     def _tell(self, sentence: str) -> None:
         with suppress(StoreError):
@@ -208,7 +210,7 @@ class Follower:
 
     def _remark(self, what: str, sentences: list[str]) -> None:
         if sentences:
-            self._trouble(what).say(listed(sentences, 5, "; "))
+            self._trouble(what).remark(listed(sentences, 5, "; "))
         else:
             self._trouble(what).well()
 

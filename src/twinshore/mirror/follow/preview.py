@@ -26,6 +26,7 @@ from twinshore.mirror.follow.comparing import Comparing
 from twinshore.mirror.follow.hands import now_ms
 from twinshore.mirror.follow.judging import Judged, Judging
 from twinshore.mirror.follow.lifecycle import KIND, LOOKS_MIN, Presence, stands
+from twinshore.service.connections import Shared
 from twinshore.service.ends import Ends
 from twinshore.store import Store
 
@@ -33,9 +34,9 @@ Line = Change | Remark
 TOPICS_AT_ONCE = 500
 
 
-def preview(link: Link, settings: Settings, store: Store, soon: Iterable[str]) -> list[Line]:
+def preview(link: Link, settings: Settings, store: Store, shared: Shared, soon: Iterable[str]) -> list[Line]:
     """Every change and every remark; `soon` are topics whose twins would be made first."""
-    with Ends(link, settings, patience_s=10.0) as ends:
+    with Ends(link, settings, patience_s=10.0, shared=shared) as ends:
         safety = SafetyNow(settings, lambda _: None)
         judging = Judging(link, ends.source, ends.target, store, links=settings.links, safety=safety)
         return _lines(Comparing(link, ends.source, ends.target, store), judging, soon)

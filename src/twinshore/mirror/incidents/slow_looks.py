@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from twinshore.fleet import Link
-from twinshore.fleet.once import Once, in_words
 from twinshore.fleet.settings import Settings
 from twinshore.mirror.driver.forgetting import STATE_EXPIRY_MS_DEFAULT, state_expiry_ms
 from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.incidents.beginning_watch import BeginningWatch
+from twinshore.service.cause_log import Trouble, with_causes
 from twinshore.service.connections import QUICK
 from twinshore.service.ends import Ends
 from twinshore.service.scheduler import tasks
@@ -36,7 +36,8 @@ class SlowLooks:
         active: Callable[[], bool],
         log: Callable[[str], None],
     ) -> None:
-        self._link, self._active, self._once = link, active, Once(log)
+        self._link, self._active = link, active
+        self._trouble = Trouble(link.name, "twins' beginnings", log, with_causes(log))
         self._ends = Ends(link, settings, patience_s=PATIENCE_S, call_s=PATIENCE_S, shared=QUICK)
         self._beginnings = BeginningWatch(link, self._ends.source, self._ends.target, store, recorder, log)
         self.state_expiry_ms = STATE_EXPIRY_MS_DEFAULT
@@ -53,7 +54,7 @@ class SlowLooks:
         try:
             self._beginnings.look()
             self.state_expiry_ms = state_expiry_ms(self._ends.target)
-            self._once.well(f"{self._link.name}: twins' beginnings are looked at again")
+            self._trouble.well(f"{self._link.name}: twins' beginnings are looked at again")
         except Exception as error:
-            self._once.say(f"{self._link.name}: twins' beginnings are not looked at: {in_words(error)}")
+            self._trouble.say(f"{self._link.name}: twins' beginnings are not looked at", error)
         return EVERY_S

@@ -24,6 +24,7 @@ from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.incidents.kinds import known
 from twinshore.mirror.incidents.watch_rules import Absence, Room, Turn, disks_in_words, rooms
 from twinshore.mirror.lane.answers import RIGHTS
+from twinshore.service.cause_log import with_causes
 from twinshore.service.clock import wall_ms
 from twinshore.service.connections import QUICK
 from twinshore.service.scheduler import tasks
@@ -35,6 +36,7 @@ PATIENCE_S = 2.0
 CALL_S = 2.0
 WAITS_AFTER_S = 3.0  # so long a side must be away before the link is said to wait for it: one slow answer says nothing
 SHOWN_MAX = 5
+RECORDS = "records"
 TURNS_AWAY, BETWEEN = "turns the mirror away", "; and "
 TURNED_AWAY = RIGHTS | {Code.SASL_AUTHENTICATION_FAILED}
 WATCHED = (IncidentKind.SOURCE_AWAY, IncidentKind.TARGET_AWAY, IncidentKind.RIGHTS_LOST, IncidentKind.DISK_NEAR_FULL)
@@ -53,6 +55,7 @@ class WatchedCluster:
     none_since_s: float = -1.0
     row: LedgerRow | None = None
     refuses: str = ""
+    silent: str = ""  # why it does not answer at all; the log says that for all links
 
 
 class Watch:
@@ -70,7 +73,7 @@ class Watch:
         log: Callable[[str], None],
     ) -> None:
         self._link, self._mirror, self._store = link, settings.mirror, store
-        self._recorder, self._active, self._log, self._once = recorder, active, log, Once(log)
+        self._recorder, self._active, self._log, self._once = recorder, active, with_causes(log), Once(log)
         self._sides = [
             self._side("source", IncidentKind.SOURCE_AWAY, settings, link.source),
             self._side("target", IncidentKind.TARGET_AWAY, settings, link.target),
@@ -87,6 +90,7 @@ class Watch:
 
     def close(self) -> None:
         self._task.close()
+        self._log.forget(self._link.name)
         for side in self._sides:
             side.cluster.close()
 
@@ -106,7 +110,9 @@ class Watch:
     def _turn(self) -> float:
         if not self._active():
             self._adopted = False
+            self._log.forget(self._link.name)
             for side in self._sides:
+                side.silent = ""
                 self._say_whether_away(side, "", 0.0)
             return EVERY_S
         try:
@@ -140,7 +146,7 @@ class Watch:
     # -- away
 
     def _look_at(self, side: WatchedCluster) -> None:
-        away = refused = ""
+        away = refused = side.silent = ""
         some = False
         begun_s = time.monotonic()
         try:
@@ -149,7 +155,8 @@ class Watch:
             if error.code in TURNED_AWAY:
                 refused = f"the {side.called} {TURNS_AWAY}: {error}"
             else:
-                away = f"the {side.called} {side.cluster.name} does not answer: {error}"
+                away = f"the {side.called} {side.cluster.name} does not answer: {error.cause or error}"
+                side.silent = error.cause
         except (WireError, ConfigError) as error:
             away = f"the {side.called} {side.cluster.name} cannot be asked: {error}"
         now_s = time.monotonic()
@@ -177,6 +184,8 @@ class Watch:
     def _tell_away(self, side: WatchedCluster, trouble: str, came_to: str) -> None:
         if side.row is not None:
             self._close(side.row, came_to)
+        if trouble:
+            self._say_silent(side)
         side.row = self._open(side.kind, trouble, side.kind.side) if trouble else None
 
     def _tell_refused(self, side: WatchedCluster, trouble: str, came_to: str) -> None:
@@ -199,6 +208,14 @@ class Watch:
             side.none_since_s = begun_s
         lasts = none and time.monotonic() - side.none_since_s >= WAITS_AFTER_S
         self._recorder.away(self._link.name, side.called, none if lasts else "")
+        if lasts:
+            self._say_silent(side)
+        if not side.silent:
+            self._log.answers(self._link.name, RECORDS, side.cluster.name)
+
+    def _say_silent(self, side: WatchedCluster) -> None:
+        if side.silent:
+            self._log.silent(side.cluster.name, self._link.name, RECORDS, side.silent)
 
     def _leaderless(self, side: WatchedCluster) -> tuple[str, bool]:
         """Which partitions nobody leads there, in words, empty where all is well; and whether others are led."""
@@ -285,9 +302,15 @@ class Watch:
     def _open(self, kind: IncidentKind, sentence: str, where: IncidentSide) -> LedgerRow:
         incident = Incident(self._link.name, "", -1, kind, -1, -1, known(kind).policy, sentence, where)
         row = self._store.ledger.add(incident, now_ms=wall_ms())
-        self._log(f"{self._link.name}: {kind}: {sentence}")
+        self._say_of(kind, sentence)
         return row
 
     def _close(self, row: LedgerRow, came_to: str) -> None:
         self._store.ledger.close(row.id, now_ms=wall_ms(), came_to=came_to)
-        self._log(f"{self._link.name}: {row.incident.kind}: {came_to}")
+        self._say_of(row.incident.kind, came_to)
+
+    def _say_of(self, kind: IncidentKind, sentence: str) -> None:
+        """Of a cluster that does not answer, and answers again, the log speaks once for all links."""
+        side = next((one for one in self._sides if one.kind is kind), None)
+        if side is None or not self._log.spoke_of(side.cluster.name):
+            self._log(f"{self._link.name}: {kind}: {sentence}")

@@ -15,6 +15,7 @@ from twinshore.mirror.follow.preview import Line
 from twinshore.mirror.follow.preview import preview as follows
 from twinshore.mirror.mapping.cost import Cost
 from twinshore.mirror.operations.plan_lines import lines_of
+from twinshore.service.connections import once
 from twinshore.store import Store
 
 
@@ -69,11 +70,12 @@ def plan_of_running(
     steps: list[tuple[str, Step | Cost]] = []
     besides: list[tuple[str, Line]] = []
     away: list[tuple[str, str]] = []
+    shared = once("twinshore-plan")
     for link in [holding(one, settings, store, log) for one in chosen]:
         try:
-            found = list(preview(link, settings, store, rate_bytes_s))
+            found = list(preview(link, settings, store, shared, rate_bytes_s))
             carried = {step.topic for step in found if not isinstance(step, Refuse | AtHome | Stay)}
-            lines = list(follows(link, settings, store, carried))
+            lines = list(follows(link, settings, store, shared, carried))
         except KafkaError as error:
             away.append((link.name, str(error)))
             continue

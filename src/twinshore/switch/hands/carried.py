@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from twinshore.fleet import Link
-from twinshore.fleet.incidents import Effect
+from twinshore.fleet.incidents import Effect, IncidentKind
 from twinshore.fleet.terms import FIRST_TERM
 from twinshore.links.homes import pair_of
 from twinshore.links.in_force import in_force
@@ -30,14 +30,19 @@ def left_to_link(link: Link, store: Store) -> tuple[str, ...]:
     return left_to(link, homes, store.twins.of(link.name), in_switch)
 
 
-def stopped_of(link: Link, topics: Sequence[str], store: Store) -> list[str]:
-    """Partitions that rest by the last receipt, or by the ledger, which is told first, and says why."""
+def resting(link: Link, topics: Sequence[str], store: Store) -> dict[str, IncidentKind | None]:
+    """Partitions that rest, and whole topics: by the ledger, which says why, or else by the last receipt."""
     rows = [row.incident for row in store.ledger.rows(link.name, open_only=True)]
-    told = {
-        f"{one.topic}-{one.partition}" if one.partition >= 0 else one.topic: str(one.kind)
+    told: dict[str, IncidentKind | None] = {
+        f"{one.topic}-{one.partition}" if one.partition >= 0 else one.topic: one.kind
         for one in rows
         if one.topic in topics and (one.policy.stops or one.policy.effect is Effect.TOPIC)
     }
     placed = store.receipts.positions(link.name)
     rest = {f"{at.topic}-{at.partition}" for at in placed if at.topic in topics and at.state != PartitionState.FLOWING}
-    return [f"{name} ({told[name]})" if name in told else name for name in sorted(told.keys() | rest)]
+    return dict(sorted((dict.fromkeys(rest) | told).items()))
+
+
+def stopped_of(link: Link, topics: Sequence[str], store: Store) -> list[str]:
+    """What rests, in words."""
+    return [f"{name} ({kind})" if kind else name for name, kind in resting(link, topics, store).items()]

@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from twinshore.fleet import ConfigError, Link, Mode, NamedPartition, Naming, RefusedError
+from twinshore.fleet.incidents import IncidentKind
 from twinshore.fleet.sentences import counted, listed
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
@@ -21,7 +22,7 @@ from twinshore.service.ends import Ends
 from twinshore.store import Store
 from twinshore.switch.decision import Cannot
 from twinshore.switch.deeds import DEEDS, Kind
-from twinshore.switch.hands.carried import stopped_of
+from twinshore.switch.hands.carried import resting
 from twinshore.switch.hands.log_ends import behind
 from twinshore.switch.hands.mirrors import MirrorWatch
 from twinshore.switch.operations import planning, running
@@ -35,6 +36,8 @@ ASK_S = 5.0
 LOOK_S = 0.5
 TELL_EACH = 20  # looks
 BEGINS_S_MAX = 60.0
+# A cluster that was slow once has let a twin wait; the mirror tries again unasked.
+PASSES = (IncidentKind.SOURCE_AWAY, IncidentKind.TARGET_AWAY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +165,7 @@ def _wait(carrier: Link, fresh: Sequence[str], settings: Settings, store: Store,
     mirror = MirrorWatch(store, carrier.name, settings.mirror.lease_s)
     with Ends(carrier, settings, client_id="twinshore-switch", patience_s=ASK_S, call_s=ASK_S) as ends:
         while not asking.stop.wait(LOOK_S):
-            waits = _lacks(carrier, fresh, ends, store)
+            waits = lacks(carrier, fresh, ends, store)
             if not waits:
                 return
             # Whoever carries the link begins it anew for the change: until then nobody does.
@@ -178,13 +181,17 @@ def _wait(carrier: Link, fresh: Sequence[str], settings: Settings, store: Store,
     )
 
 
-def _lacks(carrier: Link, fresh: Sequence[str], ends: Ends, store: Store) -> str:
-    """What the twins lack still; RefusedError where one has stopped."""
+def lacks(carrier: Link, fresh: Sequence[str], ends: Ends, store: Store) -> str:
+    """What the twins lack still; RefusedError where one has stopped for good."""
     rows = [row for row in store.twins.carried(carrier.name) if row.topic in fresh]
-    if stopped := stopped_of(carrier, fresh, store):
+    rest = resting(carrier, fresh, store)
+    if stopped := [f"{name} ({kind})" if kind else name for name, kind in rest.items() if kind not in PASSES]:
         raise RefusedError(
             f"{carrier.name} has stopped with {listed(stopped, NAMED_MAX)}", hint="`twinshore status` says why"
         )
+    if rest:
+        why = sorted({str(kind) for kind in rest.values()})
+        return f"{listed(sorted(rest), NAMED_MAX)} is tried again by {carrier.name}: {listed(why, NAMED_MAX)}"
     if without := sorted(set(fresh) - {row.topic for row in rows}):
         return f"{listed(without, NAMED_MAX)} has no twin on {carrier.target} yet"
     moved = [planning.moved_of(topic, rows, carrier, store) for topic in fresh]

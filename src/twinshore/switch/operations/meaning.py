@@ -7,10 +7,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from twinshore.fleet import ConfigError, Link, RefusedError, is_heartbeats
+from twinshore.fleet.pace import HOLD_S
 from twinshore.fleet.sentences import listed
 from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings.edge import did_you_mean
-from twinshore.fleet.settings.sections.switch import HOLD_S
 from twinshore.fleet.settings.shapes import why_not_pattern
 from twinshore.links.filters import admits
 from twinshore.links.homes import counterpart, pair_of

@@ -9,9 +9,6 @@ from twinshore.fleet.settings.edge import Complaints, read_section
 from twinshore.fleet.settings.section import Section, Written
 
 COMMAND_S_MAX = 3_600
-# What a switch goes by unless whoever asks for it says otherwise.
-HOLD_S = 10.0  # so long writers may wait
-WAVE_TOPICS = 50  # so many move at once where all topics of a link do
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,56 @@
+"""Ctrl-C ends any verb with one plain line and exit code 130, never with a traceback."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from twinshore.lab.ports import free_port
+from twinshore.service.signals import INTERRUPTED, STOPPED
+
+# The verbs that wait for clusters and have no end of their own for Ctrl-C; all come out of the command's one entry.
+WAITS_S = 2.0
+VERBS = ("mirror plan", "advise --cluster east", "topology")
+
+
+def command(*words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "twinshore.cli", *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_verb_that_waits_for_a_cluster_says_one_line(verb: str, tmp_path: Path) -> None:
+    file = tmp_path / "twinshore.toml"
+    clusters = "".join(f'[clusters.{name}]\nbootstrap = ["127.0.0.1:{free_port()}"]\n' for name in ("east", "west"))
+    store = f'[store]\nurl = "sqlite:///{tmp_path / "store.db"}"\n'
+    file.write_text(f'{store}{clusters}[links."east->west"]\n', encoding="utf-8")
+    with command(*verb.split(), "--settings", str(file)) as running:
+        time.sleep(WAITS_S)  # On a slow machine it still loads then, and says the same.
+        running.send_signal(signal.SIGINT)
+        _, said = running.communicate(timeout=20)
+    assert (running.returncode, said.splitlines()) == (INTERRUPTED, [STOPPED])
+
+
+def test_a_verb_that_still_loads_says_the_same() -> None:
+    code = "from twinshore.service.signals import end_when_interrupted as end; end(); print('on', flush=True); input()"
+    running = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert running.stdout is not None and running.stdout.readline() == "on\n"
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=30)
+    assert (running.returncode, said) == (INTERRUPTED, f"{STOPPED}\n")
