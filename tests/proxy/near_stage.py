@@ -10,7 +10,7 @@ from twinshore.proxy.core.layout import Place
 from twinshore.proxy.core.leads import Lead
 from twinshore.proxy.core.near.knows import Ends, Look, Near
 from twinshore.proxy.core.near.networks import Networks
-from twinshore.proxy.core.near.places import Rules
+from twinshore.proxy.core.near.rules import Rules
 from twinshore.proxy.core.seen import Seen
 from twinshore.proxy.core.session import Session
 

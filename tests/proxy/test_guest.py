@@ -12,12 +12,12 @@ from tests.proxy.stage import Stage, about_topics, appended, nothing, on_stage, 
 from tests.proxy.talks import by_kio
 from twinshore.kafka.clock import steady_s
 from twinshore.proxy import guest as guests
+from twinshore.proxy.access import Access
 from twinshore.proxy.core.login import Who
 from twinshore.proxy.core.messages import answer_kind, filled, part_of, read_asked, request_kind, written
 from twinshore.proxy.core.moves import ERRAND_S, Parts
 from twinshore.proxy.core.offers import HEARTBEAT, LIST_GROUPS
 from twinshore.proxy.guest import Guest
-from twinshore.proxy.ways import Way
 from twinshore.store import FlowKind
 from twinshore.wire.api_versions import Software, encode_versions_request
 from twinshore.wire.apis import API_VERSIONS, FETCH, METADATA, PRODUCE
@@ -336,14 +336,14 @@ def test_brokers_are_dialled_as_who_the_client_has_shown_to_be(monkeypatch: pyte
     shown = Who("CN=orders")
 
     async def play(stage: Stage) -> None:
-        way = stage.house.gate.way
+        access = stage.house.gate.access
         monkeypatch.setattr(stage.house.gate, "who", lambda _: shown)
 
-        def led(cluster: str, who: Who) -> Way:
+        def led(cluster: str, who: Who) -> Access:
             asked.append(who)
-            return way(cluster, who)
+            return access(cluster, who)
 
-        monkeypatch.setattr(stage.house.gate, "way", led)
+        monkeypatch.setattr(stage.house.gate, "access", led)
         client = await stage.client()
         client.ask(PRODUCE, 9, 11, records("orders"))
         await client.hears()

@@ -23,7 +23,7 @@ def test_a_client_and_its_connection_to_a_broker_take_a_few_kilobytes() -> None:
     async def play(stage: Stage) -> None:
         def client() -> tuple[Any, Any]:
             guest = Guest(EAST, stage.house)
-            return guest, Upstream(EAST, guest._brokers, stage.house.gate.way(EAST.cluster, guest._brokers.who))
+            return guest, Upstream(EAST, guest._brokers, stage.house.gate.access(EAST.cluster, guest._brokers.who))
 
         kept = [client()]
         tracemalloc.start()

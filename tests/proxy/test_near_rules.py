@@ -15,7 +15,7 @@ from twinshore.proxy.core.leads import Lead
 from twinshore.proxy.core.near.knows import FIRST_LOOK_S, WANTED_S, Ends, Look, looked
 from twinshore.proxy.core.near.level import MOMENTS, Level, Trail
 from twinshore.proxy.core.near.networks import Networks
-from twinshore.proxy.core.near.places import Copy, Rules, Twin, twins_of
+from twinshore.proxy.core.near.rules import Copy, Rules, Twin, twins_of
 
 PART = ("orders", 0)
 WEST = Place("west", 2)

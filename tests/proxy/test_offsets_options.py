@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from twinshore.fleet import ConfigError
-from twinshore.proxy.core.reset_goals import Target, Way
+from twinshore.proxy.core.reset_goals import GoalKind, Target
 from twinshore.proxy.operations.offsets import Asked, Taking, asked_for
 
 
 def test_options_are_one_thing() -> None:
     assert asked_for("billing", []) == Asked("billing", {})
     assert asked_for("billing", ["orders:1"], shift=-5, gather_s=3) == Asked(
-        "billing", {"orders": frozenset({1})}, Target(Way.SHIFT, -5), gather_s=3
+        "billing", {"orders": frozenset({1})}, Target(GoalKind.SHIFT, -5), gather_s=3
     )
     assert asked_for("billing", [], resume=True) == Asked("billing", {}, None, Taking.UP)
     assert asked_for("billing", [], undo=True) == Asked("billing", {}, None, Taking.BACK)

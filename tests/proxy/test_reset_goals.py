@@ -6,9 +6,9 @@ import pytest
 
 from twinshore.fleet import ConfigError
 from twinshore.proxy.core.reset_goals import (
+    GoalKind,
     Spot,
     Target,
-    Way,
     backwards,
     goals_of,
     sentence_of,
@@ -31,21 +31,21 @@ def places(target: Target, *spots: Spot) -> tuple[list[int], list[str]]:
 
 
 def test_each_way_has_its_offset() -> None:
-    assert places(Target(Way.EARLIEST), SPOT, NEW) == ([10, 0], [])
-    assert places(Target(Way.LATEST), SPOT, NEW) == ([100, 7], [])
-    assert places(Target(Way.OFFSET, 10), SPOT) == ([10], [])
-    assert places(Target(Way.TIME, 1), SINCE, SPOT) == ([55, 100], []), "nothing is as late: where it will be"
-    assert places(Target(Way.TIME, 1), Spot("east", "orders", 2, 40, 10, 100, 3)) == ([10], [])
-    assert places(Target(Way.SHIFT, -30), SPOT) == ([10], [])
+    assert places(Target(GoalKind.EARLIEST), SPOT, NEW) == ([10, 0], [])
+    assert places(Target(GoalKind.LATEST), SPOT, NEW) == ([100, 7], [])
+    assert places(Target(GoalKind.OFFSET, 10), SPOT) == ([10], [])
+    assert places(Target(GoalKind.TIME, 1), SINCE, SPOT) == ([55, 100], []), "nothing is as late: where it will be"
+    assert places(Target(GoalKind.TIME, 1), Spot("east", "orders", 2, 40, 10, 100, 3)) == ([10], [])
+    assert places(Target(GoalKind.SHIFT, -30), SPOT) == ([10], [])
 
 
 def test_what_lies_outside_of_a_log_is_named() -> None:
-    assert places(Target(Way.OFFSET, 9), SPOT, NEW) == (
+    assert places(Target(GoalKind.OFFSET, 9), SPOT, NEW) == (
         [],
         ["orders-0 has 10 to 100, and 9 lies outside", "orders-1 has 0 to 7, and 9 lies outside"],
     )
-    assert places(Target(Way.OFFSET, 100), SPOT) == ([100], []), "the end is the place of what comes next"
-    assert places(Target(Way.SHIFT, 61), SPOT, NEW) == (
+    assert places(Target(GoalKind.OFFSET, 100), SPOT) == ([100], []), "the end is the place of what comes next"
+    assert places(Target(GoalKind.SHIFT, 61), SPOT, NEW) == (
         [],
         ["orders-0 has 10 to 100, and 101 lies outside", "orders-1 has no place that could be shifted"],
     )
@@ -76,11 +76,11 @@ def asked(**options: object) -> Target | None:
 def test_options_say_one_thing() -> None:
     assert asked() is None
     assert asked(undone=True) is None
-    assert asked(offset=0) == Target(Way.OFFSET, 0)
-    assert asked(shift=-5) == Target(Way.SHIFT, -5)
-    assert asked(earliest=True) == Target(Way.EARLIEST)
-    assert asked(latest=True) == Target(Way.LATEST)
-    assert asked(time="1970-01-01T00:01:00") == Target(Way.TIME, 60_000)
+    assert asked(offset=0) == Target(GoalKind.OFFSET, 0)
+    assert asked(shift=-5) == Target(GoalKind.SHIFT, -5)
+    assert asked(earliest=True) == Target(GoalKind.EARLIEST)
+    assert asked(latest=True) == Target(GoalKind.LATEST)
+    assert asked(time="1970-01-01T00:01:00") == Target(GoalKind.TIME, 60_000)
     for options in ({"earliest": True, "latest": True}, {"offset": 3, "undone": True}, {"shift": 1, "offset": 1}):
         with pytest.raises(ConfigError, match="one thing at a time"):
             asked(**options)

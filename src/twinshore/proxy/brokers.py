@@ -58,7 +58,7 @@ class Brokers:
         broker = self._house.seen.clusters[place.cluster].brokers.get(place.node)
         if broker is None:
             return None
-        made = self._lines[place] = Upstream(place, self, self._house.gate.way(place.cluster, self.who))
+        made = self._lines[place] = Upstream(place, self, self._house.gate.access(place.cluster, self.who))
         made.dial(broker)
         if self._paused:
             made.pause(True)

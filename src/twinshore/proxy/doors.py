@@ -80,7 +80,7 @@ def come_in(place: Place | None, house: House) -> asyncio.BufferedProtocol:
 
 
 def _enter(place: Place | None, house: House, address: str) -> asyncio.BufferedProtocol:
-    context = house.gate.door
+    context = house.gate.tls_context
     if context is None:
         return Guest(place, house, address)
     return Porch(Guest(place, house, address, is_in=True), context, house, address)

@@ -17,13 +17,13 @@ from twinshore.kafka.nodes import parse_address
 from twinshore.kafka.opening import open_connection
 from twinshore.kafka.scram_server import ScramKeys
 from twinshore.kafka.tls import client_context
+from twinshore.proxy.access import DIAL_S, Access
 from twinshore.proxy.certificates import server_context, subject_of
 from twinshore.proxy.core.login import Login, Who
 from twinshore.proxy.entry import Entry
 from twinshore.proxy.tokens import Tokens
 from twinshore.proxy.users import UsersOfFile, read_users
 from twinshore.proxy.watched import Watched
-from twinshore.proxy.ways import DIAL_S, Way
 
 # So many logins are tried at once.
 JUDGES = 4
@@ -42,11 +42,11 @@ class Gate:
     ) -> None:
         self._asked = asked = asked or ProxySettings()
         self._clusters = {one.name: one for one in clusters}
-        self._door: Watched[ssl.SSLContext] | None = None
+        self._tls_context: Watched[ssl.SSLContext] | None = None
         self._users: Watched[UsersOfFile] | None = None
         if asked.certificate_file:
             files = (asked.certificate_file, asked.key_file, asked.client_ca_file)
-            self._door = Watched("[proxy] certificate_file", files, lambda: server_context(asked), log)
+            self._tls_context = Watched("[proxy] certificate_file", files, lambda: server_context(asked), log)
         if asked.users_file:
             self._users = Watched("[proxy] users_file", (asked.users_file,), lambda: read_users(asked.users_file), log)
         self._contexts = {one.name: _context_of(one, log) for one in clusters if one.security.tls}
@@ -57,7 +57,7 @@ class Gate:
 
     def look(self) -> None:
         """Now and then: at files that may have changed."""
-        for one in (self._door, self._users, *self._contexts.values()):
+        for one in (self._tls_context, self._users, *self._contexts.values()):
             if one is not None:
                 one.look()
 
@@ -66,14 +66,14 @@ class Gate:
         self._judges.shutdown(wait=False, cancel_futures=True)
 
     @property
-    def door(self) -> ssl.SSLContext | None:
+    def tls_context(self) -> ssl.SSLContext | None:
         """For a client that comes now; None where ports speak no TLS."""
-        return self._door.value if self._door else None
+        return self._tls_context.value if self._tls_context else None
 
     @property
     def tls(self) -> bool:
         """Whether any side speaks it."""
-        return self._door is not None or bool(self._contexts)
+        return self._tls_context is not None or bool(self._contexts)
 
     def entry(self) -> Entry | None:
         """How a client logs in; None where nobody need do so."""
@@ -89,17 +89,17 @@ class Gate:
         """Whom a client's certificate names."""
         return Who(subject_of(transport.get_extra_info("peercert")) if self._asked.client_ca_file else "")
 
-    def way(self, cluster: str, who: Who) -> Way:
+    def access(self, cluster: str, who: Who) -> Access:
         """How this client is led to the cluster's brokers."""
         known = self._clusters.get(cluster) or Cluster(cluster, ())
         context = self._contexts[cluster].value if cluster in self._contexts else None
         security = known.security
         if security.sasl and self._asked.credentials == SAME:
             named = replace(known, security=replace(security, username=who.name))
-            return Way(named, self._tokens, context, who.password)
+            return Access(named, self._tokens, context, who.password)
         if (login := self._asked.logins.get((who.name, cluster))) is not None:
             security = replace(security, username=login.username, password=login.password)
-        return Way(replace(known, security=security), self._tokens, context)
+        return Access(replace(known, security=security), self._tokens, context)
 
     async def _judge(self, who: Who) -> str | None:
         """By the users file; without one by what the first cluster says that asks for logins and answers. Whoever tries

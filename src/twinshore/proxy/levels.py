@@ -17,7 +17,7 @@ from twinshore.fleet.once import Once, in_words
 from twinshore.kafka.clock import steady_s
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.proxy.core.near.knows import Ends, Found, Near, looked
-from twinshore.proxy.core.near.places import Copy, Twin, twins_of
+from twinshore.proxy.core.near.rules import Copy, Twin, twins_of
 from twinshore.proxy.core.seen import Seen
 from twinshore.proxy.late_store import LateStore
 

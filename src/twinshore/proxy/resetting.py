@@ -19,7 +19,7 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code, kafka_error
 from twinshore.kafka.group_members import members_of, send_away
 from twinshore.kafka.groups import NOT_THERE, Groups
-from twinshore.proxy.core.reset_goals import Target, Way, amiss, as_of_now, by_topic, others
+from twinshore.proxy.core.reset_goals import GoalKind, Target, amiss, as_of_now, by_topic, others
 from twinshore.proxy.core.resets import DOUBTED_MS
 from twinshore.proxy.operations.instances import serving
 from twinshore.proxy.whereabouts import Standing, node_of
@@ -189,7 +189,7 @@ class Resetting:
     @property
     def shifts(self) -> bool:
         """Whether places are reckoned from where they stand, or from where their log begins."""
-        return self.target is not None and self.target.way in (Way.SHIFT, Way.EARLIEST)
+        return self.target is not None and self.target.way in (GoalKind.SHIFT, GoalKind.EARLIEST)
 
     def _write(self) -> None:
         here = self._places_of(self.home)

@@ -27,7 +27,7 @@ from twinshore.proxy.core.layout import Layout
 from twinshore.proxy.core.naming import NewTopics
 from twinshore.proxy.core.near.knows import Near
 from twinshore.proxy.core.near.networks import Networks
-from twinshore.proxy.core.near.places import Rules
+from twinshore.proxy.core.near.rules import Rules
 from twinshore.proxy.core.quotas import Quotas
 from twinshore.proxy.core.seen import Seen
 from twinshore.proxy.core.totals import Totals

@@ -14,10 +14,10 @@ from typing import NamedTuple, Protocol, cast
 
 from twinshore.fleet import KafkaError, TwinshoreError, WireError
 from twinshore.kafka.clock import steady_s
+from twinshore.proxy.access import DIAL_S, Access
 from twinshore.proxy.core.layout import Place
 from twinshore.proxy.core.seen import Broker
 from twinshore.proxy.sockets import tune
-from twinshore.proxy.ways import DIAL_S, Way
 from twinshore.wire.apis import answer_bytes_max, api_name, shape_of
 from twinshore.wire.framing import Framer
 from twinshore.wire.headers import frame as framed
@@ -57,9 +57,9 @@ class Upstream(asyncio.BufferedProtocol):
     """`framer` is whose last frame `done` was given; `ended_by` is why it is gone, and `shut_out` whether that was for
     its login or its TLS."""
 
-    def __init__(self, place: Place, owner: Owner, way: Way) -> None:
+    def __init__(self, place: Place, owner: Owner, access: Access) -> None:
         self.place, self.framer, self.bytes_in = place, Framer(), 0
-        self._owner, self._way = owner, way
+        self._owner, self._access = owner, access
         # Lists, as few are under way at once, and an empty deque takes ten times as much of each idle client.
         self._asked: list[Asked] = []
         self._early: list[tuple[Asked | None, bytes]] = []
@@ -87,7 +87,7 @@ class Upstream(asyncio.BufferedProtocol):
         self._dialling = asyncio.get_running_loop().create_task(self._dial())
 
     async def _dial(self) -> None:
-        loop, broker, context = asyncio.get_running_loop(), self._broker, self._way.context
+        loop, broker, context = asyncio.get_running_loop(), self._broker, self._access.context
         named = broker.host if context is not None else None
         try:
             async with asyncio.timeout(DIAL_S):
@@ -102,7 +102,7 @@ class Upstream(asyncio.BufferedProtocol):
         # Whoever reads slowly has no answers under way here, and must not lose the connection for it.
         self._logging_in = True
         self._pace()
-        lasts_s = await self._way.log_in(self._broker, self._ask_first)
+        lasts_s = await self._access.log_in(self._broker, self._ask_first)
         self._logging_in = False
         self._pace()
         if lasts_s:
@@ -132,7 +132,7 @@ class Upstream(asyncio.BufferedProtocol):
     def _fail(self, what: str, error: Exception) -> None:
         # A broker that speaks no TLS, or another, hangs up in the middle of the handshake.
         self.shut_out = isinstance(error, ssl.SSLError | TwinshoreError | ConnectionResetError)
-        self._end(what + self._way.why(error, self._broker))
+        self._end(what + self._access.why(error, self._broker))
 
     async def _ask_first(self, question: Question) -> memoryview:
         """A question of the login's, behind which nothing else is asked."""
@@ -256,7 +256,7 @@ class Upstream(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if isinstance(exc, ssl.SSLError):
-            self._end(self._way.why(exc, self._broker))
+            self._end(self._access.why(exc, self._broker))
             return
         self._end("the broker closed the connection" if exc is None else f"connection lost: {exc}")
 

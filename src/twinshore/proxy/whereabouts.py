@@ -21,7 +21,7 @@ from twinshore.kafka.groups import CLASSIC, CONSUMER, GroupListing, Groups
 from twinshore.links.homes import BETWEEN
 from twinshore.links.known import of_all_settings
 from twinshore.proxy.core.leads import Lead, leads_of
-from twinshore.proxy.core.near.places import Rules
+from twinshore.proxy.core.near.rules import Rules
 from twinshore.proxy.core.reset_goals import Spot
 from twinshore.proxy.core.seen import ClusterSeen, Seen, homes_of, one_way_homes
 from twinshore.store import Store

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.mirror.lane.test_lane_bounds import NOW_MS, SOURCE_ID, running_lane
 from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.lane import Lane
@@ -59,3 +61,19 @@ def test_what_the_new_line_was_asked_for_already_is_taken_from_it_alone() -> Non
     (track,) = [one for one in lane.tracks.values() if one.order.partition == 1]
     assert track.fetched == 10
     assert len(track.waiting) == 1, "once, whichever came first"
+
+
+def test_what_was_asked_of_one_leader_is_not_said_to_come_from_the_next() -> None:
+    """The epoch may change while the fetch is out: others of a broadcast must not be fed this as the new leader's."""
+    lane = running_lane(LaneLimits(), 1)
+    (track,) = lane.tracks.values()
+    track.route = replace(track.route, source_epoch=4)
+    lane.wake(track)
+    asked(lane, NEAR)
+    track.route = replace(track.route, source_epoch=5)
+    lane.fetched(NEAR, brought(0), Hold(bytearray()), 0.0, NOW_MS)
+    assert (track.fetched, track.source.led) == (10, 4)
+    lane.wake(track)
+    assert asked(lane, NEAR) == {0: 10}
+    lane.fetched(NEAR, brought(), Hold(bytearray()), 0.0, NOW_MS)
+    assert track.source.led == 4, "an answer without this partition says nothing of it"

@@ -193,7 +193,9 @@ class FetchBook:
             if track.phase is not Phase.RUNNING:
                 self.wake(track)  # Until it goes on it would be answered the same again, and at once.
             elif not part.error:
-                track.source.led = track.route.source_epoch
+                track.source.led = session.epoch_asked(
+                    track.source_key
+                )  # not the route's, which may have changed since
         session.answered(answer.session_id)
         if answer.session_id == 0:
             self.reset(line)
@@ -285,6 +287,11 @@ class FetchSession:
         """From where the broker reads this partition as far as it was told; -1 while it is not asked for."""
         want = self._told.get(key)
         return want.position if want else -1
+
+    def epoch_asked(self, key: SourceKey) -> int:
+        """In which epoch of its leader this partition is asked for; -1 where none was named."""
+        want = self._told.get(key)
+        return want.leader_epoch if want else -1
 
     def answered(self, session_id: int) -> None:
         """The broker took the request: the next one continues the session."""

@@ -11,7 +11,7 @@ from twinshore.fleet import ConfigError
 from twinshore.store.proxy_values import ResetGoal
 
 
-class Way(StrEnum):
+class GoalKind(StrEnum):
     """How a place is named."""
 
     EARLIEST = "earliest"
@@ -25,7 +25,7 @@ class Way(StrEnum):
 class Target:
     """`number`: the offset, the time in milliseconds, or by how many offsets a place is shifted."""
 
-    way: Way
+    way: GoalKind
     number: int = 0
 
 
@@ -54,15 +54,15 @@ def target_of(
     itself where places go. ConfigError where more than one thing is asked for."""
     found: list[Target | None] = []
     if earliest:
-        found.append(Target(Way.EARLIEST))
+        found.append(Target(GoalKind.EARLIEST))
     if latest:
-        found.append(Target(Way.LATEST))
+        found.append(Target(GoalKind.LATEST))
     if offset is not None:
-        found.append(Target(Way.OFFSET, offset))
+        found.append(Target(GoalKind.OFFSET, offset))
     if time:
-        found.append(Target(Way.TIME, time_ms_of(time)))
+        found.append(Target(GoalKind.TIME, time_ms_of(time)))
     if shift is not None:
-        found.append(Target(Way.SHIFT, shift))
+        found.append(Target(GoalKind.SHIFT, shift))
     if undone:
         found.append(None)
     if len(found) > 1:
@@ -113,16 +113,16 @@ def goals_of(target: Target, spots: Sequence[Spot]) -> tuple[tuple[ResetGoal, ..
 
 def _to(target: Target, spot: Spot) -> int | None:
     match target.way:
-        case Way.EARLIEST:
+        case GoalKind.EARLIEST:
             return spot.begins
-        case Way.LATEST:
+        case GoalKind.LATEST:
             return spot.ends
-        case Way.OFFSET:
+        case GoalKind.OFFSET:
             return target.number
-        case Way.TIME:
+        case GoalKind.TIME:
             # Of what is not there yet: where it will be.
             return spot.ends if spot.since < 0 else max(spot.since, spot.begins)
-        case Way.SHIFT:
+        case GoalKind.SHIFT:
             return None if spot.was is None else spot.was + target.number
 
 
@@ -154,7 +154,7 @@ def as_of_now(
     """The goals with the places as they stand, and a shift from there; and why some cannot go there."""
     meant = {(one.topic, one.partition) for one in goals}
     some = [one for one in spots if (one.topic, one.partition) in meant]
-    if target is not None and target.way in (Way.SHIFT, Way.EARLIEST):
+    if target is not None and target.way in (GoalKind.SHIFT, GoalKind.EARLIEST):
         return goals_of(target, some)
     was = {(one.topic, one.partition): one.was for one in some}
     return tuple(one._replace(was=was.get((one.topic, one.partition))) for one in goals), []

@@ -33,7 +33,7 @@ from twinshore.proxy.core.offers import (
     SYNC_GROUP,
     versions_body,
 )
-from twinshore.proxy.core.places import about_partitions
+from twinshore.proxy.core.partition_questions import about_partitions
 from twinshore.proxy.core.records import Records
 from twinshore.proxy.core.resets import ResetBook, Resets
 from twinshore.proxy.core.seen import CONSUMER_GROUP_DESCRIBE, Seen

@@ -16,8 +16,8 @@ from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings.sections.proxy import SECTION
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.proxy.core.reset_goals import (
+    GoalKind,
     Target,
-    Way,
     backwards,
     goals_of,
     sentence_of,
@@ -131,7 +131,7 @@ def plan(asked: Asked, settings: Settings, store: Store) -> Meant:
         raise ConfigError(f"no reset of group {asked.group} is unfinished")
     with ExitStack() as stack:
         clusters = _clusters(settings, stack)
-        since_ms = asked.target.number if asked.target is not None and asked.target.way is Way.TIME else None
+        since_ms = asked.target.number if asked.target is not None and asked.target.way is GoalKind.TIME else None
         topics = asked.topics if asked.taking is None or before is None else _topics(before.goals)
         there = standing(asked.group, topics, clusters, settings, store, since_ms)
     return _meant(asked, there, before, len(serving(store)))
@@ -252,7 +252,7 @@ def act(asked: Asked, meant: Meant, settings: Settings, store: Store, by: str) -
 
 def _came(asked: Asked, goals: Sequence[ResetGoal]) -> str:
     """Members may have committed since it was shown."""
-    if asked.target is None or asked.target.way is not Way.SHIFT:
+    if asked.target is None or asked.target.way is not GoalKind.SHIFT:
         return ""
     return ": " + listed([f"{one.topic}-{one.partition}: {one.was} -> {one.to}" for one in goals], NAMED_MAX)
 

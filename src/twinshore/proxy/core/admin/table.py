@@ -26,7 +26,7 @@ from twinshore.proxy.core.admin.versions import (
 from twinshore.proxy.core.committed import Committed
 from twinshore.proxy.core.layout import Layout, Place
 from twinshore.proxy.core.moves import Move, Say
-from twinshore.proxy.core.places import about_partitions
+from twinshore.proxy.core.partition_questions import about_partitions
 from twinshore.proxy.core.seen import Seen
 from twinshore.wire.apis import DESCRIBE_CONFIGS, DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS
 from twinshore.wire.serving.requests import Request

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 from twinshore.proxy.core.layout import Place
 from twinshore.proxy.core.near.level import Level, Trail
 from twinshore.proxy.core.near.networks import Networks
-from twinshore.proxy.core.near.places import Part, Rules, Twin
+from twinshore.proxy.core.near.rules import Part, Rules, Twin
 from twinshore.proxy.core.seen import Seen
 
 # A topic is looked at as long after somebody has read it.

@@ -15,7 +15,7 @@ from typing import Final
 from twinshore.kafka.errors import Code
 from twinshore.proxy.core.layout import NOBODY, Layout, Place
 from twinshore.proxy.core.near.knows import Near
-from twinshore.proxy.core.near.places import Part
+from twinshore.proxy.core.near.rules import Part
 from twinshore.proxy.core.seen import Seen
 from twinshore.wire.serving import fetch
 

@@ -26,7 +26,7 @@ Asking = Callable[[Question], Awaitable[memoryview]]
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Access:
     """To the brokers of a cluster. `given`: a password that the client showed, in place of one that is kept."""
 
     cluster: Cluster

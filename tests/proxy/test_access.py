@@ -158,11 +158,11 @@ def test_as_whom_a_client_is_led_on(tmp_path: Path) -> None:
     clusters = east(tmp_path), Cluster("west", ("127.0.0.1:1",)), Cluster("south", (), east(tmp_path).security)
     theirs = LedOnAs("app", Secret(file="elsewhere"))
     gate = Gate(ProxySettings(logins={("CN=app", "east"): theirs}), clusters)
-    way = gate.way("east", Who("CN=app"))
-    assert (way.cluster.security.username, way.cluster.security.password) == ("app", Secret(file="elsewhere"))
+    access = gate.access("east", Who("CN=app"))
+    assert (access.cluster.security.username, access.cluster.security.password) == ("app", Secret(file="elsewhere"))
     for cluster, who in (("east", Who("eve")), ("east", Who()), ("south", Who("CN=app"))):
-        assert gate.way(cluster, who).cluster.security == clusters[0].security
-    assert gate.way("west", Who("CN=app")).cluster == clusters[1]
-    same = Gate(ProxySettings(sasl=("PLAIN",), credentials="same"), clusters).way("east", Who("anna", "hers"))
+        assert gate.access(cluster, who).cluster.security == clusters[0].security
+    assert gate.access("west", Who("CN=app")).cluster == clusters[1]
+    same = Gate(ProxySettings(sasl=("PLAIN",), credentials="same"), clusters).access("east", Who("anna", "hers"))
     assert (same.cluster.security.username, same.given) == ("anna", "hers")
     assert "hers" not in repr(same)
