@@ -21,6 +21,7 @@ claim falls short; no figure is typed by hand.
 KEYS = (
     "planned",
     "two-proxies",
+    "new-home-dies",
     "java",
     "groups-move",
     "newer-groups",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.proxy.served import ProxyProcess
 from tests.proxy.talks import LAYOUT, seen
-from twinshore.fleet import Cluster
+from twinshore.fleet import FOLLOWERS_TOPIC, HEARTBEATS, HOMES_TOPIC, TWINS_TOPIC, Cluster
 from twinshore.fleet.settings import load_settings
 from twinshore.lab import LabCluster
 from twinshore.lab.ports import free_port
@@ -34,6 +34,17 @@ def test_a_topic_of_two_clusters_that_nobody_knows_the_home_of_clashes() -> None
         prospect(seen(), own=("shared",)),
     ):
         assert (quiet.clashes, quiet.exit_code) == ({}, 0)
+
+
+def test_twinshores_own_notes_are_on_each_cluster_and_clash_with_nothing() -> None:
+    notes = frozenset({HOMES_TOPIC, FOLLOWERS_TOPIC, TWINS_TOPIC, HEARTBEATS, f"east.{HEARTBEATS}"})
+    now = seen(homes={"shared": "west"})
+    both = {name: replace(one, topics=one.topics | notes) for name, one in now.clusters.items()}
+    quiet = prospect(Seen(both, now.homes, now.offers))
+    assert (quiet.clashes, quiet.exit_code) == ({}, 0)
+    assert [one for one in quiet.sentences() if one.startswith("topics are led")] == [
+        one for one in prospect(now).sentences() if one.startswith("topics are led")
+    ]
 
 
 def test_of_many_clashes_those_that_were_asked_for_come_first() -> None:

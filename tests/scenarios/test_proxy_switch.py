@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,9 @@ from tests.scenarios.plain_clients import Acked, JavaWriter, PlainReader, PlainW
 from tests.scenarios.switch_rig import SwitchRig, carried, ended
 from tests.scenarios.test_following_writers import until
 from twinshore.lab import LabCluster
+
+# Longer than a proxy waits for a broker that it asks who is known there.
+AWAY_S = 8.0
 
 
 @contextmanager
@@ -94,6 +98,29 @@ def test_a_topic_moves_and_its_clients_do_not_know(east: LabCluster, west: LabCl
         load.reads(500)
         nothing_happened(rig, load, load.end())
         assert some[0].metrics()["twinshore_proxy_held_total"] > 0, "or nothing was at stake"
+
+
+@pytest.mark.long
+@pytest.mark.claim(
+    "proxy", "new-home-dies", "the new home dies soon behind a switch, and comes back: idempotent producers go on"
+)
+def test_a_producer_that_has_moved_outlives_the_death_of_its_new_home(
+    east: LabCluster, west: LabCluster, tmp_path: Path
+) -> None:
+    """Whether the new home knows it cannot be heard while that is away, and is no reason to end a producer."""
+    with carried(east, west, "proxy-outlives", tmp_path) as rig, proxies(rig, 1) as some, loaded(rig, some) as load:
+        moved(rig, "west", some)
+        for _ in range(2):
+            load.reads(500)
+            west.brokers[0].kill()
+            time.sleep(AWAY_S)
+            west.brokers[0].restart()
+        load.reads(500)
+        acked = load.end()
+        assert [writer.failed for writer in load.writers] == [[], []]
+        found = written(rig.sides()[0], load.topic, acked, rig.partitions)
+        assert (found.records, found.wrong) == (len(acked), 0), found
+        print(f"told: {found.records} records, 0 lost, doubled or reordered; {paused(load)}")
 
 
 @pytest.mark.long

@@ -129,18 +129,23 @@ class MovedWriters:
         return written(filled(kind, topics=topics))
 
     def told(self, judged: Judged, said: Said) -> Judged:
-        """What may go on once that is answered. Who cannot be known may not: its client asks again."""
+        """What may go on once that is answered. Of whom nothing could be heard, its client asks again: to say that it
+        is out of order would end a producer for good because a broker is away."""
         known: set[Writer] = set()
+        heard: set[tuple[str, int]] = set()
         topics: Sequence[Any] = () if said is None else read_said(DESCRIBE_PRODUCERS, 0, said).topics
         for topic in topics:
             for part in topic.partitions:
+                if not part.error_code:
+                    heard.add((str(topic.name), part.partition_index))
                 known |= {
                     Writer(str(topic.name), part.partition_index, one.producer_id) for one in part.active_producers
                 }
         self._begun |= known & set(judged.early)
         out = {(one.topic, one.partition) for one in judged.early if one not in known}
         kept = [one for one in judged.asked.batches if (str(one.topic), one.partition) not in out]
-        refused = {**judged.refused, **dict.fromkeys(out, _REFUSED[Sequel.EARLY])}
+        why = {one: _REFUSED[Sequel.EARLY] if one in heard else Code.NOT_LEADER_OR_FOLLOWER for one in out}
+        refused = {**judged.refused, **why}
         begins = [one for one in judged.begins if (one.topic, one.partition) not in out]
         asked = judged.asked._replace(batches=kept)
         return judged._replace(asked=asked, refused=refused, early=(), begins=begins)
