@@ -228,7 +228,8 @@ def test_a_target_in_trouble_harms_no_other_and_joins_again(
             pass
         load.stop()
     print(f"told: tokyo was at most {lag_s:.2f} s behind while paris was {trouble.__name__}")
-    assert lag_s < 2.0
+    # Whoever waits for the other is as far behind as the trouble lasts; how little it is, is measured by the show.
+    assert lag_s < TROUBLE_S / 2
     place.until_same()
     until(lambda: place.copies(10_000) <= 1.3, WITHIN_S, "it has joined again", place)
     place.identical()
