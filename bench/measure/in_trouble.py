@@ -27,6 +27,7 @@ from twinshore.lab.clients import client_settings
 from twinshore.lab.stages.ends import TopicEnd
 from twinshore.lab.stages.figures import StageError, percentile
 from twinshore.lab.stages.mirror_process import MirrorProcess
+from twinshore.lab.stages.troubles import dead, on_slow_line, stalled
 from twinshore.lab.stages.workloads import PARTITIONS, plain
 
 TARGETS = 4
@@ -42,34 +43,9 @@ _SENT = struct.Struct(">qi")  # when, and in which phase
 Say = Callable[[str], None]
 
 
-@contextmanager
-def dead(target: LabCluster) -> Iterator[None]:
-    """Killed, and started again."""
-    target.brokers[0].kill()
-    try:
-        yield
-    finally:
-        target.brokers[0].restart()
-
-
-@contextmanager
-def stalled(target: LabCluster) -> Iterator[None]:
-    """Paused: its connections stand, and nothing comes."""
-    target.brokers[0].pause()
-    try:
-        yield
-    finally:
-        target.brokers[0].resume()
-
-
-@contextmanager
-def slow(target: LabCluster) -> Iterator[None]:
+def slow(target: LabCluster) -> AbstractContextManager[None]:
     """Behind a line of 1 MB/s."""
-    target.proxy(0).set_bandwidth(SLOW_BYTES_S)
-    try:
-        yield
-    finally:
-        target.proxy(0).set_bandwidth(0)
+    return on_slow_line(target, SLOW_BYTES_S)
 
 
 TROUBLES: tuple[Callable[[LabCluster], AbstractContextManager[None]], ...] = (dead, stalled, slow)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Collection, Sequence
 
 from bench.kit.claims import Claim, Finding
+from bench.kit.faulted import finding
 from bench.kit.showing import run_show, to_stderr
 from bench.measure import in_trouble, senders
 from bench.measure.broadcast import RECORDS, RECORDS_SHORT, stage
@@ -26,7 +27,7 @@ KEYS = ("read-once", "in-trouble", "fresh")
 TARGETS, COPIES_MAX, CPU_PART_MAX = 4, 1.05, 0.6
 TIMES_MIN = 3.0
 P99_TIMES_MAX, LAG_S_MAX = 1.5, 1.0
-FAULTS, FAULTS_LONG, FAULTS_RATE, RATE_KEPT = 5, 20, 5_000, 0.8
+FAULTS, FAULTS_LONG, FAULTS_RATE = 5, 20, 5_000
 
 
 def claims(seed: int, _only: Collection[str] = ()) -> list[Claim]:
@@ -103,22 +104,7 @@ def _faults(long: bool, seed: int) -> Finding:
     found = run_faults(
         faults=FAULTS_LONG if long else FAULTS, seed=seed, rate=FAULTS_RATE, targets=TARGETS, say=to_stderr
     )
-    spoiled = found.lost + found.duplicated + found.reordered
-    figure = (
-        f"{found.faults} faults, seed {found.seed}: {found.records} records to each of {found.targets}, {found.lost}"
-        f" lost, {found.duplicated} duplicated, {found.reordered} reordered,"
-        f" every offset {'equal' if found.identical else 'NOT equal'}, {found.incidents} incidents;"
-        f" {found.records_s:.0f} records/s; "
-        + ", ".join(f"{count} {kind}" for kind, count in sorted(found.kinds.items()))
-    )
-    numbers = (
-        ("faults_count", found.faults),
-        ("faults_records", found.records),
-        ("faults_records_s", found.records_s),
-        ("faults_spoiled", spoiled),
-    )
-    loaded = found.records_s >= RATE_KEPT * FAULTS_RATE
-    return Finding(figure, found.identical and spoiled == 0 and found.incidents == 0 and loaded, numbers)
+    return finding(found, "faults", FAULTS_RATE)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

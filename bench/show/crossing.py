@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from bench.kit.claims import Claim, Finding, Once
+from bench.kit.faulted import finding
 from bench.kit.playing import ROOT
 from bench.kit.showing import run_show, to_stderr
 from bench.measure.mirror import MirrorBench, run_mirror_bench
@@ -33,8 +34,6 @@ typed by hand. The full benches are in `docs/benchmarks.md` once `make bench-mir
 DEMO_S_MAX = 120.0
 FAULTS_RATE = 10_000
 Measured = Callable[[bool], Finding]
-# The source's own deaths take from it, and so does a small machine that carries everything.
-RATE_KEPT = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,23 +187,7 @@ def _under_faults(plan: FaultRun, seed: int) -> Callable[[bool], Finding]:
             leaders_move=plan.leaders_move,
             say=to_stderr,
         )
-        figure = (
-            f"{found.faults} faults, seed {found.seed}: {found.records} records, {found.lost} lost,"
-            f" {found.duplicated} duplicated, {found.reordered} reordered,"
-            f" every offset {'equal' if found.identical else 'NOT equal'}, {found.incidents} incidents;"
-            f" {found.records_s:.0f} records/s; "
-            + ", ".join(f"{count} {kind}" for kind, count in sorted(found.kinds.items()))
-        )
-        spoiled = found.lost + found.duplicated + found.reordered
-        name = plan.name.replace("-", "_")
-        numbers = (
-            (f"{name}_count", found.faults),
-            (f"{name}_records", found.records),
-            (f"{name}_records_s", found.records_s),
-            (f"{name}_spoiled", spoiled),
-        )
-        loaded = found.records_s >= RATE_KEPT * FAULTS_RATE
-        return Finding(figure, found.identical and spoiled == 0 and found.incidents == 0 and loaded, numbers)
+        return finding(found, plan.name.replace("-", "_"), FAULTS_RATE)
 
     return run
 

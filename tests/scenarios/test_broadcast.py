@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from itertools import count
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tests.scenarios.mirror_rig import Rig, read_all, same_ends, settings_text, 
 from twinshore.fleet.incidents import IncidentKind
 from twinshore.lab import LabCluster, Workload
 from twinshore.lab.clients import client_settings, forget_links
+from twinshore.lab.stages.troubles import dead, on_slow_line, stalled
 
 FLAGS = ("-XX:TieredStopAtLevel=1",)
 PARTITIONS = 3
@@ -184,22 +186,8 @@ def test_tasks_give_way_to_the_next_while_all_flows(three: Three, tmp_path: Path
         place.process.end()
 
 
-def dead(paris: LabCluster) -> Iterator[None]:
-    paris.brokers[0].kill()
-    yield
-    paris.brokers[0].restart()
-
-
-def stalled(paris: LabCluster) -> Iterator[None]:
-    paris.brokers[0].pause()
-    yield
-    paris.brokers[0].resume()
-
-
-def slow(paris: LabCluster) -> Iterator[None]:
-    paris.proxy(0).set_bandwidth(SLOW_BYTES_S)
-    yield
-    paris.proxy(0).set_bandwidth(0)
+def slow(paris: LabCluster) -> AbstractContextManager[None]:
+    return on_slow_line(paris, SLOW_BYTES_S)
 
 
 @pytest.mark.claim(
@@ -211,21 +199,17 @@ def slow(paris: LabCluster) -> Iterator[None]:
     "trouble", [pytest.param(dead, marks=pytest.mark.long), stalled, pytest.param(slow, marks=pytest.mark.long)]
 )
 def test_a_target_in_trouble_harms_no_other_and_joins_again(
-    place: Place, trouble: Callable[[LabCluster], Iterator[None]]
+    place: Place, trouble: Callable[[LabCluster], AbstractContextManager[None]]
 ) -> None:
     tokyo, paris = place.targets
     with Workload(
         place.london.cluster, place.topic, records_per_s=RATE, value_bytes=1_000, compressions=("none",)
     ) as load:
         until(lambda: load.acked > RATE, WITHIN_S, "records flow", place)
-        acted = trouble(paris)
-        next(acted)
-        lag_s, behind = place.lag_s(tokyo, TROUBLE_S, RATE), 0
-        if trouble is slow:
-            behind = place.behind(paris)
-            assert behind > RATE, "it is slow"
-        for _ in acted:
-            pass
+        with trouble(paris):
+            lag_s = place.lag_s(tokyo, TROUBLE_S, RATE)
+            if trouble is slow:
+                assert place.behind(paris) > RATE, "it is slow"
         load.stop()
     print(f"told: tokyo was at most {lag_s:.2f} s behind while paris was {trouble.__name__}")
     # Whoever waits for the other is as far behind as the trouble lasts; how little it is, is measured by the show.

@@ -15,6 +15,11 @@ INTERNAL = frozenset(
 )
 
 
+def is_of_no_application(topic: str) -> bool:
+    """Kafka's own topics and Twinshore's."""
+    return topic in INTERNAL or is_heartbeats(topic)
+
+
 def admits(link: Link, topic: str) -> bool:
     """Whether the link may carry the topic. Kafka's own topics never pass; the source's own heartbeats always do, and
     those of others where twins go on, as far as they are twins, which their descent says."""

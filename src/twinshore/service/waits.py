@@ -14,6 +14,7 @@ from twinshore.kafka.waits import Wait, waits
 WATCHED_S, UNWATCHED_S = 2.5, 10.0
 AGAIN_S = 30.0
 LOOK_S = 0.25
+_UNTOLD = threading.Lock()  # held once somebody tells
 
 
 class Teller:
@@ -35,7 +36,9 @@ class Teller:
 
 
 def tell_waits(tell: Callable[[str], None], *, watched: bool) -> None:
-    """From now on, until the command ends. `watched`: a person reads it."""
+    """From now on, until the process ends; asked again it changes nothing. `watched`: a person reads it."""
+    if not _UNTOLD.acquire(blocking=False):
+        return
     teller = Teller(tell, WATCHED_S if watched else UNWATCHED_S)
 
     def go_on() -> None:

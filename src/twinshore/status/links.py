@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from twinshore.fleet import Link, TwinshoreError
@@ -225,8 +225,10 @@ def look(
         left = left_to_link(link, store)
         open_home = nobody_kept_out(link, Guarding(store, name).known(link.target), left) if left else ""
         told = store.memories.of(name, READING_KIND) if link.broadcast and state not in (UNKNOWN, STOPPED) else ()
-        view = LinkView(*given, never_delete=settings.safety.never_delete, open_home=open_home)
-        views.append(replace(view, broadcast=link.broadcast, reading=reading_of(told, read_ms, holds_s)))
+        reading, never = reading_of(told, read_ms, holds_s), settings.safety.never_delete
+        views.append(
+            LinkView(*given, never_delete=never, open_home=open_home, broadcast=link.broadcast, reading=reading)
+        )
     return views
 
 

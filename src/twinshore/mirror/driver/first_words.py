@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from twinshore.fleet import KafkaError, Link, RefusedError, TwinshoreError, is_heartbeats
+from twinshore.fleet import KafkaError, Link, RefusedError, TwinshoreError
 from twinshore.fleet.sentences import counted
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.links.filters import INTERNAL
+from twinshore.links.filters import is_of_no_application
 from twinshore.mirror.driver.preview import holding
 from twinshore.mirror.driver.survey import Surveyor
 from twinshore.mirror.incidents.standing import stopping
@@ -65,7 +65,7 @@ def first_words(link: Link, settings: Settings, store: Store) -> Callable[[], st
 def of_topics(admitted: Iterable[str], shown: Iterable[str]) -> str:
     """How many topics of the source the link would carry; where there is none, why, and what to do. `shown`: all topics
     that the source shows to the mirror's user."""
-    there = [name for name in shown if not is_heartbeats(name) and name not in INTERNAL]
+    there = [name for name in shown if not is_of_no_application(name)]
     count = sum(name in there for name in admitted)
     if count:
         return f"the link's filters admit {count:,} of its {counted(len(there), 'topic')}"

@@ -193,9 +193,8 @@ class FetchBook:
             if track.phase is not Phase.RUNNING:
                 self.wake(track)  # Until it goes on it would be answered the same again, and at once.
             elif not part.error:
-                track.source.led = session.epoch_asked(
-                    track.source_key
-                )  # not the route's, which may have changed since
+                # Not the route's epoch, which may have changed since.
+                track.source.led = session.epoch_asked(track.source_key)
         session.answered(answer.session_id)
         if answer.session_id == 0:
             self.reset(line)

@@ -22,12 +22,11 @@ from kio.schema.consumer_protocol_subscription.v0 import ConsumerProtocolSubscri
 from kio.serial import entity_reader
 from kio.serial.errors import SerialError
 
-from twinshore.fleet import is_heartbeats
 from twinshore.fleet.errors import WireError
 from twinshore.fleet.sentences import listed, one_line
 from twinshore.kafka.errors import Code
 from twinshore.kafka.shapes import checked
-from twinshore.links.filters import INTERNAL
+from twinshore.links.filters import is_of_no_application
 from twinshore.proxy.core.layout import Place
 from twinshore.proxy.core.messages import (
     answer_kind,
@@ -250,16 +249,12 @@ def why_not(group: str, wanted: Subscription, seen: Seen, made: frozenset[str] =
         begins = beginnings(wanted.pattern)
         shown = one_line(wanted.pattern)[:_SHOWN_MAX]
         for topic in seen.routes:
-            if topic.startswith(begins) and not seen.stays(topic) and not _is_of_no_application(topic):
+            if topic.startswith(begins) and not seen.stays(topic) and not is_of_no_application(topic):
                 return (
                     f"group {named} cannot read by the pattern {shown}, which may mean {topic}: groups are at home on"
                     f" {home}, which does not have it; subscribe to topics by name, or set group.protocol=classic"
                 )
     return ""
-
-
-def _is_of_no_application(topic: str) -> bool:
-    return topic in INTERNAL or is_heartbeats(topic)
 
 
 def beginnings(pattern: str) -> tuple[str, ...]:

@@ -7,18 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from twinshore.fleet import is_heartbeats
 from twinshore.fleet.sentences import counted, listed
-from twinshore.links.filters import INTERNAL
+from twinshore.links.filters import is_of_no_application
 from twinshore.proxy.core.layout import Layout
 from twinshore.proxy.core.seen import Seen
 from twinshore.wire.apis import FETCH, PRODUCE, api_name
 
 NAMED: Final = 10
-
-
-def _is_a_note(topic: str) -> bool:
-    return topic in INTERNAL or is_heartbeats(topic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +33,7 @@ class Prospect:
     def several(self) -> Mapping[str, list[str]]:
         """The clusters of each topic that more than one has. Twinshore's own notes are on each, as they should be."""
         count = Counter(topic for one in self.seen.clusters.values() for topic in one.topics)
-        names = sorted(topic for topic, times in count.items() if times > 1 and not _is_a_note(topic))
+        names = sorted(topic for topic, times in count.items() if times > 1 and not is_of_no_application(topic))
         clusters = self.seen.clusters.values()
         return {topic: [one.name for one in clusters if topic in one.topics] for topic in names}
 
@@ -105,7 +100,7 @@ class Prospect:
             where = self.seen.route(topic)
             told = f"led to {where}{self._why(topic)}" if where is not None else "no cluster has it"
             yield f"topic {topic}: {told}"
-        led = Counter(where for topic, where in self.seen.routes.items() if not _is_a_note(topic))
+        led = Counter(where for topic, where in self.seen.routes.items() if not is_of_no_application(topic))
         several = sum(self.seen.has_home(topic) for topic in self.several)
         told = ", ".join(f"{led[name]:,} to {name}" for name in self.seen.clusters)
         yield f"topics are led: {told}; {counted(several, 'topic')} of these on several clusters, at home on one"

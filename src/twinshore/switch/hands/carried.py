@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from twinshore.fleet import Link
 from twinshore.fleet.incidents import Effect, IncidentKind
@@ -45,4 +45,8 @@ def resting(link: Link, topics: Sequence[str], store: Store) -> dict[str, Incide
 
 def stopped_of(link: Link, topics: Sequence[str], store: Store) -> list[str]:
     """What rests, in words."""
-    return [f"{name} ({kind})" if kind else name for name, kind in resting(link, topics, store).items()]
+    return in_words(resting(link, topics, store))
+
+
+def in_words(rest: Mapping[str, IncidentKind | None]) -> list[str]:
+    return [f"{name} ({kind})" if kind else name for name, kind in rest.items()]

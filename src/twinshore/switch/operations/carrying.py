@@ -22,7 +22,7 @@ from twinshore.service.ends import Ends
 from twinshore.store import Store
 from twinshore.switch.decision import Cannot
 from twinshore.switch.deeds import DEEDS, Kind
-from twinshore.switch.hands.carried import resting
+from twinshore.switch.hands.carried import in_words, resting
 from twinshore.switch.hands.log_ends import behind
 from twinshore.switch.hands.mirrors import MirrorWatch
 from twinshore.switch.operations import planning, running
@@ -185,7 +185,7 @@ def lacks(carrier: Link, fresh: Sequence[str], ends: Ends, store: Store) -> str:
     """What the twins lack still; RefusedError where one has stopped for good."""
     rows = [row for row in store.twins.carried(carrier.name) if row.topic in fresh]
     rest = resting(carrier, fresh, store)
-    if stopped := [f"{name} ({kind})" if kind else name for name, kind in rest.items() if kind not in PASSES]:
+    if stopped := in_words({name: kind for name, kind in rest.items() if kind not in PASSES}):
         raise RefusedError(
             f"{carrier.name} has stopped with {listed(stopped, NAMED_MAX)}", hint="`twinshore status` says why"
         )
