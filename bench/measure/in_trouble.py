@@ -34,7 +34,7 @@ TARGETS = 4
 PART = 0.6
 SLOW_BYTES_S = 1_000_000.0
 PROBES_S = 50.0
-TURNS, TURNS_LONG = 1, 5
+TURNS = 5
 CALM_S = 2.0
 PHASE_S, PHASE_S_LONG = 12.0, 30.0
 CATCH_UP_S_MAX = 240.0
@@ -200,6 +200,7 @@ def run_in_trouble(*, turns: int, phase_s: float, records: int, targets: int = T
                 TopicEnd(one.cluster, probed, PARTITIONS).wait_ready(LATE_S_MAX)
             stack.enter_context(probes.running())
             stack.enter_context(Load(place, topic, rate))
+            time.sleep(phase_s)  # behind saturation, and while a new topic gets its twins, delays are none of calm
             for number in range(turns):
                 for trouble in TROUBLES:
                     made.append(_turn(place, process, topic, probes, trouble, phase_s, rate))

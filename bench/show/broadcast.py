@@ -27,7 +27,7 @@ KEYS = ("read-once", "in-trouble", "fresh")
 TARGETS, COPIES_MAX, CPU_PART_MAX = 4, 1.05, 0.6
 TIMES_MIN = 3.0
 P99_TIMES_MAX, LAG_S_MAX = 1.5, 1.0
-FAULTS, FAULTS_LONG, FAULTS_RATE = 5, 20, 5_000
+FAULTS, FAULTS_RATE = 20, 5_000
 
 
 def claims(seed: int, _only: Collection[str] = ()) -> list[Claim]:
@@ -54,7 +54,7 @@ def claims(seed: int, _only: Collection[str] = ()) -> list[Claim]:
             "random-faults",
             f"random faults under {FAULTS_RATE:,} records/s over a broadcast of {TARGETS}: nothing lost, doubled or"
             " moved, every offset equal on each target",
-            lambda long: _faults(long, seed),
+            lambda _long: _faults(seed),
         ),
     ]
 
@@ -77,7 +77,7 @@ def _many(long: bool) -> Finding:
 
 def _in_trouble(long: bool) -> Finding:
     found = in_trouble.run_in_trouble(
-        turns=in_trouble.TURNS_LONG if long else in_trouble.TURNS,
+        turns=in_trouble.TURNS,
         phase_s=in_trouble.PHASE_S_LONG if long else in_trouble.PHASE_S,
         records=RECORDS if long else RECORDS_SHORT,
         targets=TARGETS,
@@ -100,10 +100,8 @@ def _senders(long: bool) -> Finding:
     return Finding(str(found), found.times >= TIMES_MIN and found.misplaced == 0, numbers)
 
 
-def _faults(long: bool, seed: int) -> Finding:
-    found = run_faults(
-        faults=FAULTS_LONG if long else FAULTS, seed=seed, rate=FAULTS_RATE, targets=TARGETS, say=to_stderr
-    )
+def _faults(seed: int) -> Finding:
+    found = run_faults(faults=FAULTS, seed=seed, rate=FAULTS_RATE, targets=TARGETS, say=to_stderr)
     return finding(found, "faults", FAULTS_RATE)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from twinshore.cli.entry import EXIT_CODES, app
+from twinshore.cli.entry import EXIT_CODES, OWN_MISTAKE, app, main
 from twinshore.cli.examples import EXAMPLES, command
 
 TWINSHORE = Path(sys.executable).with_name("twinshore")
@@ -85,3 +85,19 @@ def test_help_and_completion_load_no_settings_no_protocol_and_no_store() -> None
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_a_mistake_of_its_own_is_no_answer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A script takes 1 for an answer, and 2 for what was told on purpose."""
+
+    def broken() -> None:
+        raise ZeroDivisionError("by hand")
+
+    monkeypatch.setattr("twinshore.cli.examples.command", lambda: broken)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == OWN_MISTAKE
+    assert OWN_MISTAKE in EXIT_CODES
+    said = capsys.readouterr().err
+    assert "ZeroDivisionError: by hand" in said, "who reports it needs to see where"
+    assert said.splitlines()[-1].startswith("error: this is a mistake of Twinshore's own")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from alembic import command
 from sqlalchemy import Connection, column, insert, table, text
 
+from tests.store.older import open_upgraded
 from twinshore.fleet import Secret
-from twinshore.store import open_store
 from twinshore.store.engine import Database
 from twinshore.store.migrate import scripts
 from twinshore.store.schema import VERSION_TABLE, schema_of
@@ -43,7 +43,7 @@ def test_rows_of_a_store_before_say_who_did_it_as_far_as_they_did(store_url: str
     database.write(as_before)
     assert database.read(schema_of) == "0014"
     database.close()
-    with open_store(store_url) as store:
+    with open_upgraded(store_url) as store:
         rows = reversed(store.audit.rows())
         found = [(one.kind, one.subject, one.outcome, one.actor, one.topic) for one in rows]
     assert found == list(WRITTEN)

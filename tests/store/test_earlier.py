@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.store.older import open_upgraded
 from twinshore.fleet.settings import Settings, load_settings
-from twinshore.store import Store, open_store
+from twinshore.store import Store
 
 EARLIER = Path(__file__).parent / "earlier"
 LINK = "east->west"
@@ -23,7 +24,7 @@ def store(tmp_path: Path) -> Store:
     with sqlite3.connect(tmp_path / "twinshore.db") as connection:
         connection.executescript((EARLIER / "a6ed841.sql").read_text())
     connection.close()
-    return open_store(f"sqlite:///{tmp_path}/twinshore.db")
+    return open_upgraded(f"sqlite:///{tmp_path}/twinshore.db")
 
 
 def test_settings_of_then_say_what_they_said() -> None:

@@ -8,6 +8,7 @@ import pytest
 from alembic import command
 from sqlalchemy import Connection, column, insert, table, text, update
 
+from tests.store.older import open_upgraded
 from twinshore.fleet import Secret, StoreError
 from twinshore.fleet.incidents import POLICY_STOP, Effect, IncidentKind, IncidentSide
 from twinshore.store import Incident, open_store
@@ -115,7 +116,7 @@ def test_rows_of_a_store_before_do_what_their_sentences_meant(store_url: str) ->
     database.write(as_before)
     assert database.read(schema_of) == "0011"
     database.close()
-    with open_store(store_url) as store:
+    with open_upgraded(store_url) as store:
         rows = [row.incident for row in store.ledger.rows()]
     found = [(one.kind, one.policy.words, one.sentence, one.policy.effect, one.side) for one in rows]
     assert found == list(WRITTEN)
@@ -124,10 +125,10 @@ def test_rows_of_a_store_before_do_what_their_sentences_meant(store_url: str) ->
 
 
 def test_rows_that_an_old_mirror_writes_behind_the_change_of_the_store_do_what_their_words_mean(store_url: str) -> None:
-    """A mirror of a newer version that stands by, or a mere look, brings the store up under one that still carries."""
+    """A mirror of the earlier version that the operator has not stopped."""
     database = Database(store_url, Secret())
     database.write(as_before)
-    with open_store(store_url) as store:
+    with open_upgraded(store_url) as store:
         database.write(lambda connection: write_as_before(connection, "late"))
         rows = store.ledger.rows()
         found = [(row.incident.kind, row.incident.policy.effect, row.incident.side) for row in rows[len(WRITTEN) :]]

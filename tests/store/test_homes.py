@@ -9,6 +9,7 @@ from threading import Barrier
 
 from sqlalchemy import Connection, column, table, update
 
+from tests.store.older import open_upgraded
 from twinshore.fleet import Secret
 from twinshore.store import AuditRow, HomeRow, Store, TwinRow, open_store
 from twinshore.store.engine import Database
@@ -124,7 +125,7 @@ def test_a_store_made_before_has_no_homes_and_keeps_all_else(store_url: str) -> 
         store.twins.save([TWIN])
     database = Database(store_url, Secret())
     database.write(before)
-    with open_store(store_url) as store:
+    with open_upgraded(store_url) as store:
         assert store.twins.of("east->west") == (TWIN,)
         assert store.homes.of(PAIR) == {}
         assert store.homes.settle([ROW]) == {"orders": ROW}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, text
 
+from tests.store.older import open_upgraded
 from twinshore.fleet import Secret
 from twinshore.store import (
     AuditRow,
@@ -20,7 +21,6 @@ from twinshore.store import (
     InstanceRow,
     Limits,
     Store,
-    open_store,
 )
 from twinshore.store.engine import Database
 from twinshore.store.proxies import FORGOTTEN_MS
@@ -72,7 +72,7 @@ def test_a_store_of_before_gets_the_tables_and_keeps_what_it_has(tmp_path: Path)
 
     bring_up(database)
     database.write(_take_away)
-    with open_store(url) as store:
+    with open_upgraded(url) as store:
         assert [row.subject for row in store.audit.rows("")] == ["orders"]
         assert store.proxies.change([OPEN], seen=0, told=[TOLD])
     database.close()

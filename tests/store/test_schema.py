@@ -20,6 +20,7 @@ from sqlalchemy import Connection, Engine, column, event, inspect, table, text, 
 from sqlalchemy.schema import CreateTable
 
 import twinshore
+from tests.store.older import open_upgraded
 from twinshore.fleet import Secret, StoreError
 from twinshore.store import LinkRow, LinkState, open_store
 from twinshore.store.engine import Database
@@ -184,7 +185,16 @@ def test_a_packed_copy_makes_a_store_and_opens_one_but_changes_none(tmp_path: Pa
     older = update(table(VERSION_TABLE, column("version_num"))).values(version_num="0020")
     database.write(lambda connection: connection.execute(older))
     database.close()
-    assert "a packed Twinshore cannot change it" in run_packed(packed, url)
+    assert "twinshore store upgrade" in run_packed(packed, url)
+    assert database_schema(url) == "0020"
+
+
+def database_schema(url: str) -> str | None:
+    database = Database(url, Secret())
+    try:
+        return database.read(schema_of)
+    finally:
+        database.close()
 
 
 def run_packed(packed: Path, url: str) -> str:
@@ -211,7 +221,7 @@ def test_a_store_that_knew_no_links_goes_on_and_takes_them_from_settings(store_u
     word = {"link": "east->west", "name": "paused", "value": "true", "changed_ms": 1, "changed_by": "anna"}
     database.write(lambda connection: connection.execute(twins.insert().values(twin | numbers)))
     database.write(lambda connection: connection.execute(controls.insert().values(word)))
-    with open_store(store_url) as store:
+    with open_upgraded(store_url) as store:
         assert store.link_rows.read() == (0, ())
         row = LinkRow("east->west", LinkState.KEPT, "{}", "{}", 0, 5, "the settings")
         assert store.link_rows.change([row], seen=0)

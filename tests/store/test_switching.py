@@ -10,6 +10,7 @@ from threading import Barrier
 import pytest
 from sqlalchemy import Connection, column, table, text, update
 
+from tests.store.older import open_upgraded
 from twinshore.fleet import ConfigError, Secret
 from twinshore.fleet.incidents import Effect, IncidentKind, Policy
 from twinshore.store import (
@@ -231,7 +232,7 @@ def test_a_store_made_before_inherits_nothing_and_has_no_switches(store_url: str
         store.twins.save([twin])
     database = Database(store_url, Secret())
     database.write(before)
-    with open_store(store_url) as store:
+    with open_upgraded(store_url) as store:
         assert store.twins.of(EAST_WEST) == (twin,)
         assert store.switching.begin([ROW]) == (ROW,)
         assert store.switches.all() == ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
+import traceback
 
 import typer
 
@@ -28,6 +29,7 @@ VERBS = (
     "advise",
     "simulate",
     "spool",
+    "store",
     "push",
     "proxy",
     "completion",
@@ -41,10 +43,15 @@ EXIT_CODES = {
         "not done, as it says, or a wrong option; of `prove`, `delay check`, `mirror examine`, `advise`,"
         " `proxy conduct` and `simulate explore`: cannot tell"
     ),
+    70: "a mistake of Twinshore's own: what was being done stands above the last line; please report it",
     130: "ended by Ctrl-C before it was done",
     143: "ended by SIGTERM before it was done",
 }
-ENDS = "Exit codes: 0 well; 1 done, and the answer is no; 2 not done, or cannot tell; 130, 143 stopped by a signal."
+OWN_MISTAKE = 70
+ENDS = (
+    "Exit codes: 0 well; 1 done, and the answer is no; 2 not done, or cannot tell; 70 a mistake of Twinshore's own;"
+    " 130, 143 stopped by a signal."
+)
 
 app = typer.Typer(
     name="twinshore",
@@ -92,3 +99,10 @@ def main() -> None:
         if error.hint:
             typer.echo(f"  try: {error.hint}", err=True)
         sys.exit(2)
+    except Exception:
+        # Python's own code for it is 1, which scripts take for an answer.
+        traceback.print_exc()
+        typer.echo(
+            "error: this is a mistake of Twinshore's own; docs/troubleshooting.md says how to report it", err=True
+        )
+        sys.exit(OWN_MISTAKE)

@@ -66,3 +66,7 @@ class KafkaError(TwinshoreError):
 
 class StoreError(TwinshoreError):
     """The store cannot be read or written."""
+
+
+class StoreVersionError(StoreError):
+    """Its tables are another version's: waiting does not help."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -67,12 +67,19 @@ class Comparison:
 
 
 def compare_topic(
-    source: Cluster, target: Cluster, topic: str, *, target_topic: str = "", read_committed: bool = False
+    source: Cluster,
+    target: Cluster,
+    topic: str,
+    *,
+    target_topic: str = "",
+    read_committed: bool = False,
+    heard: Callable[[Message], None] = lambda _message: None,
 ) -> Comparison:
     """Reads both topics from start to end, as they stand at the call, and compares every visible byte, in order.
 
-    Aborted records are compared too unless `read_committed`; control records are no client's to see, but a shift of a
-    single offset shows. Call it when nobody writes any more, or the ends may differ in truth.
+    `heard` is given each record that is the same on both. Aborted records are compared too unless `read_committed`;
+    control records are no client's to see, but a shift of a single offset shows. Call it when nobody writes any more,
+    or the ends may differ in truth.
     """
     target_topic = target_topic or topic
     records = 0
@@ -83,7 +90,8 @@ def compare_topic(
             return Comparison(topic, count, 0, Difference(-1, -1, what))
         for partition in left.partitions:
             left_ends, right_ends = left.ends(partition), right.ends(partition)
-            read, found = _compare(partition, left.records(partition, left_ends), right.records(partition, right_ends))
+            records_of = left.records(partition, left_ends), right.records(partition, right_ends)
+            read, found = _compare(partition, *records_of, heard)
             records += read
             if found is None and left_ends != right_ends:
                 what = f"source's log goes from {left_ends[0]} to {left_ends[1]}, target's from {right_ends[0]} to"
@@ -93,7 +101,9 @@ def compare_topic(
     return Comparison(topic, count, records)
 
 
-def _compare(partition: int, source: Iterator[Message], target: Iterator[Message]) -> tuple[int, Difference | None]:
+def _compare(
+    partition: int, source: Iterator[Message], target: Iterator[Message], heard: Callable[[Message], None]
+) -> tuple[int, Difference | None]:
     records = 0
     while True:
         left, right = next(source, None), next(target, None)
@@ -108,6 +118,7 @@ def _compare(partition: int, source: Iterator[Message], target: Iterator[Message
             or left.headers() != right.headers()
         ):
             return records, _difference(partition, _seen(left), _seen(right))
+        heard(left)
 
 
 def _missing(partition: int, left: Message | None, right: Message | None) -> Difference | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from twinshore.fleet import NamedPartition
 from twinshore.lab.compare import compare_topic
+from twinshore.lab.demo_account import Account, Rescued
 from twinshore.lab.demo_ends import LogEnds
 from twinshore.lab.demo_group import GROUP, GroupReader, places_on, read_on
 from twinshore.lab.demo_stage import DemoStage
@@ -89,6 +90,7 @@ class _Play:
         self._reader: GroupReader | None = None
         self._writers: Writers | None = None
         self._stood: dict[NamedPartition, int] = {}
+        self._acknowledged = 0
 
     def run(self) -> DemoOutcome:
         self._say("starting two real Kafka clusters on this machine, east and west, one broker each")
@@ -185,7 +187,7 @@ class _Play:
         return gap_s
 
     def _finish(self, gap_s: float) -> DemoOutcome:
-        acknowledged = self._stage.stop_load()
+        acknowledged = self._acknowledged = self._stage.stop_load()
         self._say(f"the producer has stopped: east acknowledged {acknowledged:,} records")
         self._catch_up()
         self._say("west has everything; now an ordinary consumer reads both sides and compares")
@@ -196,10 +198,11 @@ class _Play:
             return replace(outcome, difference=difference)
         return outcome
 
-    def _compared(self, gap_s: float) -> DemoOutcome:
+    def _compared(self, gap_s: float, rescued: Rescued | None = None) -> DemoOutcome:
         found = []
         for topic in self._plan.topics:
-            compared = compare_topic(self._stage.east.cluster, self._stage.west.cluster, topic)
+            heard = rescued.listener(topic) if rescued else lambda _message: None
+            compared = compare_topic(self._stage.east.cluster, self._stage.west.cluster, topic, heard=heard)
             self._say(f"  {compared}")
             found.append(compared)
         records, partitions = sum(one.records for one in found), sum(one.partitions for one in found)
@@ -225,7 +228,7 @@ class _Play:
             f" {writers.pause_s(MOVED, since_s):.1f} s"
         )
         if self._plan.keep:
-            writers.stop()
+            self._acknowledged += writers.stop()
 
     def _lose_east(self) -> None:
         """Its topics move by force."""
@@ -248,7 +251,7 @@ class _Play:
         self._say("groups were at home on east as well:")
         run_verb(self._mirror, ["proxy", "groups", "--to", "west", "--force", "--yes"], self._say)
         self._wait(AT_HOME_S)
-        writers.stop()
+        self._acknowledged += writers.stop()
 
     def _go_on(self) -> int:
         """The group reads the rest at the same address; how many records it read in all."""
@@ -278,9 +281,13 @@ class _Play:
         """Both sides are the same again, and the group read all of it once."""
         self._until(lambda: self._source.read() == self._target.read(), CAUGHT_UP_WITHIN_S, "the sides are not level")
         self._say("both sides are compared again:")
-        outcome = self._compared(gap_s)
-        if not outcome.difference and outcome.records != read:
+        rescued = Rescued(self._mirror.settings.parent / "rescued")
+        outcome = self._compared(gap_s, rescued)
+        if outcome.difference:
+            return outcome
+        if outcome.records != read:
             raise LabError(f"{GROUP} read {read} records, of {outcome.records}")
+        self._say(Account(self._acknowledged, outcome.records, rescued.count, rescued.again).sentence())
         self._say(f"{GROUP} read {read:,} records in all, none twice, none left out")
         return outcome
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from twinshore.fleet import Link
+from twinshore.fleet import Link, StoreVersionError
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.clock import steady_s
 from twinshore.links.known import of_all_settings
@@ -25,13 +25,18 @@ class LateStore:
         self._looked_s = -AGAIN_S
         self._store: Store | None = None
         self._missed = False
+        self._refused: StoreVersionError | None = None
 
     def get(self) -> Store | None:
         """None where there is none yet; StoreError where it does not answer."""
         with self._guard:
             if self._store is None and steady_s() >= self._looked_s + AGAIN_S:
                 # Where that fails it is not taken for one that is not there.
-                self._store = open_if_there(self._settings)
+                try:
+                    self._store = open_if_there(self._settings)
+                except StoreVersionError as error:
+                    self._refused = error
+                    raise
                 self._looked_s = steady_s()
                 if self._store is None and not self._missed:
                     self._log(f"there is no store at {self._settings.store.url}: {WITHOUT}")
@@ -39,6 +44,11 @@ class LateStore:
                     self._log(f"there is a store at {self._settings.store.url} now")
                 self._missed = self._store is None
             return self._store
+
+    def check_version(self) -> None:
+        """StoreVersionError where one that was asked before has another version's tables. It is asked nothing here."""
+        if self._refused is not None:
+            raise self._refused
 
     def links(self) -> Sequence[Link]:
         """Those that there are now, as settings and store say."""

@@ -122,6 +122,7 @@ class _Serving:
         part: Part | None,
     ) -> None:
         self._asked, self._log, self._deaf, self._part = settings.of(SECTION), log, Once(log), part
+        self._store = store
         asked = self._asked
         layout = layout_of(asked, clusters)
         gate = Gate(asked, clusters, log)
@@ -201,6 +202,7 @@ class _Serving:
         """Looks, opens, and goes on doing so. Clients come in once a cluster has been seen: before that nobody could
         tell them what they may ask."""
         await asyncio.gather(self._lookout.first(), self._control.first())
+        self._store.check_version()  # one that is merely away is waited for
         tasks = (self._lookout.look(), self._control.run(), self._levels.run(), self._telling.run())
         looking = [asyncio.create_task(one) for one in tasks]
         try:

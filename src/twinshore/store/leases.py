@@ -47,6 +47,12 @@ def read_each(connection: Connection, names: Collection[str]) -> dict[str, Lease
     return {row.name: _row(row) for row in found}
 
 
+def read_held(connection: Connection) -> tuple[LeaseRow, ...]:
+    """Every lease that was not given up."""
+    found = connection.execute(select(leases).where(leases.c.released == false()).order_by(leases.c.name))
+    return tuple(_row(row) for row in found)
+
+
 def beat_each(connection: Connection, rows: Collection[LeaseRow], ttl_ms: Mapping[str, int]) -> dict[str, LeaseRow]:
     """The leases that are still held, each after one more beat and with its ttl. A lease that is not among them is
     lost.

@@ -11,7 +11,7 @@ from sqlalchemy import Column, Connection, inspect
 from sqlalchemy.types import TypeEngine
 
 from twinshore.fleet import StoreError
-from twinshore.store.schema import SCHEMA
+from twinshore.store.schema import SCHEMA, not_ours
 
 SCRIPTS = Path(__file__).parent / "migrations"
 
@@ -23,20 +23,17 @@ def scripts() -> Config:
     return config
 
 
-def upgrade(connection: Connection, place: str, found: str | None) -> None:
+def change(connection: Connection, place: str, found: str | None) -> None:
     """From the schema that was found, by each script after it; StoreError where this version cannot. Whoever calls it
     has the lock."""
     if not SCRIPTS.is_dir():
         raise StoreError(
             f"the store {place} has schema {found}, not {SCHEMA}, and a packed Twinshore cannot change it",
-            hint="open it once with an installed Twinshore: twinshore status",
+            hint="with an installed Twinshore: twinshore store upgrade",
         )
     config = scripts()
     if found is not None and found not in _known(config):
-        raise StoreError(
-            f"the store {place} has schema {found}, which this version does not know",
-            hint="a newer Twinshore wrote it: use that one",
-        )
+        raise not_ours(found, place)
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
 

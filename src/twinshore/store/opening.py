@@ -1,4 +1,7 @@
-"""The store that the settings name: opened to look, which makes no database, or to change something."""
+"""The store that the settings name: opened to look, which makes no database, or to change something.
+
+None of these changes an earlier version's tables: they raise StoreError, and `twinshore store upgrade` does it.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +27,15 @@ def open_or_make(settings: Settings) -> Store:
     return open_store(settings.store.url, settings.store.password)
 
 
+def is_there(settings: Settings) -> bool:
+    """False where it is a file that is not there yet."""
+    url = make_url(settings.store.url)
+    return not (url.get_backend_name() == "sqlite" and url.database and not Path(url.database).exists())
+
+
 def open_if_there(settings: Settings) -> Store | None:
     """The store, or None where it is a file that is not there yet."""
-    url = make_url(settings.store.url)
-    if url.get_backend_name() == "sqlite" and url.database and not Path(url.database).exists():
-        return None
-    return open_or_make(settings)
+    return open_or_make(settings) if is_there(settings) else None
 
 
 def open_known(settings: Settings) -> Store:

@@ -1,4 +1,5 @@
-"""Which tables a database has: brought to this version's when it is opened, by whoever comes first.
+"""Which tables a database has. Whoever opens it first makes them; those of an earlier version change when an operator
+says so, and by nothing else: there is no way back but a backup.
 
 An empty database gets all tables at once. One of an earlier version, or one in which a killed process left some, goes
 through the scripts of the versions in between, each of which makes only what is not there.
@@ -11,7 +12,7 @@ from contextlib import contextmanager
 
 from sqlalchemy import Column, Connection, MetaData, PrimaryKeyConstraint, String, Table, inspect, select, text
 
-from twinshore.fleet import StoreError
+from twinshore.fleet import StoreError, StoreVersionError
 from twinshore.store.engine import Database
 from twinshore.store.tables import metadata
 
@@ -30,9 +31,32 @@ _LOCK_S = 60
 
 
 def bring_up(database: Database) -> None:
-    """Leaves the database with exactly this version's tables, or raises StoreError and changes nothing."""
-    if database.read(schema_of) != SCHEMA:
-        database.write(lambda connection: _brought_up(connection, database.place))
+    """Leaves the database with exactly this version's tables, made where there are none; or raises StoreError, and
+    changes nothing: so where an earlier version's stand there."""
+    found = database.read(schema_of)
+    if found == SCHEMA:
+        return
+    if found is not None:
+        raise not_ours(found, database.place)
+    database.write(lambda connection: _brought_up(connection, database.place))
+
+
+def upgrade(database: Database) -> None:
+    """Changes an earlier version's tables to this version's, for good. StoreError where that cannot be."""
+    database.write(lambda connection: _brought_up(connection, database.place))
+
+
+def not_ours(found: str, place: str) -> StoreVersionError:
+    """Why a store with another schema is not opened. Versions of the schema are numbers of one length."""
+    if found < SCHEMA:
+        return StoreVersionError(
+            f"the store {place} is an earlier version's: it has schema {found}, and this version needs {SCHEMA}",
+            hint="stop what uses it, back it up, then: twinshore store upgrade",
+        )
+    return StoreVersionError(
+        f"the store {place} has schema {found}, which this version does not know",
+        hint="a newer Twinshore wrote it: use that one",
+    )
 
 
 def schema_of(connection: Connection) -> str | None:
@@ -51,9 +75,9 @@ def _brought_up(connection: Connection, place: str) -> None:
             _make(connection)
             return
         # Alembic takes longer to import than all the rest; most processes open a store that needs nothing.
-        from twinshore.store.migrate import upgrade
+        from twinshore.store.migrate import change
 
-        upgrade(connection, place, found)
+        change(connection, place, found)
 
 
 def _make(connection: Connection) -> None:

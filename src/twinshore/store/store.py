@@ -58,10 +58,10 @@ def passing_store(place: str) -> Iterator[Store]:
 
 
 def open_store(url: str, password: Secret | None = None) -> Store:
-    """Opens the store, making or migrating its tables when need be; several processes may do so at once.
+    """Opens the store, making its tables where there are none; several processes may do so at once.
 
     `url` is `sqlite:///file`, `postgresql://...`, `mysql://...` or `mariadb://...`. ConfigError for a wrong one,
-    StoreError when the database is not to be had.
+    StoreError when the database is not to be had, or has another version's tables.
     """
     return _open(Database(url, password or Secret()))
 

@@ -267,7 +267,10 @@ def _refusal(
         return None
     if not known and any(end > start for start, end in target.spans):
         sentence = f"topic {target.name} on the target holds data that this link did not write"
-        hint = 'delete it on the target, exclude the topic, or let the link carry it on with mode = "mapped"'
+        hint = (
+            "where the store was lost, or an older one restored: `twinshore link recover`; else delete it on"
+            ' the target, exclude the topic, or let the link carry it on with mode = "mapped"'
+        )
         return Refuse(name, IncidentKind.FOREIGN_WRITE, sentence, hint)
     counts = f"{target.partitions} partitions on the target, {source.partitions} on the source"
     if target.partitions > source.partitions:
