@@ -255,6 +255,45 @@ def test_a_fresh_queue_sends_after_an_outage_only_what_is_young(three: Three, tm
         place.process.end()
 
 
+@pytest.mark.long
+@pytest.mark.claim(
+    "broadcast",
+    "source-cut",
+    "what the source took while its line was cut is sent only as far as it is young, whoever reads it",
+)
+def test_what_a_source_took_while_its_line_was_cut_is_as_old_as_it_is(three: Three, tmp_path: Path) -> None:
+    """It arrives just now, for who keeps and for who wants what is fresh."""
+    place = begun(tmp_path, three, FRESH)
+    tokyo, paris = place.targets
+    try:
+        with Workload(place.london.cluster, place.topic, records_per_s=RATE, value_bytes=1_000) as load:
+            until(lambda: load.acked > RATE, WITHIN_S, "records flow", place)
+            place.london.proxy(0).cut()
+            time.sleep(CUT_S)
+            stood = spans(paris.cluster, place.topic, PARTITIONS)
+            healed_ms = time.time() * 1000
+            place.london.proxy(0).heal()
+            took_s = until(
+                lambda: ended(paris, place.topic) > sum(end for _, end in stood), WITHIN_S, "the first record", place
+            )
+            time.sleep(3.0)
+            load.stop()
+        place.until_same(tokyo)
+        until(
+            lambda: ended(paris, place.topic) + lost(place) == ended(place.london, place.topic), WITHIN_S, "all", place
+        )
+        assert lost(place) > RATE * (CUT_S - MAX_AGE_S - 2.0), "what was old"
+        oldest_ms = healed_ms
+        for partition, (_, end) in enumerate(stood):
+            came = [record for record in read_all(paris.cluster, place.topic, partition) if record[0] >= end]
+            oldest_ms = min(oldest_ms, came[0][4])
+        age_s = (healed_ms - oldest_ms) / 1000
+        assert age_s <= MAX_AGE_S, "nothing older than that when the line was whole again"
+        print(f"told: the first fresh record {took_s:.1f} s behind the outage, {lost(place):,} old ones dropped")
+    finally:
+        place.process.end()
+
+
 def lost(place: Place) -> int:
     return sum(end - begin for ranges in place.dropped().values() for begin, end in ranges)
 

@@ -244,7 +244,7 @@ def test_who_stands_where_a_lane_read_for_itself_alone_asks_by_itself() -> None:
     cut_alone = Cutter(answer(0, 10).partitions[0].records, 0, 0, LIMITS, None, ()).cut(1 << 30)
     seat = lane.fetches.seat
     assert seat is not None
-    seat.read(track, cut_alone, answer(0, 10).partitions[0], Joining(LIMITS))
+    seat.read(track, cut_alone, answer(0, 10).partitions[0], Joining(LIMITS), NOW_MS)
     track.take(cut_alone, Hold(bytearray()), NOW_MS)
     made.turn()
     assert 1 in made.asking(), "the window has gone on without anything for it"

@@ -52,7 +52,7 @@ def feed(lane: Fed, now_ms: int) -> None:
                 fetches.buckets.spend(track.order.topic, sum(entry.size for entry in cut.carried))
             if not track.source.heard:
                 read_again(track)
-            track.source.led, fed = one.led, True
+            track.source.led, track.level, fed = one.led, one.level, True
             track.take(cut, NO_BUFFER, now_ms)
             room -= sum(piece.size for piece in cut.parcels)
         if fed:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from twinshore.mirror.lane.buckets import LONGEST_WAIT_MS, Buckets, whole_batches
+from twinshore.mirror.lane.level import NEVER, Level
+from twinshore.mirror.lane.orders import LaneLimits
 from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.route import Route
 from twinshore.mirror.lane.seat import Seat
@@ -16,6 +18,8 @@ from twinshore.wire.fetch import FetchAnswer, FetchedPartition, FetchPartition
 Line = tuple[int, int]  # source node, stream
 # How long a broker may hold a fetch while a partition of its line is left out because too much of it waits to be sent.
 CHOKED_WAIT_MS = 5
+# An answer with no more than that part of what it may bring has left nothing out for want of room.
+WHOLE_PART = 1 / 8
 SourceKey = tuple[bytes, int]
 SESSION_LOST = frozenset({70, 71, 106})  # id not found, wrong epoch, topic id inconsistent with the session
 
@@ -32,15 +36,16 @@ class FetchOrder(NamedTuple):
 class FetchBook:
     """Only partitions that run, and whose target takes something, are asked for."""
 
-    def __init__(self, far_streams: int, partition_bytes_widest: int) -> None:
-        self._partition_bytes_widest = partition_bytes_widest
-        self._streams, self._far_streams = 1, far_streams
+    def __init__(self, limits: LaneLimits) -> None:
+        self._bytes_max, self._partition_bytes_widest = limits.fetch_bytes_max, limits.partition_bytes_widest
+        self._streams, self._far_streams = 1, limits.far_streams
         self._tracks: dict[tuple[bytes, int], Track] = {}
         self._sessions: dict[Line, FetchSession] = {}
         self._dirty: dict[Line, dict[Track, None]] = {}
         self._gone: dict[Line, dict[tuple[bytes, int], None]] = {}
         self._choked: dict[Line, dict[Track, None]] = {}
         self._held: set[int] = set()
+        self._now_s = 0.0
         self.buckets = Buckets()
         # Where this lane reads together with others of its broadcast.
         self.seat: Seat | None = None
@@ -98,6 +103,7 @@ class FetchBook:
 
     def refill(self, now_s: float) -> None:
         """Time passed: what was throttled may be asked for again."""
+        self._now_s = now_s
         if self.seat:
             self.seat.tick(now_s)
         topics = self.buckets.refill(now_s)
@@ -132,6 +138,7 @@ class FetchBook:
                 unwanted.append(track.source_key)
                 self.buckets.stands(track.source_key, track.order.topic, behind=False)
         asked, forgotten = session.changes(wanted, unwanted)
+        session.asked_s = self._now_s
         if not len(session):
             # Nothing left to ask, not even to be told what to forget: the next request begins a session of its own.
             session.reset()
@@ -195,12 +202,23 @@ class FetchBook:
             elif not part.error:
                 # Not the route's epoch, which may have changed since.
                 track.source.led = session.epoch_asked(track.source_key)
-        session.answered(answer.session_id)
+                if self.seat:
+                    track.level = session.level(track.source_key, track.fetched) or track.level
+        if self.seat:
+            for part in answer.partitions:
+                session.told_end((part.topic_id, part.partition), -1 if part.error else part.high_watermark)
+        session.answered(answer.session_id, whole=self._is_whole(answer))
         if answer.session_id == 0:
             self.reset(line)
         if self.buckets.bounding:
             self._spend(found)
         return found
+
+    def _is_whole(self, answer: FetchAnswer) -> bool:
+        """Whether it left no partition out that has something: a broker does where it holds back, or where it has more
+        than it may send."""
+        size = sum(len(part.records) for part in answer.partitions)
+        return not answer.throttle_ms and not self.buckets.bytes_max() and size <= self._bytes_max * WHOLE_PART
 
     def _failed(self, line: Line, error: int) -> list[tuple[Track, FetchedPartition]]:
         """A fetch that failed as a whole failed for each partition that its line is for."""
@@ -263,6 +281,13 @@ class FetchSession:
         self.session_id = 0
         self.epoch = 0
         self._told: dict[SourceKey, FetchPartition] = {}
+        # When the request was sent that is under way; and the one before, where that was answered whole.
+        self.asked_s = self._before_s = NEVER
+        # How many were answered, and with which of them a partition was last named.
+        self._count = 0
+        self._named: dict[SourceKey, int] = {}
+        # Where the source ended, as a request was told that was sent then.
+        self._ends: dict[SourceKey, Level] = {}
 
     def changes(
         self, wanted: Iterable[FetchPartition], unwanted: Iterable[SourceKey]
@@ -276,6 +301,7 @@ class FetchSession:
             key = (want.topic_id, want.partition)
             if told.get(key) != want:
                 told[key] = want
+                self._named[key] = self._count
                 asked.append(want)
         return asked, [key for key in forgotten if key not in told]
 
@@ -292,8 +318,28 @@ class FetchSession:
         want = self._told.get(key)
         return want.leader_epoch if want else -1
 
-    def answered(self, session_id: int) -> None:
-        """The broker took the request: the next one continues the session."""
+    def level(self, key: SourceKey, at: int) -> Level | None:
+        """When the source was last seen to end at this offset, by the answers before this one: it said so, or it was
+        asked from there and left the partition out."""
+        end = self._ends.get(key)
+        if end is not None and end.at != at:
+            return None
+        if self._named.get(key, self._count) < self._count and self._before_s > NEVER:
+            return Level(at, self._before_s)
+        return end
+
+    def told_end(self, key: SourceKey, at: int) -> None:
+        """So the answer to the request that is under way says; -1: it says an error."""
+        if at >= 0:
+            self._ends[key] = Level(at, self.asked_s)
+        else:
+            self._ends.pop(key, None)
+            self._named[key] = self._count + 1
+
+    def answered(self, session_id: int, *, whole: bool = False) -> None:
+        """The broker took the request: the next one continues the session. `whole`: it left nothing out that it had."""
+        self._count += 1
+        self._before_s = self.asked_s if whole else NEVER
         if session_id == 0:
             self.reset()
             return
@@ -304,4 +350,6 @@ class FetchSession:
         """The next request opens a new session and names everything again."""
         self.session_id = 0
         self.epoch = 0
-        self._told.clear()
+        self._before_s = NEVER
+        for kept in (self._told, self._named, self._ends):
+            kept.clear()

@@ -30,7 +30,7 @@ def kept_from(window: Window, position: int, rules: QueueRules, now_s: float) ->
     ahead = [one for one in window.slices.values() if one.cut.end > position]
     first, why = ahead, ""
     if rules.max_age_s:
-        first = [one for one in ahead if now_s - one.at_s <= rules.max_age_s]
+        first = [one for one in ahead if now_s - one.born_s <= rules.max_age_s]
         why = f"older than {rules.max_age_s:g} s" if len(first) < len(ahead) else ""
     size, lost = sum(one.size for one in first), window.begin > position
     if size > rules.high_bytes or len(first) > rules.parts_max or lost:
@@ -39,6 +39,8 @@ def kept_from(window: Window, position: int, rules: QueueRules, now_s: float) ->
             first = first[1:]
         why = why or "over the high watermark"
     at, epoch = (first[0].base, first[0].before) if first else (window.end, window.epoch)
+    if first and rules.max_age_s and (border := first[0].young_from(now_s - rules.max_age_s)) > max(at, position):
+        at, epoch, why = border, first[0].cut.leader_epoch, why or f"older than {rules.max_age_s:g} s"
     return (at, epoch, why) if at > position and why else None
 
 

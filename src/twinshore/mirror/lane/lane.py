@@ -207,7 +207,7 @@ class Lane(Roster):
             cutter = Cutter(data, track.fetched, track.write_from, self.limits, joining, part.aborted)
         done = cutter.cut(self._portion.left)
         if seat:
-            done = self.fresh_of(track, seat.read(track, done, part, cutter.joining), now_ms)
+            done = self.fresh_of(track, seat.read(track, done, part, cutter.joining, now_ms), now_ms)
         self._portion.spend(cutter.work)
         if done.end == track.fetched and not done.halt:
             track.partition_bytes_max = answers.bytes_needed(part.records, track.partition_bytes_max)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from twinshore.mirror.lane.cutting import Cut, Parcel
 from twinshore.mirror.lane.fates import Blank
 from twinshore.mirror.lane.joining import Joining
+from twinshore.mirror.lane.level import NEVER, UNKNOWN, Level
 from twinshore.mirror.lane.orders import LaneLimits, TideOrder
 from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.track import Track
@@ -41,14 +42,30 @@ GATHER_S_MAX = 1.0
 
 class Slice(NamedTuple):
     """One cut of a partition, from offset `base` on. `before`: the source's leader epoch of the last record below, -1
-    where that is not known; `led`: the epoch in which the source was led when it was read, at `at_s`."""
+    where that is not known; `led`: the epoch in which the source was led when it was read. `born_s`: when it was
+    written, as far as is known; `level`: by what that is known, beside time stamps, which are `zero_s` off this
+    process's clock."""
 
     base: int
     cut: Cut
     size: int
     before: int
     led: int
-    at_s: float
+    born_s: float
+    level: Level = UNKNOWN
+    zero_s: float = 0.0
+
+    def young_from(self, since_s: float) -> int:
+        """Where what was written since then begins in it; its own beginning, where that is no border for all."""
+        if self.before != self.cut.leader_epoch:
+            return self.base
+        for piece in self.cut.parcels:
+            if (
+                isinstance(piece, Parcel)
+                and max(self.level.seen_s, piece.max_timestamp / 1000 + self.zero_s) >= since_s
+            ):
+                return piece.base
+        return self.base
 
     def rest(self, position: int, write_from: int) -> Cut | None:
         """What of it follows `position`, for a twin that ends at `write_from`, where both are borders within."""
@@ -89,6 +106,11 @@ class Window:
     @property
     def begin(self) -> int:
         return next(iter(self.slices), self.end)
+
+    @property
+    def born_s(self) -> float:
+        """When the last of it was written: what follows is younger."""
+        return next(reversed(self.slices.values())).born_s if self.slices else NEVER
 
     def found(self, position: int, write_from: int) -> tuple[Slice, Cut] | None:
         """The slice in which this border lies, and what follows it there for a twin that ends at `write_from`."""

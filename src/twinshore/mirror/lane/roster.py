@@ -40,7 +40,7 @@ class Roster:
     ) -> None:
         self.limits, self.producer, self._fence = limits, producer, fence
         self.tracks: dict[NamedPartition, Track] = {}
-        self.fetches = FetchBook(limits.far_streams, limits.partition_bytes_widest)
+        self.fetches = FetchBook(limits)
         if reading:
             self.fetches.seat = Seat(reading, self.fetches.wake, queue or QueueRules())
         self.silence = Silence()
@@ -127,15 +127,19 @@ class Roster:
         return found is not None
 
     def too_old(self, track: Track, to: int, now_ms: int) -> None:
-        """Of a fresh queue: a look has found that all below is too old."""
+        """Of a fresh queue: a look has found that all below is too old, by what it says itself."""
         seat = self.fetches.seat
         if seat and seat.rules.fresh:
+            if seat.reading.now_s - track.level.seen_s <= seat.rules.max_age_s:
+                to = min(to, max(track.fetched, track.level.at))
+            if to <= track.fetched:
+                return
             why = f"made more than {seat.rules.max_age_s:g} s ago"
             drop(track, to, -1, why, now_ms)
 
     def fresh_of(self, track: Track, done: Cut, now_ms: int) -> Cut:
-        """What of a lane's own reading a fresh queue takes: by the records' own times, as it lay in the log for nobody
-        knows how long."""
+        """What of a lane's own reading a fresh queue takes: by the records' own times, where it may have lain in the
+        log for longer than its age."""
         seat = self.fetches.seat
         if not seat or not seat.rules.fresh or done.halt:
             return done
@@ -145,6 +149,8 @@ class Roster:
         if not seat.rules.max_age_s or track.fetched < track.write_from:
             return done
         begin = track.fetched
+        if seat.reading.now_s - track.level.since_s(begin) <= seat.rules.max_age_s:
+            return done
         kept, to = without_old(done, begin, now_ms - int(seat.rules.max_age_s * 1000))
         if to >= 0:
             track.dropped.append(told_of(track, begin, to, f"made more than {seat.rules.max_age_s:g} s ago"))

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterator
 
 from twinshore.fleet import QueueRules
-from twinshore.mirror.lane.cutting import Cut
+from twinshore.mirror.lane.cutting import Cut, Parcel
 from twinshore.mirror.lane.fresh import kept_from
 from twinshore.mirror.lane.joining import Hold, Joining
 from twinshore.mirror.lane.passing import read_again
@@ -198,7 +198,7 @@ class Seat:
         lane's."""
         return self.trimmed(track, records), self.reading.roomy() if self.leads(track) else own
 
-    def read(self, track: Track, done: Cut, part: FetchedPartition, joining: Joining | None) -> Cut:
+    def read(self, track: Track, done: Cut, part: FetchedPartition, joining: Joining | None, now_ms: int) -> Cut:
         """The lane has read and cut this. Where it leads, that is the next slice, whose bytes are its own, and it goes
         on with the same; `joining` is whose rooms it lies in, if in any."""
         window = self._windows.get(track)
@@ -210,8 +210,10 @@ class Seat:
             self.doubt(track)
         elif len(window.members) > 1 and joining in (None, self.reading.joining):
             done = owned(done)
-            source, at_s = track.source, self.reading.now_s
-            self.reading.put(window, Slice(track.fetched, done, size_of(done), source.epoch, source.led, at_s))
+            source, zero_s = track.source, self.reading.now_s - now_ms / 1000
+            born_s = self._born_s(track, window, done, zero_s)
+            put = Slice(track.fetched, done, size_of(done), source.epoch, source.led, born_s, track.level, zero_s)
+            self.reading.put(window, put)
             self._tell(window, part)
         else:
             # Nobody else was here when this was cut: who is by now asks by itself, until it meets the window again.
@@ -220,6 +222,13 @@ class Seat:
             window.end, window.epoch, window.origin = done.end, done.leader_epoch, done.end
             self._wake_others(window)
         return done
+
+    def _born_s(self, track: Track, window: Window, done: Cut, zero_s: float) -> float:
+        """When the latest of it was written. Whatever a log has behind something was written behind it."""
+        now_s = self.reading.now_s
+        stamps = [piece.max_timestamp for piece in done.parcels if isinstance(piece, Parcel)]
+        stamp_s = max(stamps) / 1000 + zero_s if stamps else now_s
+        return max(window.born_s, track.level.born_s(track.fetched, stamp_s, now_s))
 
     def _tell(self, window: Window, part: FetchedPartition) -> None:
         for seat, other in window.members.items():

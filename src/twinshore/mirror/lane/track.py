@@ -13,6 +13,8 @@ from twinshore.mirror.lane.certainty import FAR_MS, UNKNOWN, Certainty, Strays
 from twinshore.mirror.lane.cutting import Cut, Halt, Parcel
 from twinshore.mirror.lane.fates import Blank
 from twinshore.mirror.lane.joining import Hold
+from twinshore.mirror.lane.level import UNKNOWN as UNKNOWN_LEVEL
+from twinshore.mirror.lane.level import Level
 from twinshore.mirror.lane.observe import Go, Observation, Verdict, judge
 from twinshore.mirror.lane.orders import Carried, Handover, Stoppage, TrackOrder
 from twinshore.mirror.lane.phase import Phase
@@ -108,6 +110,8 @@ class Track:
     fence: int = 0
     cut_to: int = -1
     source: Source = field(default_factory=Source)
+    # How lately the source ended before what is read, where its age counts.
+    level: Level = UNKNOWN_LEVEL
     told: Told = field(default_factory=Told)
     # What is known of the twin's end, and what may still land there.
     certain: Certainty = field(default_factory=Certainty)
