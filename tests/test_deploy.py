@@ -21,13 +21,15 @@ from twinshore.proof import metrics as proof
 
 RULES = ("alerts.yml", "proof.yml", "delay.yml")
 DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
+# What Prometheus says itself of whom it scrapes.
+BY_PROMETHEUS = {"up": ("job", "instance")}
 NOTHING: Any = SimpleNamespace(states={}, sampled_ms={}, book={})
 # Metric and labels, of the mirror's own, of the proof's and of the delay monitor's.
-SERVED = {one.served: tuple(one.labels) for one in METRICS} | dict.fromkeys(proof.TABLE, proof.LABELS)
+SERVED = {one.served: tuple(one.labels) for one in METRICS} | dict.fromkeys(proof.TABLE, proof.LABELS) | BY_PROMETHEUS
 for family in DelayCollector(NOTHING, NOTHING).collect():
     SERVED[family.name + "_total" * (family.type == "counter")] = tuple(family._labelnames)  # type: ignore[attr-defined]
-FUNCTIONS = {"time", "absent", "max", "min", "sum", "rate", "increase", "deriv", "topk"}
-WORDS = {"by", "and", "or"}
+FUNCTIONS = {"time", "absent", "max", "max_over_time", "min", "sum", "rate", "increase", "deriv", "topk"}
+WORDS = {"by", "and", "or", "unless"}
 
 
 def rules() -> list[dict[str, Any]]:
@@ -60,7 +62,7 @@ EXPRESSIONS = expressions()
 @pytest.mark.parametrize("name", EXPRESSIONS)
 def test_an_expression_asks_only_for_what_is_served(name: str) -> None:
     text = EXPRESSIONS[name]
-    asked = re.findall(r"\b(twinshore_\w+)(?:\{([^}]*)\})?", text)
+    asked = re.findall(r"\b(twinshore_\w+|up)(?:\{([^}]*)\})?", text)
     assert asked
     for metric, matchers in asked:
         assert metric in SERVED, f"{metric} is not served"
@@ -93,7 +95,22 @@ def test_an_alert_says_what_and_where(rule: dict[str, Any]) -> None:
     assert told["summary"]
     assert told["description"]
     grouped = {label.strip() for group in re.findall(r"by \(([^)]*)\)", rule["expr"]) for label in group.split(",")}
+    grouped |= {
+        label for metric, labels in BY_PROMETHEUS.items() if metric in rule["expr"].split("{") for label in labels
+    }
     assert set(re.findall(r"\$labels\.(\w+)", told["summary"] + told["description"])) <= grouped
+
+
+def test_prometheus_raises_them_when_a_mirror_is_gone(tmp_path: Path) -> None:
+    """As its own tool plays them: one of two mirrors dies, the other carries its own link on."""
+    if shutil.which("promtool") is None:
+        return  # Not every system has it.
+    for name in ("alerts.yml", "rules_played.yml"):
+        folder = DEPLOY / "prometheus" if name == "alerts.yml" else Path(__file__).parent
+        shutil.copy(folder / name, tmp_path / name)
+    command = ["promtool", "test", "rules", "rules_played.yml"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_alerts_have_names_of_their_own() -> None:

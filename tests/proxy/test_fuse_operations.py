@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.proxy.test_traffic_look import produced
 from twinshore.fleet import ConfigError, RefusedError
 from twinshore.proxy.operations.fuses import (
     Cut,
@@ -60,6 +61,20 @@ def test_a_dry_run_changes_nothing(store: Store) -> None:
     ]
     assert planned.shown == ("records for orders are lost while it cuts: producers are told that they are written",)
     assert store.proxies.fuses() == (0, ())
+
+
+def test_a_fuse_of_names_that_nothing_had_says_so_and_cuts_all_the_same(store: Store) -> None:
+    """A topic that nobody writes yet may have one; a misspelt one would be believed in."""
+    cut = Cut(Named("ordrs", "ap-7"), "too much")
+    assert plan_open(cut, store, by="anna").remarks == (), "no proxy has told of anything"
+    store.traffic.tell([produced("app-7", "orders", 1_000, at_ms=wall_ms() - 20_000)])
+    assert plan_open(cut, store, by="anna").remarks == (
+        "no topic ordrs went through a proxy in the last quarter of an hour: is it orders?",
+        "no client ap-7 went through a proxy in the last quarter of an hour: is it app-7?",
+    )
+    guard = Guard(replace(PRODUCE, client="app-*"), Limits(records_s=100), "it ran away before")
+    assert plan_limits(guard, store, by="anna").remarks == ()
+    assert len(opened(store, cut)) == 2
 
 
 def test_limits_stay_when_a_fuse_is_opened_and_go_when_it_is_closed(store: Store) -> None:

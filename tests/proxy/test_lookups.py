@@ -31,6 +31,16 @@ from twinshore.wire.apis import INIT_PRODUCER_ID, METADATA
 UNKNOWN_TOPIC, NO_LEADER, AGAIN, NO_COORDINATOR, UNSUPPORTED = 3, 5, 14, 15, 35
 
 
+# Of Twinshore's own, as clusters of a link have them.
+NOTES = (
+    "twinshore.homes",
+    "twinshore.twins",
+    "twinshore.followers",
+    "twinshore.heartbeats",
+    "east.twinshore.heartbeats",
+)
+
+
 def ask_metadata(version: int, *topics: str, every: bool = False) -> Any:
     kind = asked_part(METADATA, version, "topics")
     named = None if every else tuple(filled(kind, name=topic) for topic in topics)
@@ -53,7 +63,7 @@ def tells(version: int, topics: dict[str, int], leader: int) -> memoryview:
 
 def broker(version: int) -> Any:
     """Both clusters: each tells of all that it has, or says that it has not what it was asked for."""
-    has = {"east": {"orders", "shared"}, "west": {"bills", "shared", "young"}}
+    has = {"east": {"orders", "shared", *NOTES}, "west": {"bills", "shared", "young", *NOTES}}
 
     def says(ask: Ask) -> memoryview:
         ours = has[ask.place.cluster]
@@ -89,6 +99,14 @@ def test_each_topic_is_told_of_by_its_own_cluster_and_by_the_proxy_s_numbers(ver
         (102, LAYOUT.host, 19195),
     }
     assert (found.cluster_id, found.controller_id) == ("twinshore", 1)
+
+
+def test_twinshores_own_topics_are_told_to_whoever_names_them_and_to_nobody_who_wants_all() -> None:
+    """A client that subscribes to `.*` reads what applications wrote; it compares with a list of all."""
+    told_of, _ = topics_of(seen(homes={"twinshore.homes": "east"}), "twinshore.homes", "orders")
+    assert told_of == {"twinshore.homes": 0, "orders": 0}
+    body, _ = carried(session().move(ask_metadata(9, every=True), seen()), broker(9))
+    assert {str(one.name) for one in by_kio(METADATA, 9, body).topics}.isdisjoint(NOTES)
 
 
 def topics_of(seen_now: Seen, *topics: str, news: list[None] | None = None) -> tuple[dict[str, int], list[Ask]]:

@@ -72,6 +72,18 @@ def test_a_page_is_a_part_of_what_is_meant(tmp_path: Path) -> None:
         assert look(Asked(last_s=1), store).sentences() == ["no proxy has told of any traffic"]
 
 
+def test_a_name_that_nothing_had_is_told_with_what_may_be_meant(tmp_path: Path) -> None:
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        store.traffic.tell([produced("app-7", "orders", 1_000, at_ms=wall_ms() - 20_000)])
+        assert look(Asked(topic="ordrs"), store).sentences() == [
+            "no topic ordrs went through a proxy in the last 300 s: is it orders?"
+        ]
+        assert look(Asked(client="xyz*"), store).sentences() == [
+            "no client xyz* went through a proxy in the last 300 s"
+        ]
+        assert look(Asked(topic="ord*"), store).unseen == ()
+
+
 def test_what_is_asked_for_must_be_there() -> None:
     assert asked_of("way", "latency", "2h", "*", "*", 1, 20) == Asked(By.WAY, Sort.LATENCY, 7_200)
     for wrong in (("ways", "bytes", "5m"), ("way", "byte", "5m"), ("way", "bytes", "5")):

@@ -7,12 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.links.test_known import put, section, settings_of
 from tests.switch.test_decision import NOW_MS, record
 from twinshore.fleet import WireError
+from twinshore.links.known import taken
+from twinshore.links.seeds import added
 from twinshore.store import Asked, TopicInSwitch, open_store
 from twinshore.switch.decision import Cannot, Done, Wait, after, begin
 from twinshore.switch.deeds import DEEDS, Deed, Kind
 from twinshore.switch.group_goals import Goal, alone_at, from_json, further_on, moved_on, short_of, to_json
+from twinshore.switch.hands.group_alone import links_between
 from twinshore.switch.one_group import OneGroup, claim_of
 from twinshore.switch.operations.showing import Shown
 from twinshore.switch.record import Record, State
@@ -52,6 +56,16 @@ def test_who_went_on_meanwhile_is_seen(now: list[Goal], why: str) -> None:
     said = moved_on([GOAL], now, "east", "west")
     assert (said == "") is (why == "")
     assert why in said
+
+
+def test_a_link_that_a_switch_has_added_takes_places_along(tmp_path: Path) -> None:
+    """Settings that were read from their file alone name it nowhere, as those of a proxy."""
+    settings = settings_of(tmp_path, section("east->west", "orders"))
+    with open_store(settings.store.url) as store:
+        taken(settings, store, by="the settings")
+        put(store, added("west->east", {"topics": ["orders"]}, 5, "anna"))
+        found = links_between(settings, store, "west", "east")
+    assert sorted(link.name for link in found) == ["east->west", "west->east"]
 
 
 def test_places_survive_their_way_and_garbage_does_not() -> None:

@@ -39,6 +39,7 @@ from twinshore.fleet.nouns import (
     SourceOffset,
     TargetOffset,
     is_heartbeats,
+    is_twinshores,
 )
 
 __all__ = [
@@ -75,4 +76,5 @@ __all__ = [
     "TwinshoreError",
     "WireError",
     "is_heartbeats",
+    "is_twinshores",
 ]

@@ -225,6 +225,11 @@ def is_heartbeats(topic: str) -> bool:
     return topic == HEARTBEATS or topic.endswith(f".{HEARTBEATS}")
 
 
+def is_twinshores(topic: str) -> bool:
+    """Whether it is one of Twinshore's own topics."""
+    return topic in (TWINS_TOPIC, HOMES_TOPIC, FOLLOWERS_TOPIC) or is_heartbeats(topic)
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class NamedPartition:
     """A partition as Kafka names it."""

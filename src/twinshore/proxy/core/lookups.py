@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
+from twinshore.fleet import is_twinshores
 from twinshore.kafka.errors import Code
 from twinshore.proxy.core import epochs, topic_ids, transactions
 from twinshore.proxy.core.counting import Counting
@@ -95,6 +96,8 @@ def _metadata(
     several: set[str] = set()
     for name, heard in zip(answering, said, strict=True):
         for topic in _topics_of(heard, request.version):
+            if asked.topics is None and is_twinshores(str(topic.name)):
+                continue  # whoever reads all that there is reads what applications wrote
             topic = topic_ids.with_id(topic, name, seen)
             renamed = _renamed(topic, name, layout, epochs.base_of(str(topic.name), seen))
             _take(found, several, name, renamed, seen)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from twinshore.fleet import ConfigError, RefusedError
 from twinshore.fleet.operations import Plan
+from twinshore.proxy.core.misspelt import unseen
 from twinshore.proxy.operations.instances import serving
 from twinshore.service.clock import wall_ms
 from twinshore.store import AuditRow, DropRow, FuseKind, FusePolicy, FuseRow, FuseState, Limits, Store
@@ -17,6 +18,8 @@ from twinshore.store import AuditRow, DropRow, FuseKind, FusePolicy, FuseRow, Fu
 KIND: Final = "proxy fuse"
 IN_FORCE_S: Final = 3.0
 _LOOK_S: Final = 0.1
+SEEN_S: Final = 900
+SEEN: Final = "in the last quarter of an hour"
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -136,7 +139,7 @@ def plan_open(asked: Cut, store: Store, *, by: str) -> Plan[FuseStep]:
             limits,
         )
         steps.append(FuseStep(row, words(old) if old else "not there", seen))
-    return Plan(tuple(steps), shown=_warning(asked.policy, asked.named))
+    return Plan(tuple(steps), shown=_warning(asked.policy, asked.named), remarks=_unseen(asked.named, store))
 
 
 def plan_limits(asked: Guard, store: Store, *, by: str) -> Plan[FuseStep]:
@@ -160,7 +163,7 @@ def plan_limits(asked: Guard, store: Store, *, by: str) -> Plan[FuseStep]:
         named = (asked.named.topic, asked.named.client, kind, state, asked.policy)
         row = FuseRow(*named, asked.reason, by, wall_ms(), until_ms, limits)
         steps.append(FuseStep(row, words(old) if old else "not there", seen))
-    return Plan(tuple(steps), shown=_warning(asked.policy, asked.named))
+    return Plan(tuple(steps), shown=_warning(asked.policy, asked.named), remarks=_unseen(asked.named, store))
 
 
 def plan_close(named: Named, store: Store, *, by: str) -> Plan[FuseStep]:
@@ -190,6 +193,17 @@ def _check(named: Named, reason: str) -> None:
         raise ConfigError("--client: the client id is empty", hint="leave it out for all clients")
     if not reason.strip():
         raise ConfigError("--reason is empty", hint="whoever finds the fuse wants to know why")
+
+
+def _unseen(named: Named, store: Store) -> tuple[str, ...]:
+    """What of the names nothing had that went through: such a fuse cuts nothing, and would be believed in."""
+    now_ms = wall_ms()
+    keys = [row.key for row in store.traffic.rows(now_ms - SEEN_S * 1000, now_ms)]
+    said = (
+        unseen("topic", named.topic, {key.topic for key in keys} - {""}, SEEN),
+        unseen("client", named.client, {key.client for key in keys}, SEEN),
+    )
+    return tuple(one for one in said if one)
 
 
 def _warning(policy: FusePolicy, named: Named) -> tuple[str, ...]:

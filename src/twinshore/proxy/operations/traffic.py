@@ -7,6 +7,7 @@ from typing import Any
 
 from twinshore.fleet import ConfigError
 from twinshore.proxy.core.fuses import matches
+from twinshore.proxy.core.misspelt import unseen
 from twinshore.proxy.core.viewed import By, Line, Sort, lines_of, sentence
 from twinshore.proxy.operations.fuses import seconds_of
 from twinshore.service.clock import wall_ms
@@ -28,13 +29,14 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some of `count` lines."""
+    """Some of `count` lines. `unseen`: what was named and is not among what went through."""
 
     lines: tuple[Line, ...]
     page: int
     pages: int
     count: int
     last_s: int
+    unseen: tuple[str, ...] = ()
 
     def as_values(self) -> dict[str, Any]:
         """For programs."""
@@ -44,7 +46,7 @@ class Page:
     def sentences(self) -> list[str]:
         """For people."""
         if not self.lines:
-            return ["no proxy has told of any traffic"]
+            return list(self.unseen) or ["no proxy has told of any traffic"]
         told = [sentence(one) for one in self.lines]
         if self.pages > 1:
             told.append(f"page {self.page} of {self.pages}, {self.count:,} in all")
@@ -67,4 +69,10 @@ def look(asked: Asked, store: Store) -> Page:
     lines = lines_of(meant, asked.by, asked.sort)
     first = (asked.page - 1) * asked.size
     pages = max(1, -(-len(lines) // asked.size))
-    return Page(tuple(lines[first : first + asked.size]), asked.page, pages, len(lines), asked.last_s)
+    lately = f"in the last {asked.last_s} s"
+    said = (
+        unseen("topic", asked.topic, {row.key.topic for row in rows} - {""}, lately),
+        unseen("client", asked.client, {row.key.client for row in rows}, lately),
+    )
+    some = tuple(lines[first : first + asked.size])
+    return Page(some, asked.page, pages, len(lines), asked.last_s, tuple(one for one in said if one))

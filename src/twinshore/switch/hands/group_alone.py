@@ -15,6 +15,7 @@ from twinshore.groups.operations.move import MEMBERLESS, Step, Wishes, moved
 from twinshore.groups.place import MARK
 from twinshore.groups.rounds import Rounds
 from twinshore.kafka.cluster import OffsetKind
+from twinshore.links.known import of_all_settings
 from twinshore.links.standing import standing
 from twinshore.store import Store
 from twinshore.switch.group_goals import Goal, GroupSeen
@@ -22,8 +23,8 @@ from twinshore.wire.group_places import Place, Where
 
 
 def links_between(settings: Settings, store: Store, one: str, other: str) -> list[Link]:
-    """The links between two clusters, whichever way they lead."""
-    known = [at.link for at in standing(settings.links, store).values()]
+    """The links between two clusters, whichever way they lead: those too that a switch has added a moment ago."""
+    known = [at.link for at in standing(of_all_settings(settings, store), store).values()]
     return [link for link in known if {link.source, link.target} == {one, other}]
 
 
