@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import tempfile
 import time
@@ -140,12 +139,11 @@ def to_text(verdicts: Sequence[Verdict]) -> str:
 
 def to_page(head: str, machine: str, size: str, verdicts: Sequence[Verdict], line: str) -> str:
     """The page of evidence, Markdown."""
-    day = datetime.datetime.now(datetime.UTC).date().isoformat()
     rows = ["| claim | figure | verdict |", "| --- | --- | --- |"]
     for verdict in verdicts:
         figure = verdict.finding.figure if verdict.finding is not None else ""
         rows.append(f"| {_cell(verdict.claim.says)} | {_cell(figure)} | {verdict.word} |")
-    return f"{head}\nOn {day}, {size}, on {machine}.\n\n" + "\n".join(rows) + f"\n\n```json\n{line}\n```\n"
+    return f"{head}\nOn {machine}; {size}.\n\n" + "\n".join(rows) + f"\n\n```json\n{line}\n```\n"
 
 
 def _cell(text: str) -> str:

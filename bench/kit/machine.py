@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import platform
 import re
@@ -17,7 +18,7 @@ from twinshore.lab import KAFKA_NEWEST, java
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Hardware and versions, no name and no place."""
+    """Hardware and versions, no name and no place; `day` and `commit` say when it was and of what."""
 
     processor: str
     cores: int
@@ -27,6 +28,13 @@ class Machine:
     java: str
     kafka: str
     spark: str
+    day: str = ""
+    commit: str = ""
+
+    def dated(self) -> str:
+        """The same with the day and the commit."""
+        of = f", at commit {self.commit}" if self.commit else ""
+        return f"{self.day}{of}, on {self.sentence()}"
 
     def sentence(self) -> str:
         """As the page says it."""
@@ -47,7 +55,18 @@ def this_machine() -> Machine:
         java=_java_version(),
         kafka=KAFKA_NEWEST,
         spark=version("pyspark"),
+        day=datetime.datetime.now(datetime.UTC).date().isoformat(),
+        commit=_commit(),
     )
+
+
+def _commit() -> str:
+    """Empty where this is no clone."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=8", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
 
 
 def _processor() -> str:

@@ -73,7 +73,7 @@ def run_show(
     if page is not None:
         size = "all at full size" if long else "at the default sizes, which the figures name"
         page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(to_page(head, this_machine().sentence(), size, verdicts, line), encoding="utf-8")
+        page.write_text(to_page(head, this_machine().dated(), size, verdicts, line), encoding="utf-8")
     print(to_text(verdicts))
     print(line, flush=True)
     return 0 if all_hold(verdicts) else 1

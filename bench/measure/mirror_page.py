@@ -26,7 +26,7 @@ highest rate is the peer for every figure of that workload, and the plain worklo
 def mirror_section(found: MirrorBench) -> str:
     """Markdown."""
     rule = found.plan.rule
-    parts = ["## Beside MirrorMaker 2", f"On {found.machine.sentence()}."]
+    parts = ["## Beside MirrorMaker 2", f"On {found.machine.dated()}."]
     parts.append(_HOW.format(warm_s=rule.warm_s, warm_part=rule.warm_part, window_s=rule.window_s))
     if found.peers:
         parts += ["### Draining a backlog", _ratios(found), _medians(found.drains), _shares(found)]

@@ -52,10 +52,7 @@ def proxy_section(found: ProxyBench) -> str:
     """Markdown."""
     plan, machine = found.plan, found.machine
     parts = ["## The proxy beside others"]
-    parts.append(
-        f"On {machine.cores} cores ({machine.processor}), {machine.memory_gb} GB, {machine.system}; Python"
-        f" {machine.python}, Java {machine.java}, Kafka {machine.kafka}."
-    )
+    parts.append(f"On {machine.dated()}.")
     uvloop = UVLOOP.replace("==", " ")
     parts.append(_HOW.format(partitions=PARTITIONS, repeats=plan.repeats, uvloop=uvloop, kroxylicious=KROXYLICIOUS))
     if found.absent:

@@ -145,7 +145,7 @@ def wan_section(found: WanBench) -> str:
     return "\n\n".join(
         [
             "## Over a distance",
-            f"On {found.machine.sentence()}.",
+            f"On {found.machine.dated()}.",
             "The plain workload. The source is reached through a TCP proxy that delays every byte; the copier stands "
             "beside the target. Bytes on the line are what the proxy counted, both ways.",
             table(["copier", "round trip ms", "records/s", "bytes on the line per record"], rows),

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.scenarios.mirror_rig import Rig, read_all, same_ends, settings_text, spans, until
 from twinshore.fleet.incidents import IncidentKind
 from twinshore.lab import LabCluster, Workload
-from twinshore.lab.clients import client_settings, forget_links
+from twinshore.lab.clients import client_settings, committed, forget_links
 from twinshore.lab.stages.troubles import dead, on_slow_line, stalled
 
 FLAGS = ("-XX:TieredStopAtLevel=1",)
@@ -39,7 +39,7 @@ topics = ["TOPIC"]
 policy = "fresh"
 max_age_s = 2
 """
-MAX_AGE_S, CUT_S = 2.0, 8.0
+MAX_AGE_S, CUT_S, LONG_CUT_S = 2.0, 8.0, 30.0
 WITHIN_S = 90.0
 RATE, TROUBLE_S, SLOW_BYTES_S = 2_000, 8.0, 200_000.0
 
@@ -115,6 +115,8 @@ class Place(Rig):
         """What the ledger says that Paris was not sent, by partition."""
         found: dict[int, list[tuple[int, int]]] = {}
         for row in self.ledger("london->paris"):
+            if row.incident.kind == IncidentKind.TARGET_AWAY:
+                continue  # its line was cut for long
             assert row.incident.kind == IncidentKind.STALE_DROPPED, row
             found.setdefault(row.incident.partition, []).append((row.incident.from_offset, row.incident.to_offset))
         return found
@@ -220,37 +222,88 @@ def test_a_target_in_trouble_harms_no_other_and_joins_again(
     assert "lane begins again" not in place.process.said
 
 
+def test_a_fresh_queue_sends_after_an_outage_only_what_is_young(three: Three, tmp_path: Path) -> None:
+    with fresh(three, tmp_path) as place:
+        through_an_outage(place, CUT_S)
+
+
+@pytest.mark.long
 @pytest.mark.claim(
     "broadcast",
     "fresh",
-    "after an outage a fresh queue sends only what is young; the ledger has exactly what was dropped",
+    "behind an outage of half a minute a fresh queue sends only what is young, the ledger has exactly what was dropped,"
+    " and groups and proofs of the twin are right",
 )
-def test_a_fresh_queue_sends_after_an_outage_only_what_is_young(three: Three, tmp_path: Path) -> None:
-    place = begun(tmp_path, three, FRESH)
-    tokyo, paris = place.targets
-    try:
-        with Workload(place.london.cluster, place.topic, records_per_s=RATE, value_bytes=1_000) as load:
-            until(lambda: load.acked > RATE, WITHIN_S, "records flow", place)
-            paris.proxy(0).cut()
-            lag_s = place.lag_s(tokyo, CUT_S, RATE)
-            stood = ended(paris, place.topic)
-            paris.proxy(0).heal()
-            took_s = until(lambda: ended(paris, place.topic) > stood, WITHIN_S, "the first fresh record", place)
-            time.sleep(3.0)
-            load.stop()
-        print(f"told: tokyo was at most {lag_s:.2f} s behind, paris had its first fresh record after {took_s:.1f} s")
-        place.until_same(tokyo)
+def test_behind_a_long_outage_groups_and_proofs_of_a_fresh_twin_are_right(three: Three, tmp_path: Path) -> None:
+    with fresh(three, tmp_path) as place:
+        said = through_an_outage(place, LONG_CUT_S)
+        group = f"{place.topic}-readers"
+        theirs = [end for _, end in spans(place.london.cluster, place.topic, PARTITIONS)]
+        commit(place.london, group, place.topic, dict(enumerate(theirs)))
+        paris = place.targets[1]
+        ends = [end for _, end in spans(paris.cluster, place.topic, PARTITIONS)]
         until(
-            lambda: ended(paris, place.topic) + lost(place) == ended(place.london, place.topic), WITHIN_S, "all", place
+            lambda: committed(paris.cluster, group, place.topic, range(PARTITIONS)) == ends,
+            WITHIN_S,
+            "who has read all has read all there too",
+            place,
         )
+        middle = f"{place.topic}-middle"
         dropped = place.dropped()
-        assert lost(place) > RATE * (CUT_S - MAX_AGE_S - 2.0), "what was old"
-        for partition in range(PARTITIONS):
-            theirs = read_all(place.london.cluster, place.topic, partition)
-            gone = {offset for begin, end in dropped.get(partition, ()) for offset in range(begin, end)}
-            kept = [record[1:] for record in theirs if record[0] not in gone]
-            assert [record[1:] for record in read_all(paris.cluster, place.topic, partition)] == kept
-            assert read_all(tokyo.cluster, place.topic, partition) == theirs
+        stands = {number: some[0][0] + 3 for number, some in dropped.items()}
+        commit(place.london, middle, place.topic, stands)
+        until(
+            lambda: (
+                committed(paris.cluster, middle, place.topic, sorted(stands)) == [stands[n] - 3 for n in sorted(stands)]
+            ),
+            WITHIN_S,
+            "who stands in what was dropped goes on at the next record that is there",
+            place,
+        )
+        proved = place.verb("prove", "--here", "--link", "london->paris", "--topic", place.topic)
+        assert proved.startswith("identical"), proved
+        print(f"told: an outage of {LONG_CUT_S:g} s: {said}; {len(ends)} places and the proof are right")
+
+
+def commit(lab: LabCluster, group: str, topic: str, places: dict[int, int]) -> None:
+    consumer = Consumer({**client_settings(lab.cluster), "group.id": group})
+    consumer.commit(offsets=[TopicPartition(topic, *one) for one in places.items()], asynchronous=False)
+    consumer.close()
+
+
+def through_an_outage(place: Place, cut_s: float) -> str:
+    """The line to Paris is cut for so long, under load: what Paris has then, to the record."""
+    tokyo, paris = place.targets
+    with Workload(place.london.cluster, place.topic, records_per_s=RATE, value_bytes=1_000) as load:
+        until(lambda: load.acked > RATE, WITHIN_S, "records flow", place)
+        paris.proxy(0).cut()
+        lag_s = place.lag_s(tokyo, cut_s, RATE)
+        stood = ended(paris, place.topic)
+        paris.proxy(0).heal()
+        took_s = until(lambda: ended(paris, place.topic) > stood, WITHIN_S, "the first fresh record", place)
+        time.sleep(3.0)
+        load.stop()
+    place.until_same(tokyo)
+    until(lambda: ended(paris, place.topic) + lost(place) == ended(place.london, place.topic), WITHIN_S, "all", place)
+    dropped = place.dropped()
+    assert lost(place) > RATE * (cut_s - MAX_AGE_S - 2.0), "what was old"
+    for partition in range(PARTITIONS):
+        theirs = read_all(place.london.cluster, place.topic, partition)
+        gone = {offset for begin, end in dropped.get(partition, ()) for offset in range(begin, end)}
+        kept = [record[1:] for record in theirs if record[0] not in gone]
+        assert [record[1:] for record in read_all(paris.cluster, place.topic, partition)] == kept
+        assert read_all(tokyo.cluster, place.topic, partition) == theirs
+    said = f"the first fresh record {took_s:.1f} s behind it, {lost(place):,} old ones dropped, each named"
+    print(f"told: tokyo was at most {lag_s:.2f} s behind; {said}")
+    return said
+
+
+@contextmanager
+def fresh(three: Three, folder: Path) -> Iterator[Place]:
+    """Tokyo keeps all, Paris what is fresh."""
+    place = begun(folder, three, FRESH)
+    try:
+        yield place
     finally:
         place.process.end()
 
@@ -263,9 +316,8 @@ def test_a_fresh_queue_sends_after_an_outage_only_what_is_young(three: Three, tm
 )
 def test_what_a_source_took_while_its_line_was_cut_is_as_old_as_it_is(three: Three, tmp_path: Path) -> None:
     """It arrives just now, for who keeps and for who wants what is fresh."""
-    place = begun(tmp_path, three, FRESH)
-    tokyo, paris = place.targets
-    try:
+    with fresh(three, tmp_path) as place:
+        tokyo, paris = place.targets
         with Workload(place.london.cluster, place.topic, records_per_s=RATE, value_bytes=1_000) as load:
             until(lambda: load.acked > RATE, WITHIN_S, "records flow", place)
             place.london.proxy(0).cut()
@@ -290,8 +342,6 @@ def test_what_a_source_took_while_its_line_was_cut_is_as_old_as_it_is(three: Thr
         age_s = (healed_ms - oldest_ms) / 1000
         assert age_s <= MAX_AGE_S, "nothing older than that when the line was whole again"
         print(f"told: the first fresh record {took_s:.1f} s behind the outage, {lost(place):,} old ones dropped")
-    finally:
-        place.process.end()
 
 
 def lost(place: Place) -> int:

@@ -17,7 +17,7 @@ from twinshore.lab.clients import delete_records
 from twinshore.lab.stages.raw_writer import RawWriter
 from twinshore.mirror.lane.marking import marker_id
 from twinshore.mirror.lane.observe import Go, Observation, Stop, Verdict, judge
-from twinshore.mirror.lane.reach import reach_of
+from twinshore.mirror.lane.reach import Reach, reach_of
 from twinshore.mirror.lane.stamp import Stamp
 from twinshore.mirror.mapping.look import look_at_mapped
 from twinshore.mirror.pump.twin_look import look_at
@@ -111,6 +111,47 @@ def test_so_is_that_of_a_mapped_twin_which_was_told_of_all(
     else:
         assert isinstance(seen.verdict, Go)
         assert (seen.verdict.position, seen.source_epoch) == (4, 0)
+
+
+def look_at_fresh(both: Both, reach: Reach) -> Observation:
+    asked = both.kafka, both.kafka, both.twin.producer_id, both.source.named, both.twin.named
+    return look_at_mapped(*asked, reach, drops=True)
+
+
+def test_a_mapped_twin_that_was_passed_over_records_goes_on_behind_them(both: Both) -> None:
+    """A fresh queue dropped them; nothing has landed since."""
+    both.write(["data", "mark", "data", "data", "mark"], ["data", "data"])
+    reach = reach_of(Extent(SourceOffset(2), TargetOffset(1), 1, 1))._replace(source=4)
+    seen = look_at_fresh(both, reach)
+    assert isinstance(seen.verdict, Go)
+    assert (seen.verdict.position, seen.dropped) == (4, ())
+
+
+def test_of_a_fresh_queue_what_landed_behind_records_that_were_dropped_is_found_with_them(both: Both) -> None:
+    """Its pump died before it told of either."""
+    both.write(["a", "b", "c", "d", "mark", "e", "f", "g"], ["a", "d", "f"])
+    reach = reach_of(Extent(SourceOffset(0), TargetOffset(0), 1, 0))
+    seen = look_at_fresh(both, reach)
+    assert isinstance(seen.verdict, Go)
+    assert (seen.verdict.position, seen.verdict.next_sequence) == (7, 3)
+    assert [(int(one.source), int(one.target), one.length) for one in seen.extents] == [(3, 1, 1), (6, 2, 1)]
+    assert seen.dropped == ((1, 3), (4, 6))
+    asked = both.kafka, both.kafka, both.twin.producer_id, both.source.named, both.twin.named
+    assert isinstance(look_at_mapped(*asked, reach).verdict, Stop), "a queue that keeps has lost them"
+
+
+def test_of_a_fresh_queue_too_a_record_that_the_source_has_not_stops_it(both: Both) -> None:
+    both.write(["a", "b", "c"], ["a", "x"])
+    seen = look_at_fresh(both, reach_of(Extent(SourceOffset(0), TargetOffset(0), 1, 0)))
+    assert isinstance(seen.verdict, Stop)
+    assert "is not on the source from offset 1 on" in seen.verdict.sentence
+
+
+def test_a_gap_in_which_nobody_sees_anything_was_not_dropped(both: Both) -> None:
+    both.write(["a", "mark", "mark", "b"], ["a", "b"])
+    seen = look_at_fresh(both, reach_of(Extent(SourceOffset(0), TargetOffset(0), 1, 0)))
+    assert isinstance(seen.verdict, Go)
+    assert (seen.verdict.position, seen.dropped) == (4, ())
 
 
 def test_what_retention_took_before_anybody_told_of_it_stops_a_mapped_twin(both: Both) -> None:

@@ -30,7 +30,8 @@ class PartitionLook:
 
     `extents` are (source, target, length); `stored` is what was proven before, of these very topics. `told` are the
     rows of the ledger that name offsets of this partition, `ledger_id` the newest row of all, `looked_ms` when this
-    look began.
+    look began. `dropped` are offsets that a fresh queue did not send, each a row of the ledger; of what lies at
+    `untold` or beyond the ledger may not have heard yet (-1: it has of all).
     """
 
     link: str
@@ -50,6 +51,8 @@ class PartitionLook:
     looked_ms: int = 0
     # What was known of a partition that is proven anew from its beginning.
     remembered: ProofRow | None = None
+    dropped: tuple[tuple[int, int], ...] = ()
+    untold: int = -1
 
     # What is there
 
@@ -119,7 +122,7 @@ class PartitionLook:
                 if self.target_end < target + length:
                     break
             return at
-        return self.target_end
+        return min(self.target_end, self.untold) if self.untold >= 0 else self.target_end
 
     @property
     def end(self) -> int:

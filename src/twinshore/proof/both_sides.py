@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -12,7 +12,7 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.logs.pace import Pace
 from twinshore.logs.reader import LogReader
 from twinshore.proof.chunks import Chunk, Chunker, nothing
-from twinshore.proof.placing import Placement
+from twinshore.proof.placing import Placement, without
 from twinshore.proof.record_bytes import record_at
 from twinshore.proof.values import Stretch
 from twinshore.wire.records import Record
@@ -51,10 +51,12 @@ class BothSides:
         end: int,
         most: int,
         placement: Placement | None = None,
+        dropped: Sequence[tuple[int, int]] = (),
     ) -> list[Record]:
-        """The first records from `at` on, below `end`; at the source's offsets where a placement says so."""
+        """The first records from `at` on, below `end`, but for what was dropped; at the source's offsets where a
+        placement says so."""
         with self.reading(kafka, named, at, end) as reader:
-            chunks = named_chunks(reader, kafka)
+            chunks = without(named_chunks(reader, kafka), dropped)
             placed = placement.placed(chunks) if placement else chunks
             return list(islice(_seen(placed, reader, at, end), most))
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
+
+import numpy as np
 
 from twinshore.proof.chunks import NO_BYTES, Chunk, nothing
 from twinshore.proof.rows import no_rows
@@ -17,6 +19,26 @@ class Extent(NamedTuple):
     source: int
     target: int
     length: int
+
+
+def without(chunks: Iterable[Chunk], dropped: Sequence[tuple[int, int]]) -> Iterator[Chunk]:
+    """The source's chunks, without records of these ranges, which are in order: nobody sees them on the twin."""
+    if not dropped:
+        yield from chunks
+        return
+    begins, ends, at = [begin for begin, _ in dropped], [end for _, end in dropped], 0
+    for chunk in chunks:
+        first = bisect_right(ends, at)
+        at = chunk.end
+        over = dropped[first : bisect_left(begins, chunk.end)]
+        if not over:
+            yield chunk
+            continue
+        data, rows = chunk.opened()
+        kept = np.ones(len(rows), dtype=bool)
+        for begin, end in over:
+            kept[np.searchsorted(rows[:, 0], begin) : np.searchsorted(rows[:, 0], end)] = False
+        yield Chunk(chunk.end, data, rows[kept])
 
 
 class Placement(Protocol):

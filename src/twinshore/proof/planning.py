@@ -46,6 +46,7 @@ def stretches(look: PartitionLook, source: Cluster, target: Cluster, wishes: Wis
         look.start,
         look.end,
         extents=look.extents if look.way is Way.EXTENTS else (),
+        dropped=look.dropped if look.way in OFFSETS_COUNT else (),
         bytes_s=wishes.bytes_s,
         digest=wishes.digest,
     )
@@ -102,9 +103,10 @@ def _sampled(whole: Stretch, wishes: Wishes) -> Iterator[Stretch]:
 
 
 def part(whole: Stretch, start: int, end: int) -> Stretch:
-    """This part of it, with the extents that lie there."""
+    """This part of it, with the extents and what was dropped that lie there."""
     extents = tuple(one for one in whole.extents if one[0] < end and one[0] + one[2] > start)
-    return replace(whole, start=start, end=end, extents=extents)
+    dropped = tuple(one for one in whole.dropped if one[0] < end and one[1] > start)
+    return replace(whole, start=start, end=end, extents=extents, dropped=dropped)
 
 
 def bundled(wanted: Iterable[Stretch], records: int) -> Iterator[list[Stretch]]:

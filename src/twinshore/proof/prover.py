@@ -14,7 +14,7 @@ from twinshore.proof.compacted import Latest, Lone, compare_compacted, still_sho
 from twinshore.proof.comparison import Tally, compare_content, compare_placed
 from twinshore.proof.differences import AHEAD, beginning, first_difference
 from twinshore.proof.owed import look_at_keys, written_between
-from twinshore.proof.placing import ByExtents, Extent, Placement, SameOffsets
+from twinshore.proof.placing import ByExtents, Extent, Placement, SameOffsets, without
 from twinshore.proof.values import Difference, DifferenceKind, Proven, Stretch, Way
 
 LOOKS_MAX = 3
@@ -126,7 +126,8 @@ class Prover:
             skipped: list[int] = []
 
             def compare(ours: LogReader, theirs: LogReader, skipped: list[int] = skipped) -> bool:
-                chunks, peers = named_chunks(ours, self.source), placement.placed(named_chunks(theirs, self.target))
+                chunks = without(named_chunks(ours, self.source), wanted.dropped)
+                peers = placement.placed(named_chunks(theirs, self.target))
                 same = compare_placed(chunks, peers, self.tally, wanted.end, digest=wanted.digest)
                 skipped.append(max(ours.skipped_to, placement.source_from(theirs.skipped_to)))
                 return same
@@ -161,7 +162,7 @@ class Prover:
         """Both sides read anew where they parted. None: that was the source's cleaner or retention at work."""
         wanted, at = self.stretch, self.tally.at
         end = wanted.target_end if beyond else wanted.end
-        ours = self.sides.records(self.source, wanted.named, at, wanted.end, AHEAD)
+        ours = self.sides.records(self.source, wanted.named, at, wanted.end, AHEAD, dropped=wanted.dropped)
         bound = end if wanted.way is Way.EXACT else self._bound()
         theirs = self.sides.records(self.target, wanted.twin_named, placement.target_of(at), bound, AHEAD, placement)
         theirs = [record for record in theirs if record.offset >= at]

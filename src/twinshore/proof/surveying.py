@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from twinshore.fleet import KafkaError, Link, NamedPartition, is_heartbeats
+from twinshore.fleet.incidents import IncidentKind
 from twinshore.kafka.admin import Setting
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.metadata import NO_LEADER, TopicMetadata
@@ -215,6 +216,9 @@ class Surveyor:
         if not parts:
             return
         looked_ms = wall_ms()
+        # The mirror writes what was dropped before how far its twin has come, so the ledger is read behind that.
+        extents = {named: self._extents(named) for named in parts if ways[named.topic] is Way.EXTENTS}
+        reached, made_ms = self._reached()
         told, ledger_id = self._told()
         twin_of = {named: NamedPartition(self._link.twin_of(named.topic), named.partition) for named in parts}
         # The target first: a true twin is then never ahead of its source, and never begins later.
@@ -240,13 +244,23 @@ class Surveyor:
                 target_ends[twin],
                 seen[named.topic].topic_id.hex(),
                 twins[twin.topic].topic_id.hex(),
-                self._extents(named) if way is Way.EXTENTS else (),
+                extents.get(named, ()),
                 stored.get(named),
                 target_starts[twin],
                 told.get(named, ()),
                 ledger_id,
                 looked_ms,
+                dropped=dropped_of(told.get(named, ()), made_ms.get(named, 0)),
+                untold=reached.get(named, 0) if self._link.queue.fresh and way is Way.EXACT else -1,
             )
+
+    def _reached(self) -> tuple[dict[NamedPartition, int], dict[NamedPartition, int]]:
+        """How far each twin is receipted, and when it was made."""
+        if self._store is None:
+            return {}, {}
+        positions, twins = self._store.receipts.positions(self._link.name), self._store.twins.of(self._link.name)
+        reached = {NamedPartition(one.topic, one.partition): one.to_offset for one in positions}
+        return reached, {NamedPartition(one.topic, one.partition): one.created_ms for one in twins}
 
     def _told(self) -> tuple[dict[NamedPartition, tuple[LedgerRow, ...]], int]:
         """What the ledger says of offsets of single partitions, and its newest row."""
@@ -284,6 +298,23 @@ class Surveyor:
             return ()
         found = self._store.extents.of(self._link.name, named.topic, named.partition, limit=EXTENTS_MAX)
         return tuple((extent.source, extent.target, extent.length) for extent in found)
+
+
+def dropped_of(rows: Iterable[LedgerRow], made_ms: int) -> tuple[tuple[int, int], ...]:
+    """What a fresh queue did not send of a partition, in order, since its twin was made: of a topic of that name before
+    it says nothing."""
+    found = sorted(
+        (row.incident.from_offset, row.incident.to_offset)
+        for row in rows
+        if row.incident.kind is IncidentKind.STALE_DROPPED and row.opened_ms >= made_ms
+    )
+    joined: list[tuple[int, int]] = []
+    for begin, end in found:
+        if joined and begin <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((begin, end))
+    return tuple(joined)
 
 
 def way_of(*, is_mapped: bool, is_carried: bool, is_compacted: bool) -> Way | None:

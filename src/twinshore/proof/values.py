@@ -74,7 +74,8 @@ class Stretch:
     """One errand: a stretch of one partition to compare, from `start` up to, not including, `end`, both the source's.
 
     `target_start` counts where offsets do not (`content`); -1: find where the target begins. `extents` are (source,
-    target, length). `bytes_s` of 0: no bound. `rated`: make the digest. `keys`: look
+    target, length). `dropped` are offsets [begin, end) that a fresh queue did not send, in order: nothing of the
+    twin answers to them. `bytes_s` of 0: no bound. `rated`: make the digest. `keys`: look
     for deleted keys that live on, in both logs whole, and for nothing else.
     """
 
@@ -88,6 +89,7 @@ class Stretch:
     target_start: int = -1
     target_end: int = -1
     extents: tuple[tuple[int, int, int], ...] = ()
+    dropped: tuple[tuple[int, int], ...] = ()
     bytes_s: float = 0.0
     digest: bool = True
     number: int = 0
@@ -106,7 +108,8 @@ class Stretch:
         raw |= {side: cluster_from(raw[side]) for side in ("source", "target")}
         raw["named"] = NamedPartition(**raw["named"])
         raw["way"] = Way(raw["way"])
-        raw["extents"] = tuple(tuple(extent) for extent in raw["extents"])
+        for name in ("extents", "dropped"):
+            raw[name] = tuple(tuple(one) for one in raw[name])
         return Stretch(**raw)
 
 

@@ -9,7 +9,7 @@ from tests.mirror.lane.test_seat import LINE, NAMED, OLD_S, Table, answer
 from twinshore.fleet import Cluster, QueuePolicy, QueueRules, Security
 from twinshore.fleet.incidents import POLICY_DROP, IncidentKind
 from twinshore.mirror.lane.cutting import Parcel
-from twinshore.mirror.lane.fresh import add, told_of
+from twinshore.mirror.lane.fresh import add, note_found, told_of
 from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.level import Level
@@ -278,6 +278,24 @@ def test_a_look_drops_nothing_that_was_written_since_the_source_was_seen_to_end(
         lane.observed(NAMED, found, 0.0, NOW_MS)
         (row,) = rows(lane)
         assert (row.from_offset, row.to_offset) == dropped
+
+
+def test_what_a_look_finds_dropped_is_told_once() -> None:
+    track = table(KEEP, AGED).tracks[1]
+    track.told.to = 15
+    track.dropped = [told_of(track, 20, 30, "older than 1 s"), told_of(track, 60, 70, "older than 1 s")]
+    note_found(track, [(0, 10), (12, 40), (50, 65), (80, 90)])
+    assert [(row.from_offset, row.to_offset) for row in track.dropped] == [
+        (15, 20),
+        (20, 30),
+        (30, 40),
+        (50, 60),
+        (60, 70),
+        (80, 90),
+    ]
+    assert "dropped, by a pump that has ended" in track.dropped[0].sentence
+    note_found(track, [(12, 40), (50, 70), (80, 90)])
+    assert len(track.dropped) == 6
 
 
 def test_born_is_between_the_moment_when_the_source_ended_there_and_the_read() -> None:

@@ -217,7 +217,8 @@ class Recorder:
             self._unledgered = [one for one in self._unledgered if (one[0], one[1].topic) != (link, topic)]
             self._passing.forget(link, topic)
             self.live[link].forget(topic)
-        each((self._record, self._write_incidents, partial(self._write_words, words)))
+        # Whoever reads how far a twin has come, and then what the ledger says, knows what was dropped below that.
+        each((self._write_incidents, self._record, partial(self._write_words, words)))
 
     def _write_incidents(self) -> None:
         """One that is refused goes behind the others, which are written in the next turn."""

@@ -6,6 +6,7 @@ borders alone: no byte of it is read, and dropping costs as much as there are pa
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from twinshore.fleet import QueueRules
@@ -19,6 +20,7 @@ from twinshore.mirror.lane.track import Track
 from twinshore.wire.batch import TRANSACTIONAL
 
 NO_BUFFER = Hold(bytearray())
+ENDED = "by a pump that has ended"
 
 
 def kept_from(window: Window, position: int, rules: QueueRules, now_s: float) -> tuple[int, int, str] | None:
@@ -60,6 +62,22 @@ def told_of(track: Track, begin: int, to: int, why: str) -> Stoppage:
     sentence = f"{to - begin} offsets were dropped, {why}: the target was away, or slower than the source"
     kind = IncidentKind.STALE_DROPPED
     return Stoppage(track.order.topic, track.order.partition, kind, begin, to, sentence, POLICY_DROP)
+
+
+def note_found(track: Track, ranges: Iterable[tuple[int, int]]) -> None:
+    """A look at the twin has found that the source's records of these ranges are not there. What was told of before, or
+    is about to be, is not told again; the rest a pump dropped that ended before it could say so."""
+    known = [(0, track.told.to), *((row.from_offset, row.to_offset) for row in track.dropped)]
+    for begin, end in ranges:
+        for known_begin, known_end in sorted(known):
+            if known_begin <= begin:
+                begin = max(begin, known_end)
+            elif known_begin < end:
+                track.dropped.append(told_of(track, begin, known_begin, ENDED))
+                begin = known_end
+        if begin < end:
+            track.dropped.append(told_of(track, begin, end, ENDED))
+    track.dropped.sort(key=lambda row: row.from_offset)
 
 
 def without_old(done: Cut, begin: int, since_ms: int) -> tuple[Cut, int]:

@@ -13,6 +13,7 @@ from twinshore.mirror.lane.cutting import Cutter, Halt, Parcel
 from twinshore.mirror.lane.fates import Blank
 from twinshore.mirror.lane.feeding import feed
 from twinshore.mirror.lane.fetch_book import FetchOrder, Line
+from twinshore.mirror.lane.fresh import note_found
 from twinshore.mirror.lane.gaps import cut_limit, fill
 from twinshore.mirror.lane.joining import Hold, Joining
 from twinshore.mirror.lane.mapped_track import learn
@@ -137,6 +138,7 @@ class Lane(Roster):
         cut_to = cut_limit(seen, track.order.anchor_offset, never=self._never_cut)
         track.resume(go, seen, fence=self._fence, armed_ms=self._armed_ms, cut_to=cut_to)
         track.note_untold(now_ms, seen.wrote_epoch)
+        note_found(track, seen.dropped)
         track.led_anew()
         if go.gap_to > go.position and track.phase is Phase.RUNNING:
             trouble, told = fill(track, seen, now_ms, cut_to=cut_to)

@@ -65,6 +65,8 @@ class Observation:
     # Of a mapped twin, whose batches must be read to know: what follows, and where those lie that were not told yet.
     verdict: Verdict | None = None
     extents: tuple[Extent, ...] = ()
+    # Of that of a fresh queue, what of the source is not there, between these and before them.
+    dropped: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

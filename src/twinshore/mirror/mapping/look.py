@@ -6,18 +6,28 @@ end, then the batches up to there.
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Callable
+from functools import partial
+from itertools import islice
+
 from twinshore.fleet import NamedPartition
 from twinshore.fleet.extents import Extent, source_end
 from twinshore.fleet.incidents import IncidentKind
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
-from twinshore.logs.looks import batches, contents, seen_record, seen_runs
+from twinshore.logs.looks import batches, contents, copies, seen_record, seen_runs
 from twinshore.mirror.lane.history import NOWHERE, UNKNOWN, EpochEnd, Stand, compared
 from twinshore.mirror.lane.observe import Go, Observation, Stop, Verdict, Wait, parted_sentence
 from twinshore.mirror.lane.reach import Landed, Reach, Unclear, beyond, complete, reach_of
+from twinshore.mirror.mapping.aligning import between, extents_of, latest
 from twinshore.wire.batch import next_sequence
 
 DISAGREES = IncidentKind.POSITION_DISAGREEMENT
+# How many records of the source are looked through for what landed; each takes 16 bytes here.
+SOUGHT_MAX = 4_000_000
+# Records do not come in the order of their time stamps, but seldom so far out of it.
+LATER_MS = 60_000
 GONE = (
     "the twin now begins at {}, behind {}, up to which was told what the link wrote; its leader remembers more, which"
     " retention took before anybody told of it: whose records they were cannot be known"
@@ -32,9 +42,11 @@ def look_at_mapped(
     twin: NamedPartition,
     reach: Reach,
     stand: Stand = NOWHERE,
+    *,
+    drops: bool = False,
 ) -> Observation:
     """Where to go on with one partition; raises KafkaError when it cannot be read. `stand`: as far as known, which
-    history of the source was carried."""
+    history of the source was carried. `drops`: a fresh queue may have left records out."""
     states = [one for one in target.describe_producers([twin])[twin] if one.producer_id == producer_id]
     remembered = (states[0].last_sequence, states[0].last_timestamp) if states else None
     end = target.list_offsets([twin], OffsetKind.LOG_END)[twin]
@@ -42,9 +54,15 @@ def look_at_mapped(
     source_start = source.list_offsets([named], OffsetKind.EARLIEST)[named]
     source_stop = source.list_offsets([named], OffsetKind.LOG_END)[named]
     extents: list[Extent] = []
+    dropped: list[tuple[int, int]] = []
     verdict: Verdict | None = _refusal(reach, start, end, remembered)
     if verdict is None:
-        verdict, extents = _landed(source, target, producer_id, named, twin, reach, (start, end), remembered)
+        place = _sought if drops else _counted
+        found = partial(place, source, target, named, twin, reach, source_stop)
+        verdict, extents = _landed(target, producer_id, twin, reach, (start, end), remembered, found)
+    if drops and isinstance(verdict, Go):
+        runs = between(reach.source, extents)
+        dropped = [one for one in runs if next(seen_runs(source, named, one[0]), (one[1], 0))[0] < one[1]]
     epoch = wrote = UNKNOWN
     if isinstance(verdict, Go):
         # Before records are compared: what they tell holds for the history that was asked for.
@@ -52,11 +70,18 @@ def look_at_mapped(
         if parted >= 0:
             verdict = Stop(IncidentKind.TRUNCATION, parted, verdict.position, parted_sentence(parted))
     if isinstance(verdict, Go) and not extents:
-        verdict = _parted(source, target, named, twin, reach, source_start, start) or verdict
+        verdict = _parted(source, target, named, twin, reach, source_start, start, drops=drops) or verdict
     if isinstance(verdict, Go):
         verdict = _within_source(verdict, source_start, source_stop)
     ends = (start, end, end, None, remembered, source_start, source_stop)
-    return Observation(*ends, source_epoch=epoch, wrote_epoch=wrote, verdict=verdict, extents=tuple(extents))
+    return Observation(
+        *ends,
+        source_epoch=epoch,
+        wrote_epoch=wrote,
+        verdict=verdict,
+        extents=tuple(extents),
+        dropped=tuple(dropped),
+    )
 
 
 def _history(
@@ -88,15 +113,15 @@ def _refusal(reach: Reach, start: int, end: int, remembered: tuple[int, int] | N
 
 
 def _landed(
-    source: KafkaCluster,
     target: KafkaCluster,
     producer_id: int,
-    named: NamedPartition,
     twin: NamedPartition,
     reach: Reach,
     span: tuple[int, int],
     remembered: tuple[int, int] | None,
+    found: Callable[[list[Landed]], list[Extent] | Stop],
 ) -> tuple[Verdict, list[Extent]]:
+    """`found` says of what landed which records of the source it is."""
     ours: list[Landed] = []
     at = max(span[0], reach.target)
     for _, header in batches(target, twin, at, span[1], committed=False):
@@ -116,15 +141,71 @@ def _landed(
     timestamp = remembered[1] if remembered else -1
     if not fresh:
         return Go(reach.source, timestamp, reach.sequence), []
+    extents = found(fresh)
+    if isinstance(extents, Stop):
+        return extents, []
+    return Go(source_end(extents[-1]), timestamp, reach_of(extents[-1]).sequence), extents
+
+
+def _counted(
+    source: KafkaCluster,
+    target: KafkaCluster,
+    named: NamedPartition,
+    twin: NamedPartition,
+    reach: Reach,
+    _end: int,
+    fresh: list[Landed],
+) -> list[Extent] | Stop:
+    """Record for record as the source shows them from the reach on; the last one is compared."""
     extents = complete(reach, fresh, seen_runs(source, named, reach.source))
     if isinstance(extents, Unclear):
-        return Stop(DISAGREES, reach.source, reach.source, extents.sentence), []
+        return Stop(DISAGREES, reach.source, reach.source, extents.sentence)
     position = source_end(extents[-1])
     theirs = seen_record(source, named, position - 1)
     if theirs is None or theirs != seen_record(target, twin, fresh[-1].target + fresh[-1].records - 1):
         sentence = f"the record at {position - 1} of the source is not the last one that the link wrote to the twin"
-        return Stop(DISAGREES, reach.source, position, sentence), []
-    return Go(position, timestamp, reach_of(extents[-1]).sequence), extents
+        return Stop(DISAGREES, reach.source, position, sentence)
+    return extents
+
+
+def _sought(
+    source: KafkaCluster,
+    target: KafkaCluster,
+    named: NamedPartition,
+    twin: NamedPartition,
+    reach: Reach,
+    end: int,
+    fresh: list[Landed],
+) -> list[Extent] | Stop:
+    """Each record by what it says, as a fresh queue may have left out what lay between. The source is asked from the
+    time of the earliest on, and at first not much beyond that of the latest."""
+    ours = [
+        one
+        for landed in fresh
+        for _, one in copies(target, twin, landed.target, landed.target + landed.records, committed=False, theirs=True)
+    ]
+    times = [one.timestamp_ms or 0 for one in ours]
+    if len(ours) != sum(landed.records for landed in fresh):
+        return Stop(DISAGREES, reach.source, reach.source, "the twin has lost records that the link wrote last")
+    begin = max(reach.source, first_since(source, named, min(times)))
+    until = first_since(source, named, max(times) + LATER_MS)
+    for stop in dict.fromkeys((until if until > begin else end, end)):
+        offsets, marks = array("q"), array("q")
+        for offset, one in islice(copies(source, named, begin, stop, committed=True, theirs=True), SOUGHT_MAX):
+            offsets.append(offset)
+            marks.append(hash(one))
+        if places := latest([hash(one) for one in ours], offsets, marks):
+            return extents_of(fresh, places)
+    sentence = f"what the link wrote to the twin last is not on the source from offset {begin} on"
+    return Stop(DISAGREES, reach.source, reach.source, sentence)
+
+
+def first_since(cluster: KafkaCluster, named: NamedPartition, timestamp_ms: int) -> int:
+    """The first offset whose record has a time stamp that is as late; -1 where none has."""
+    found, failed = cluster.first_since_each([named], timestamp_ms)
+    if failed:
+        raise failed[named]
+    return found[named]
 
 
 def _parted(
@@ -135,8 +216,11 @@ def _parted(
     reach: Reach,
     source_start: int,
     start: int,
+    *,
+    drops: bool,
 ) -> Stop | None:
-    """Whether the source has another history by now than the one that was carried: it lost its end, and grew again."""
+    """Whether the source has another history by now than the one that was carried: it lost its end, and grew again.
+    Where records were dropped, there are some behind the last one that landed."""
     at, behind = reach.last_source, reach.source - 1
     if at < 0:
         return None
@@ -146,7 +230,9 @@ def _parted(
     if theirs is not None and ours is not None and theirs != ours:
         sentence = f"the record at {at} of the source is not the one that the link wrote to the twin from there"
         return Stop(IncidentKind.TRUNCATION, at, reach.source, sentence)
-    if behind >= max(source_start, at + 1) and any(contents(source, named, behind, reach.source, committed=True)):
+    if drops or behind < max(source_start, at + 1):
+        return None
+    if any(contents(source, named, behind, reach.source, committed=True)):
         sentence = f"the source has a record at {behind} now, where none was when the twin was carried past it"
         return Stop(IncidentKind.TRUNCATION, at + 1, reach.source, sentence)
     return None

@@ -76,6 +76,7 @@ class Scout:
         self._producer_id = order.producer_id
         # Below which age a fresh queue takes records; 0: of any.
         self._max_age_ms = int(order.queue.max_age_s * 1000) if order.queue.fresh else 0
+        self._drops = order.queue.fresh
         self._twins: dict[NamedPartition, NamedPartition] = {}
         self._ids: dict[str, bytes] = {}
         self._own = threading.local()
@@ -267,7 +268,8 @@ class Scout:
     def _look_mapped(self, named: NamedPartition, reach: Reach, stands: dict[NamedPartition, Stand]) -> Seen:
         clusters, twin = (self._cluster("source"), self._cluster("target")), self._twins.get(named, named)
         try:
-            seen = look_at_mapped(*clusters, self._producer_id, named, twin, reach, stands.get(named, NOWHERE))
+            stand = stands.get(named, NOWHERE)
+            seen = look_at_mapped(*clusters, self._producer_id, named, twin, reach, stand, drops=self._drops)
             return self._aged({named: seen})[named]
         except Exception as error:
             return _told(error)

@@ -1,0 +1,97 @@
+"""What a fresh queue did not send is in the ledger, and no difference; anything else that is missing is one."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from tests.proof.logs import batched, chunks, records
+from tests.proof.small_broker import TOPIC, SmallBroker
+from tests.proof.test_planning import LOOK, cut
+from twinshore.fleet import NamedPartition
+from twinshore.fleet.incidents import POLICY_DROP, IncidentKind
+from twinshore.proof.comparison import Tally, compare_placed
+from twinshore.proof.placing import without
+from twinshore.proof.prover import prove_all
+from twinshore.proof.surveying import dropped_of
+from twinshore.proof.values import DifferenceKind, Stretch, Way
+from twinshore.store.values import Incident, LedgerRow
+
+MADE_MS = 1_000
+
+
+def row(begin: int, end: int, kind: IncidentKind = IncidentKind.STALE_DROPPED, opened_ms: int = MADE_MS) -> LedgerRow:
+    return LedgerRow(7, Incident("a->b", "orders", 3, kind, begin, end, POLICY_DROP, "so"), opened_ms, opened_ms + 1)
+
+
+def ranges(chance: random.Random, first: int, end: int, most: int) -> tuple[tuple[int, int], ...]:
+    cuts = sorted(chance.sample(range(first, end), 2 * chance.randint(1, most)))
+    return tuple(zip(cuts[::2], cuts[1::2], strict=True))
+
+
+def left(dropped: tuple[tuple[int, int], ...], offset: int) -> bool:
+    return not any(begin <= offset < end for begin, end in dropped)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_was_dropped_is_no_difference_however_both_are_batched(seed: int) -> None:
+    chance = random.Random(f"dropped {seed}")
+    log = records(chance, 150, start=40, holes=0.1)
+    end = log[-1].offset + 1
+    dropped = ranges(chance, 40, end, 5)
+    twin = [one for one in log if left(dropped, one.offset)]
+    ours, theirs = batched(chance, log, end), batched(chance, twin, end)
+    tally = Tally(40)
+    assert compare_placed(without(chunks(ours), dropped), chunks(theirs), tally, end), f"seed {seed}"
+    assert (tally.at, tally.records) == (end, len(twin))
+    if not twin:
+        return
+    gone = chance.choice(twin)
+    lacks = Tally(40)
+    broken = batched(chance, [one for one in twin if one is not gone], end) if len(twin) > 1 else b""
+    if broken:
+        assert not compare_placed(without(chunks(ours), dropped), chunks(broken), lacks, end), f"seed {seed}"
+        assert lacks.at == gone.offset
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_over_sockets_a_record_that_no_row_names_is_missing_still(seed: int) -> None:
+    chance = random.Random(f"sockets {seed}")
+    log = records(chance, 300)
+    end = log[-1].offset + 1
+    dropped = ((50, 120), (200, 203))
+    twin = [one for one in log if left(dropped, one.offset)]
+    lacking = [one for one in twin if one.offset != 150]
+    for held, difference in ((twin, None), (lacking, (DifferenceKind.MISSING, 150))):
+        east = SmallBroker("east", batched(chance, log, end, first=0))
+        west = SmallBroker("west", batched(chance, held, end, first=0))
+        with east.serving() as source, west.serving() as target:
+            whole = Stretch(source, target, NamedPartition(TOPIC, 0), TOPIC, Way.EXACT, 0, end, dropped=dropped)
+            whole = Stretch.from_json(whole.to_json())
+            (found,) = prove_all([whole])
+        told = (found.difference.kind, found.difference.offset) if found.difference else None
+        assert (told, found.trouble) == (difference, ""), f"seed {seed}"
+
+
+def test_rows_of_the_ledger_count_that_are_of_this_twin_and_say_that_it_was_dropped() -> None:
+    rows = [
+        row(200, 300),
+        row(10, 20),
+        row(20, 30),
+        row(400, 500, IncidentKind.RETENTION_GAP),
+        row(600, 700, opened_ms=MADE_MS - 1),
+    ]
+    assert dropped_of(rows, MADE_MS) == ((10, 30), (200, 300))
+    assert dropped_of([], MADE_MS) == ()
+
+
+def test_of_an_exact_twin_nothing_is_compared_beyond_what_the_ledger_has_heard_of() -> None:
+    level = replace(LOOK, target_end=1_000)
+    assert replace(level, untold=700).end == 700
+    assert replace(level, untold=0).end == 0
+    assert level.end == 1_000
+    parts = cut(replace(level, dropped=((5, 20), (300, 400))))
+    assert {one for part in parts for one in part.dropped} == {(5, 20), (300, 400)}
+    assert all(begin < part.end and end > part.start for part in parts for begin, end in part.dropped)

@@ -1,0 +1,72 @@
+"""A fresh queue drops while those who drop are killed: what its target lacks is in the ledger, to the record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.scenarios.mirror_rig import read_all, until
+from tests.scenarios.test_broadcast import FLAGS, PARTITIONS, RATE, Three, ended, fresh, lost
+from twinshore.lab import LabCluster, Workload
+from twinshore.lab.stages.troubles import on_slow_line
+
+WITHIN_S, LINE_BYTES_S, KILLS, PAUSE_S = 120.0, 400_000.0, 4, 5.0
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Three]:
+    with (
+        LabCluster("london", jvm_flags=FLAGS, via_proxy=True) as london,
+        LabCluster("tokyo", jvm_flags=FLAGS) as tokyo,
+        LabCluster("paris", jvm_flags=FLAGS, via_proxy=True) as paris,
+    ):
+        yield london, tokyo, paris
+
+
+@pytest.mark.long
+@pytest.mark.claim(
+    "broadcast",
+    "fresh-killed",
+    "workers and the mirror are killed while a fresh queue drops: nothing is doubled or moved, and all that is missing"
+    " is in the ledger",
+)
+def test_what_a_killed_pump_dropped_is_known_to_the_record(three: Three, tmp_path: Path) -> None:
+    with fresh(three, tmp_path) as place:
+        tokyo, paris = place.targets
+
+        def goes_on(before: int) -> None:
+            until(lambda: ended(paris, place.topic) > before, WITHIN_S, "Paris gets more", place)
+
+        with Workload(place.london.cluster, place.topic, records_per_s=RATE, value_bytes=1_000) as load:
+            with on_slow_line(paris, LINE_BYTES_S):
+                until(lambda: lost(place) > 0, WITHIN_S, "something is dropped", place)
+                for _ in range(KILLS):
+                    time.sleep(PAUSE_S)
+                    for pump in place.process.pumps():
+                        with suppress(psutil.Error):
+                            pump.kill()
+                    goes_on(ended(paris, place.topic))
+                place.process.kill()
+                place.process.start()
+                goes_on(ended(paris, place.topic))
+            time.sleep(PAUSE_S)
+            load.stop()
+        place.until_same(tokyo)
+        until(lambda: missing(place.london, paris, place.topic) == lost(place), WITHIN_S, "all is told", place)
+        dropped = place.dropped()
+        for partition in range(PARTITIONS):
+            theirs = read_all(place.london.cluster, place.topic, partition)
+            gone = {offset for begin, end in dropped.get(partition, ()) for offset in range(begin, end)}
+            kept = [record[1:] for record in theirs if record[0] not in gone]
+            assert [record[1:] for record in read_all(paris.cluster, place.topic, partition)] == kept
+            assert read_all(tokyo.cluster, place.topic, partition) == theirs
+        print(f"told: {KILLS} times all workers and once the mirror; {lost(place):,} records dropped, each named")
+
+
+def missing(london: LabCluster, paris: LabCluster, topic: str) -> int:
+    return ended(london, topic) - ended(paris, topic)
