@@ -44,9 +44,9 @@ def client(box: Fusebox) -> Session:
     return Session(EAST, LAYOUT, lambda: None, box)
 
 
-def batch(sequence: int = -1, count: int = 3, producer_id: int = 7 << 48, epoch: int = 0) -> bytes:
+def batch(sequence: int = -1, count: int = 3, producer_id: int = 7 << 48, epoch: int = 0, crc: int = 0) -> bytes:
     body = b"x" * 20
-    header = BatchHeader(0, 49 + len(body), -1, 2, 0, 0, count - 1, 0, 0, producer_id, epoch, sequence, count)
+    header = BatchHeader(0, 49 + len(body), -1, 2, crc, 0, count - 1, 0, 0, producer_id, epoch, sequence, count)
     return HEADER.pack(*(header if sequence >= 0 else header._replace(producer_id=-1))) + body
 
 
@@ -233,6 +233,27 @@ def test_too_many_records_a_second_trip_a_fuse_that_closes_once_all_is_quiet() -
         box.at(second)
     assert second == 9, "what is refused counts as well: it was wanted"
     assert isinstance(produced(ours, "orders"), Pass)
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_who_only_sends_again_what_was_refused_is_quiet(again: bool) -> None:
+    """Its client tries each second, and has nothing new: a fuse that counted that would never close."""
+    row = replace(OPEN, state=FuseState.CLOSED, limits=Limits(records_s=5, above_s=2, quiet_s=4))
+    box = Box(row)
+    ours, second = client(box), 0
+    while not box.tripped(row.key):
+        produced(ours, "orders", records=batch(count=40, crc=second))
+        second += 1
+        box.at(second)
+    tripped_s = second
+    while box.tripped(row.key) and second < tripped_s + 30:
+        produced(ours, "orders", records=batch(count=40, crc=99 if again else second))
+        second += 1
+        box.at(second)
+    assert box.tripped(row.key) is not again
+    if again:
+        assert second <= tripped_s + 6
+        assert isinstance(produced(ours, "orders", records=batch(count=40, crc=99)), Pass)
 
 
 def fetched(ours: Session, *topics: str, session: tuple[int, int] = (0, -1), version: int = 11) -> Move:

@@ -8,7 +8,7 @@ answered that there is nothing new, after as long as they would have waited for 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from twinshore.kafka.errors import Code
 from twinshore.proxy.core.fuses import Fusebox, Written
@@ -19,6 +19,7 @@ from twinshore.proxy.core.records import SESSION_IS_OVER, SESSIONS, Records, all
 from twinshore.proxy.core.seen import Seen
 from twinshore.proxy.core.sequels import Batch, batch_in, count_in, distance
 from twinshore.store.proxy_values import FuseKind, FusePolicy, FuseRow
+from twinshore.wire.batch import CRC_START
 from twinshore.wire.serving import fetch, produce
 from twinshore.wire.serving.requests import Request
 
@@ -28,6 +29,11 @@ THROTTLE_MS: Final = 200
 FETCH_WAIT_S_MAX: Final = 1.0
 # A client that has not sent again by then what was refused has given it up.
 RETRY_S: Final = 10.0
+
+
+# So many batches of one client are known again.
+PRINTS_MAX: Final = 1000
+Print: TypeAlias = tuple[str, int, bytes]
 
 
 class _Refused(NamedTuple):
@@ -52,6 +58,8 @@ class Fused:
     def __init__(self, records: Records, box: Fusebox) -> None:
         self._records, self._box, self._reader = records, box, produce.RequestReader()
         self._refused: dict[Written, _Refused] = {}
+        # What was cut, and when last; the oldest first.
+        self._prints: dict[Print, float] = {}
         self._writes_elsewhere = False
         self._out_of_step: set[int] = set()
 
@@ -68,11 +76,13 @@ class Fused:
         kept: list[produce.Batches] = []
         for one in asked.batches:
             topic = str(one.topic)
-            box.wants(FuseKind.PRODUCE, topic, client, count_in(one.records), len(one.records or b""))
+            if not self._prints or not self._came_before(_print(one)):
+                box.wants(FuseKind.PRODUCE, topic, client, count_in(one.records), len(one.records or b""))
             row = box.cut(FuseKind.PRODUCE, topic, client)
             # Nearly always nothing more of it is asked than how many records it says that it has.
             batch = batch_in(one.records) if remembers or row is not None else None
             if row is not None:
+                self._note(_print(one))
                 drops = row.policy is FusePolicy.DROP and asked.transactional_id is None
                 cut.append(_Cut(one, row, batch, drops or not asked.acks))
             elif (code := self._must_not_go_on(one, batch)) is not None:
@@ -85,6 +95,20 @@ class Fused:
             return move  # all of it is judged again
         told += [self._answer(one, client) for one in cut]
         return self._with(move, request, told) if told and asked.acks else move
+
+    def _came_before(self, print_of: Print | None) -> bool:
+        """Whether this is what was refused a moment ago: who sends it again wants nothing more than before, and would
+        keep a fuse open for ever that closes once all is quiet."""
+        at_s = self._prints.get(print_of) if print_of is not None else None
+        return at_s is not None and self._box.now_s - at_s < RETRY_S
+
+    def _note(self, print_of: Print | None) -> None:
+        if print_of is None:
+            return
+        self._prints.pop(print_of, None)
+        self._prints[print_of] = self._box.now_s
+        if len(self._prints) > PRINTS_MAX:
+            del self._prints[next(iter(self._prints))]
 
     def _what_is_left(
         self,
@@ -256,6 +280,14 @@ def _writer(one: produce.Batches, batch: Batch | None) -> Written | None:
     if batch is None or batch.header.producer_id < 0:
         return None
     return Written(str(one.topic), one.partition, batch.header.producer_id, batch.header.producer_epoch)
+
+
+def _print(one: produce.Batches) -> Print | None:
+    """What a batch is known by that is sent again: where it goes, and its own check sum."""
+    data = one.records
+    if data is None or len(data) < CRC_START:
+        return None
+    return str(one.topic), one.partition, bytes(data[CRC_START - 4 : CRC_START])
 
 
 def _appended(one: produce.Batches, code: Code) -> produce.Appended:
