@@ -1,0 +1,47 @@
+"""A store that is made later is taken up; one of another version is refused before anybody is served."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from tests.scenarios.mirror_rig import settings_text
+from twinshore.fleet import Secret, StoreVersionError
+from twinshore.fleet.settings import Settings, parse_settings
+from twinshore.proxy import late_store
+from twinshore.proxy.late_store import LateStore
+from twinshore.store import open_store
+from twinshore.store.engine import Database
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    monkeypatch.setattr(late_store, "AGAIN_S", 0.0)
+    return parse_settings(settings_text(tmp_path, [], {}), name="test", env={})
+
+
+def test_one_that_is_made_later_is_taken_up_and_both_are_said(settings: Settings) -> None:
+    said: list[str] = []
+    late = LateStore(settings, said.append)
+    assert late.get() is None
+    open_store(settings.store.url).close()
+    assert late.get() is not None
+    late.check_version()
+    late.close()
+    assert [one.split(" at ")[0] for one in said] == ["there is no store", "there is a store"]
+
+
+def test_one_of_an_earlier_version_ends_who_would_serve_without_it(settings: Settings) -> None:
+    open_store(settings.store.url).close()
+    database = Database(settings.store.url, Secret())
+    older = text("UPDATE twinshore_schema SET version_num = '0001'")
+    database.write(lambda connection: connection.execute(older))
+    database.close()
+    late = LateStore(settings, print)
+    late.check_version()  # it has not been asked yet, and may merely be away
+    with pytest.raises(StoreVersionError):
+        late.get()
+    with pytest.raises(StoreVersionError, match="is an earlier version's"):
+        late.check_version()
