@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -28,12 +29,24 @@ def command(*words: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.parametrize("silent", [False, True], ids=["refuses", "silent"])
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_verb_that_waits_for_a_cluster_says_one_line(verb: str, tmp_path: Path) -> None:
+def test_a_verb_that_waits_for_a_cluster_says_one_line(verb: str, silent: bool, tmp_path: Path) -> None:
+    """One that nobody serves, or one that takes the connection and never answers."""
     file = tmp_path / "twinshore.toml"
-    clusters = "".join(f'[clusters.{name}]\nbootstrap = ["127.0.0.1:{free_port()}"]\n' for name in ("east", "west"))
     store = f'[store]\nurl = "sqlite:///{tmp_path / "store.db"}"\n'
-    file.write_text(f'{store}{clusters}[links."east->west"]\n', encoding="utf-8")
+    # The kernel takes connections, and nobody reads them.
+    with socket.create_server(("127.0.0.1", 0)) as east, socket.create_server(("127.0.0.1", 0)) as west:
+        ports = {"east": east.getsockname()[1], "west": west.getsockname()[1]} if silent else {}
+        clusters = "".join(
+            f'[clusters.{name}]\nbootstrap = ["127.0.0.1:{ports.get(name) or free_port()}"]\n'
+            for name in ("east", "west")
+        )
+        file.write_text(f'{store}{clusters}[links."east->west"]\n', encoding="utf-8")
+        one_line_behind_ctrl_c(verb, file)
+
+
+def one_line_behind_ctrl_c(verb: str, file: Path) -> None:
     with command(*verb.split(), "--settings", str(file)) as running:
         time.sleep(WAITS_S)  # On a slow machine it still loads then, and says the same.
         running.send_signal(signal.SIGINT)
