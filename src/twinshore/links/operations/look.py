@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from twinshore.fleet import StoreError
+from twinshore.fleet import StoreError, StoreVersionError
 from twinshore.fleet.sentences import counted
 from twinshore.fleet.settings import Settings
 from twinshore.links.known import known
@@ -28,13 +28,15 @@ class AboutLink:
 
 def with_links(settings: Settings, log: Callable[[str], None]) -> Settings:
     """The settings with the links that there are. `log` hears where the store cannot say it; they are the settings'
-    then."""
+    then. StoreVersionError where it has another version's tables."""
     try:
         store = open_if_there(settings)
         if store is None:
             return settings
         with store:
             return settings.with_links(known(settings, store).links)
+    except StoreVersionError:
+        raise
     except StoreError as error:
         log(f"links are as the settings have them: {error.message}")
         return settings
