@@ -76,7 +76,8 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class InTrouble:
-    """All turns, at this rate. What is said of a trouble is the median of its turns."""
+    """All turns, at this rate. What is said of a trouble is the median of its turns; how far one was behind, the most
+    of all."""
 
     rate: float
     saturation: float
@@ -86,7 +87,7 @@ class InTrouble:
         return statistics.median(turn.times for turn in self.turns if turn.trouble == trouble)
 
     def lag_s(self, trouble: str) -> float:
-        return statistics.median(turn.lag_s for turn in self.turns if turn.trouble == trouble)
+        return max(turn.lag_s for turn in self.turns if turn.trouble == trouble)
 
     @property
     def troubles(self) -> tuple[str, ...]:
@@ -97,7 +98,7 @@ class InTrouble:
         parts = [f"{one} {self.times(one):.2f} times, {self.lag_s(one):.2f} s behind" for one in self.troubles]
         return (
             f"at {self.rate:,.0f} of {self.saturation:,.0f} records/s, the healthy ones' p99 by what it is while all is"
-            f" well: {'; '.join(parts)}; median of {count} turns"
+            f" well: {'; '.join(parts)}; median and most of {count} turns"
         )
 
 

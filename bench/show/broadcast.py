@@ -65,11 +65,11 @@ def _many(long: bool) -> Finding:
         broadcast, links = (place.carried(TARGETS, records, 0.0, together=together) for together in (True, False))
     for one in (broadcast, links):
         to_stderr(str(one))
-    part = broadcast.tasks_us / links.tasks_us
+    part = max(broadcast.tasks_us / links.tasks_us, broadcast.cpu_us / links.cpu_us)
     figure = (
         f"{records:,} records to each of {TARGETS}: {broadcast.copies:.3f} copies left the source, and"
-        f" {links.copies:.3f} by links; {broadcast.tasks_us:.2f} and {links.tasks_us:.2f} us of CPU in tasks,"
-        f" {part:.2f} of it"
+        f" {links.copies:.3f} by links; {broadcast.cpu_us:.2f} and {links.cpu_us:.2f} us of CPU, of which"
+        f" {broadcast.tasks_us:.2f} and {links.tasks_us:.2f} in tasks, {part:.2f} of it at most"
     )
     numbers = (("broadcast_copies", round(broadcast.copies, 3)), ("broadcast_cpu_part", round(part, 3)))
     return Finding(figure, broadcast.copies <= COPIES_MAX and part <= CPU_PART_MAX, numbers)

@@ -298,6 +298,18 @@ def test_what_a_look_finds_dropped_is_told_once() -> None:
     assert len(track.dropped) == 6
 
 
+def test_of_heartbeats_whose_twin_is_exact_nothing_is_dropped() -> None:
+    """They are as old as they are, and their offsets are the source's."""
+    made = table(KEEP, AGED)
+    track = Track.of(TrackOrder("orders", 0, SOURCE_ID, TARGET_ID), (7, 0), 0, 1 << 20)
+    seat = made.lanes[1].fetches.seat
+    assert seat is not None
+    assert not seat.drops(track)
+    assert seat.drops(made.lanes[1].tracks[NAMED])
+    made.lanes[1].too_old(track, 900, NOW_MS)
+    assert (track.fetched, track.dropped) == (0, [])
+
+
 def test_born_is_between_the_moment_when_the_source_ended_there_and_the_read() -> None:
     level = Level(10, 5.0)
     assert level.born_s(10, 3.0, 8.0) == 5.0, "its clock is behind"
@@ -326,7 +338,9 @@ def test_what_follows_on_what_was_told_last_is_told_as_one() -> None:
     for begin, end in ((0, 10), (10, 30), (40, 50)):
         add(told, told_of(track, begin, end, "older than 5 s"))
     assert [(row.from_offset, row.to_offset) for row in told] == [(0, 30), (40, 50)]
-    assert told[0].sentence.startswith("30 offsets were dropped")
+    assert told[0].sentence == "30 offsets were dropped, older than 5 s"
+    add(told, told_of(track, 50, 60, "over the high watermark"))
+    assert [(row.from_offset, row.to_offset) for row in told[1:]] == [(40, 50), (50, 60)], "each for its own reason"
 
 
 def an_order() -> TideOrder:

@@ -62,8 +62,8 @@ _ROWS = (
         IncidentKind.STALE_DROPPED,
         After.GOES_ON,
         POLICY_DROP,
-        "The link has a fresh queue, and its target was away or slower than the source: records that were older than "
-        "`max_age_s`, or that waited beyond the high watermark, were not sent.",
+        "The link has a fresh queue: records that were older than `max_age_s`, or that waited beyond the high "
+        "watermark, were not sent. A cluster or its line was away, or the target is slower than the source.",
         "This is what the link's section `queue` asks for. If it happens too often, give the target a faster line, or "
         'the queue a higher `high_kb`; with `policy = "keep"` nothing is dropped. The row closes when the twin is '
         "behind these offsets.",

@@ -34,7 +34,7 @@ def feed(lane: Fed, now_ms: int) -> None:
     room = seat.room()
     for track in wanted:
         fed = False
-        if seat.rules.fresh and fetches.asks(track, fetches.line_of(track, track.route)):
+        if seat.drops(track) and fetches.asks(track, fetches.line_of(track, track.route)):
             fed = freshen(seat, track, now_ms)
         while fetches.asks(track, fetches.line_of(track, track.route)) and not track.full():
             if room <= 0 or fetches.buckets.shut():
@@ -46,7 +46,7 @@ def feed(lane: Fed, now_ms: int) -> None:
                 fetches.ask_again(track)
                 break
             one, cut = found
-            if seat.rules.fresh and lane.refuses(track, cut):
+            if seat.drops(track) and lane.refuses(track, cut):
                 break
             if fetches.buckets.bounding:
                 fetches.buckets.spend(track.order.topic, sum(entry.size for entry in cut.carried))

@@ -21,6 +21,7 @@ from twinshore.wire.batch import TRANSACTIONAL
 
 NO_BUFFER = Hold(bytearray())
 ENDED = "by a pump that has ended"
+DROPPED = "were dropped, "
 
 
 def kept_from(window: Window, position: int, rules: QueueRules, now_s: float) -> tuple[int, int, str] | None:
@@ -30,20 +31,26 @@ def kept_from(window: Window, position: int, rules: QueueRules, now_s: float) ->
     if position < window.origin or position >= window.end:
         return None
     ahead = [one for one in window.slices.values() if one.cut.end > position]
-    first, why = ahead, ""
+    gone, why = 0, ""  # how many of these go
     if rules.max_age_s:
-        first = [one for one in ahead if now_s - one.born_s <= rules.max_age_s]
-        why = f"older than {rules.max_age_s:g} s" if len(first) < len(ahead) else ""
-    size, lost = sum(one.size for one in first), window.begin > position
-    if size > rules.high_bytes or len(first) > rules.parts_max or lost:
-        while len(first) > 1 and (size > rules.low_bytes or len(first) > rules.parts_max // 2):
-            size -= first[0].size
-            first = first[1:]
+        gone = next((at for at, one in enumerate(ahead) if now_s - one.born_s <= rules.max_age_s), len(ahead))
+        why = older_than(rules) if gone else ""
+    size, lost = sum(one.size for one in ahead[gone:]), window.begin > position
+    if size > rules.high_bytes or len(ahead) - gone > rules.parts_max or lost:
+        while len(ahead) - gone > 1 and (size > rules.low_bytes or len(ahead) - gone > rules.parts_max // 2):
+            size -= ahead[gone].size
+            gone += 1
         why = why or "over the high watermark"
-    at, epoch = (first[0].base, first[0].before) if first else (window.end, window.epoch)
-    if first and rules.max_age_s and (border := first[0].young_from(now_s - rules.max_age_s)) > max(at, position):
-        at, epoch, why = border, first[0].cut.leader_epoch, why or f"older than {rules.max_age_s:g} s"
+    first = ahead[gone] if gone < len(ahead) else None
+    at, epoch = (first.base, first.before) if first else (window.end, window.epoch)
+    if first and rules.max_age_s and (border := first.young_from(now_s - rules.max_age_s)) > max(at, position):
+        at, epoch, why = border, first.cut.leader_epoch, why or older_than(rules)
     return (at, epoch, why) if at > position and why else None
+
+
+def older_than(rules: QueueRules) -> str:
+    """Why what is too old is dropped."""
+    return f"older than {rules.max_age_s:g} s"
 
 
 def drop(track: Track, to: int, epoch: int, why: str, now_ms: int) -> None:
@@ -59,7 +66,7 @@ def drop(track: Track, to: int, epoch: int, why: str, now_ms: int) -> None:
 
 def told_of(track: Track, begin: int, to: int, why: str) -> Stoppage:
     """What the ledger is to say."""
-    sentence = f"{to - begin} offsets were dropped, {why}: the target was away, or slower than the source"
+    sentence = f"{to - begin} offsets {DROPPED}{why}"
     kind = IncidentKind.STALE_DROPPED
     return Stoppage(track.order.topic, track.order.partition, kind, begin, to, sentence, POLICY_DROP)
 
@@ -103,15 +110,18 @@ def without_old(done: Cut, begin: int, since_ms: int) -> tuple[Cut, int]:
 
 
 def add(told: list[Stoppage], one: Stoppage) -> None:
-    """Tells of it; what follows on what was told last is told as one."""
+    """Tells of it; what follows on what was told last, for the same reason, is told as one."""
     last = told[-1] if told else None
-    place = (one.topic, one.partition, one.kind, one.from_offset)
-    if last and (last.topic, last.partition, last.kind, last.to_offset) == place:
+    place = (one.topic, one.partition, one.kind, one.from_offset, _why(one))
+    if last and (last.topic, last.partition, last.kind, last.to_offset, _why(last)) == place:
         told.pop()
-        count = f"{one.to_offset - last.from_offset} offsets"
-        sentence = f"{count} {one.sentence.split(' offsets ', 1)[1]}"
+        sentence = f"{one.to_offset - last.from_offset} offsets {DROPPED}{_why(one)}"
         one = replace(one, from_offset=last.from_offset, sentence=sentence)
     told.append(one)
+
+
+def _why(one: Stoppage) -> str:
+    return one.sentence.partition(DROPPED)[2]
 
 
 def transactional(cut: Cut) -> Parcel | None:

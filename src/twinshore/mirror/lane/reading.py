@@ -253,7 +253,7 @@ def wanted(window: Window, one: Slice) -> bool:
         not track.leaving
         and track.phase is not Phase.STOPPED
         and track.acked < one.cut.end
-        and (one.base <= track.acked or (seat.rules.fresh and track.begins > 0))
+        and (one.base <= track.acked or (seat.drops(track) and track.begins > 0))
         for seat, track in window.members.items()
     )
 

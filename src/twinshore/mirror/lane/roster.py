@@ -9,7 +9,7 @@ from twinshore.fleet.incidents import IncidentKind
 from twinshore.mirror.lane import answers
 from twinshore.mirror.lane.cutting import Cut, Halt
 from twinshore.mirror.lane.fetch_book import FetchBook, Line
-from twinshore.mirror.lane.fresh import add, drop, told_of, transactional, without_old
+from twinshore.mirror.lane.fresh import add, drop, older_than, told_of, transactional, without_old
 from twinshore.mirror.lane.mapped_track import track_of
 from twinshore.mirror.lane.orders import Carried, Handover, LaneLimits, Stoppage, TrackOrder
 from twinshore.mirror.lane.phase import Phase
@@ -129,19 +129,18 @@ class Roster:
     def too_old(self, track: Track, to: int, now_ms: int) -> None:
         """Of a fresh queue: a look has found that all below is too old, by what it says itself."""
         seat = self.fetches.seat
-        if seat and seat.rules.fresh:
+        if seat and seat.drops(track):
             if seat.reading.now_s - track.level.seen_s <= seat.rules.max_age_s:
                 to = min(to, max(track.fetched, track.level.at))
             if to <= track.fetched:
                 return
-            why = f"made more than {seat.rules.max_age_s:g} s ago"
-            drop(track, to, -1, why, now_ms)
+            drop(track, to, -1, older_than(seat.rules), now_ms)
 
     def fresh_of(self, track: Track, done: Cut, now_ms: int) -> Cut:
         """What of a lane's own reading a fresh queue takes: by the records' own times, where it may have lain in the
         log for longer than its age."""
         seat = self.fetches.seat
-        if not seat or not seat.rules.fresh or done.halt:
+        if not seat or not seat.drops(track) or done.halt:
             return done
         if not seat.rules.transactions and (found := transactional(done)):
             halt = Halt(IncidentKind.REFUSED, found.base, found.end, NO_TRANSACTIONS)
@@ -153,7 +152,7 @@ class Roster:
             return done
         kept, to = without_old(done, begin, now_ms - int(seat.rules.max_age_s * 1000))
         if to >= 0:
-            track.dropped.append(told_of(track, begin, to, f"made more than {seat.rules.max_age_s:g} s ago"))
+            track.dropped.append(told_of(track, begin, to, older_than(seat.rules)))
         return kept
 
     def _tell_drops(self, track: Track) -> None:

@@ -166,7 +166,7 @@ class Seat:
         if self.rules.fresh and now_s >= self._fresh_at_s:
             self._fresh_at_s = now_s + FRESH_LOOK_S
             for track, window in self._windows.items():
-                if track.sent < window.end:
+                if track.sent < window.end and self.drops(track):
                     self.called[track] = None
         if now_s - self._looked_s < STALE_LOOK_S:
             return
@@ -319,10 +319,14 @@ class Seat:
         if (era, begins) != (window.era, track.begins) or track.fetched < since:
             self._followed[track] = (track.fetched, window.era, track.begins)
 
+    def drops(self, track: Track) -> bool:
+        """Whether what is old of it is dropped: not of heartbeats, whose twin is exact under every queue."""
+        return self.rules.fresh and track.mapped
+
     def kept_from(self, track: Track) -> tuple[int, int, str] | None:
         """From where on what waits for it is kept, as `fresh.kept_from` says; None where all is."""
         window = self._windows.get(track)
-        if not self.rules.fresh or window is None or track.fetched < track.write_from:
+        if not self.drops(track) or window is None or track.fetched < track.write_from:
             return None
         return kept_from(window, track.sent, self.rules, self.reading.now_s)
 
