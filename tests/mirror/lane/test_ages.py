@@ -1,4 +1,4 @@
-"""How old what a fresh queue reads can be: since its source was last seen to end before it, and not by its stamp alone."""
+"""How old what a fresh queue reads can be: by when its source was last seen to end before it, beside its stamp."""
 
 from __future__ import annotations
 
