@@ -99,16 +99,15 @@ class Opaque:
 @dataclass(frozen=True, slots=True)
 class Ours:
     """`twinshore proxy run` before both clusters, with what it does by default. `guarded`: with a quota and fuses that
-    measure every topic. `uvloop`: with the loop that docs/proxy.md tells to install. `carried`: topics that count as
+    measure every topic. `carried`: topics that count as
     carried from the second cluster to the first."""
 
-    uvloop: bool = True
     guarded: bool = True
     carried: str = ""
 
     @property
     def name(self) -> str:
-        return "Twinshore" if self.uvloop else "Twinshore without uvloop"
+        return "Twinshore"
 
     def start(self, site: Site) -> Serving:
         port, folder = run_of_ports(1 + 2 * _NODES), site.folder
@@ -116,14 +115,13 @@ class Ours:
         settings.write_text(self.settings(port, (site.cluster.cluster, site.beside), folder), encoding="utf-8")
         if self.guarded:
             guard_all(f"sqlite:///{folder}/store.db")
-        sources = [str(Path(twinshore.__file__).resolve().parent.parent)]
-        paths = sources + ([str(packages(UVLOOP))] if self.uvloop else [])
+        sources = str(Path(twinshore.__file__).resolve().parent.parent)
         inherited = os.environ.get("PYTHONPATH", "")
         child = start_child(
             [sys.executable, "-m", "twinshore.cli", "proxy", "run", "--settings", str(settings)],
             folder=folder,
             log=folder / "log",
-            environment={"PYTHONPATH": os.pathsep.join(filter(None, [*paths, inherited]))},
+            environment={"PYTHONPATH": os.pathsep.join(filter(None, [sources, inherited]))},
         )
         return _serving(f"127.0.0.1:{port}", child, folder / "log")
 

@@ -31,13 +31,14 @@ from bench.kit.proxies import PEERS, Between, Direct, Opaque, Ours, Serving, Sit
 from bench.kit.tree import ProcessTree, end_in_order_on_sigterm, machine_cpu_s
 from twinshore.lab import LabCluster, LabError
 from twinshore.lab.clients import admin_of
+from twinshore.lab.errors import log_tail
 from twinshore.lab.processes import Child, start_child
 from twinshore.lab.stages.clusters import bench_cluster
 from twinshore.lab.stages.figures import StageError, median, ratio
 from twinshore.service.open_files import allow_most
 
 OURS, NONE = Ours().name, Direct().name
-ALL: tuple[Between, ...] = (Direct(), Opaque(), Ours(), Ours(uvloop=False), *PEERS)
+ALL: tuple[Between, ...] = (Direct(), Opaque(), Ours(), *PEERS)
 PARTITIONS = 4
 BATCH_BYTES = 256 << 10
 # What passes: the part that --only names, and how the page calls it.
@@ -265,7 +266,8 @@ class _Stage:
 
     def crowd(self, between: Between) -> None:
         """With a fresh process, so that its memory is that of its clients."""
-        with self.served(between) as serving:
+        with ExitStack() as stack:
+            serving = stack.enter_context(self.served(between))
             if serving is None or serving.child is None:
                 return
             tree = ProcessTree(serving.child.pid)
@@ -274,14 +276,16 @@ class _Stage:
             job = {"bootstrap": serving.bootstrap, "topic": topic, "every_s": _EVERY_S}
             job |= {"idle": self._plan.idle, "busy": self._plan.busy}
             command = [sys.executable, "-m", "twinshore.lab.stages.crowd", json.dumps(job)]
-            child = start_child(command, folder=Path(tempfile.gettempdir()), environment=_path(), pipes=True)
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="twinshore-crowd-")))
+            log = folder / "log"
+            child = start_child(command, folder=folder, log=log, environment=_path(), pipes=True)
             try:
-                came = _line(child)
+                came = _line(child, log)
                 cpu_s, begun_s = tree.cpu_s(), time.monotonic()
                 time.sleep(self._plan.crowd_s)
                 memory_mb, cores = tree.memory_mb(), (tree.cpu_s() - cpu_s) / (time.monotonic() - begun_s)
                 os.write(child.stdin, b"\n")
-                worked = _line(child)
+                worked = _line(child, log)
             finally:
                 child.end()
             found = Crowd(
@@ -309,11 +313,11 @@ def _path() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(root / "src"), str(root)])}
 
 
-def _line(child: Child) -> dict[str, float]:
+def _line(child: Child, log: Path) -> dict[str, float]:
     text = b""
     while not text.endswith(b"\n"):
         if not (got := os.read(child.stdout, 65_536)):
-            raise StageError("the crowd has ended")
+            raise StageError(f"the crowd has ended: {log_tail(log)}")
         text += got
     found: dict[str, float] = json.loads(text)
     return found
@@ -335,7 +339,10 @@ def run_proxy_bench(plan: Plan, parts: Collection[str], proxies: Sequence[Betwee
         stage.turns([part for part in PARTS if part in parts and part != CROWD], proxies)
         if CROWD in parts:
             for one in proxies:
-                stage.crowd(one)
+                try:
+                    stage.crowd(one)
+                except StageError as error:  # one that many clients are too much for does not end the others' figures
+                    stage.absent[f"{one.name}, many clients"] = str(error).splitlines()[-1]
     return ProxyBench(this_machine(), plan, tuple(stage.runs), tuple(stage.crowds), tuple(stage.absent.items()))
 
 

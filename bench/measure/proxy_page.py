@@ -40,8 +40,8 @@ what brokers and clients take is not in it. All share the machine's cores, so a 
 its broker and its client.
 
 **Ours** stands before two clusters, follows homes, and has a quota and fuses with limits for all topics, so that all
-that passes is measured; no limit is reached. It runs with {uvloop} and, for comparison, without. **The forwarder** is
-uvloop as well and reads nothing of what it passes on: it is the limit, not a peer. **The peers** are kafka-proxy, a
+that passes is measured; no limit is reached. **The forwarder** is {uvloop}, in Python too, and reads nothing of what
+it passes on: it is the limit, not a peer. **The peers** are kafka-proxy, a
 program in Go, and Kroxylicious {kroxylicious} without filters; both know one cluster, and look at less."""
 _CROWD = """\
 Each client has asked for versions and metadata and has written a record; then {idle:,} of them are idle and {busy}

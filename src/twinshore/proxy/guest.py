@@ -66,7 +66,7 @@ class Guest(asyncio.BufferedProtocol):
         self._heard_s = self._unread_since_s = house.now_s
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none of asyncio's classes
+        self._transport = cast(asyncio.Transport, transport)  # as every loop's is
         self._address = self.peer
         if not self._is_in and not self._house.lets_in(self._address):
             self._transport.abort()

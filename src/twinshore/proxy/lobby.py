@@ -32,7 +32,7 @@ class Lobby(asyncio.BufferedProtocol):
         self._late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none of asyncio's classes
+        self._transport = cast(asyncio.Transport, transport)  # as every loop's is
         if self._balancers.of(self._peer) is None:
             self._go_in("")
             return

@@ -33,7 +33,7 @@ class Porch(asyncio.BufferedProtocol):
         self._gone = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        plain = cast(asyncio.Transport, transport)  # uvloop's is none of asyncio's classes
+        plain = cast(asyncio.Transport, transport)  # as every loop's is
         if not self._peer:
             peer = plain.get_extra_info("peername")
             self._peer = str(peer[0]) if peer else "unknown"

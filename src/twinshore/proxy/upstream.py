@@ -207,7 +207,7 @@ class Upstream(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none of asyncio's classes
+        self._transport = cast(asyncio.Transport, transport)  # as every loop's is
         tune(transport)
         if self._ended:
             self._transport.abort()
