@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.mirror.lane.test_fresh import AGED, KEEP, LIMITS, later, rows, table
 from tests.mirror.lane.test_lane_bounds import NOW_MS, SOURCE_ID, TARGET_ID
 from tests.mirror.lane.test_seat import LINE, NAMED, Table, answer
+from twinshore.fleet import QueueRules
 from twinshore.fleet.incidents import IncidentKind
 from twinshore.mirror.lane.fresh import note_found, told_of
 from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.level import Level
 from twinshore.mirror.lane.observe import Go, Observation
-from twinshore.mirror.lane.orders import TrackOrder
+from twinshore.mirror.lane.orders import LaneLimits, TrackOrder
 from twinshore.mirror.lane.reach import Reach
 from twinshore.mirror.lane.reading import Reading
 from twinshore.mirror.lane.route import Route
 from twinshore.mirror.lane.track import Track
+from twinshore.wire.batch import TIMESTAMP_APPEND
 from twinshore.wire.fetch import FetchAnswer
 from twinshore.wire.produce import ProducedPartition
 from twinshore.wire.records import Record, encode_batch
@@ -71,7 +75,48 @@ def test_of_one_read_what_is_too_old_goes_batch_by_batch() -> None:
         later(made, 10.0)
         (row,) = rows(made.lanes[-1])
         assert (row.from_offset, row.to_offset) == (10, 30)
+        assert made.tracks[-1].acked == 30, "what is young is fetched by itself: it may be joined then"
+        young = part._replace(records=memoryview(data)[2 * len(data) // 4 :])
+        comes(made, 10.1, 30, 20, late_ms=100, some=FetchAnswer(0, 0, 5, [young]))
         assert made.tracks[-1].acked == 50
+
+
+@pytest.mark.parametrize("rules", [(KEEP, AGED), (AGED,)], ids=["fed", "alone"])
+@pytest.mark.parametrize("limits", [LaneLimits(), LIMITS], ids=["joined", "apart"])
+def test_small_batches_are_joined_with_those_of_their_age(
+    rules: tuple[QueueRules, ...], limits: LaneLimits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten a second, for a minute in which the source could not be reached: all of them would make one batch, as young
+    as its last record."""
+    monkeypatch.setattr("tests.mirror.lane.test_fresh.LIMITS", limits)
+    made = table(*rules)
+    comes(made, 0.1, 0, 10, late_ms=0)
+    stamps = [NOW_MS + 60_000 - (599 - number) * 100 for number in range(600)]
+    data = b"".join(
+        bytes(encode_batch([Record(10 + at, stamp, None, b"x" * 200, ())], base_offset=10 + at, leader_epoch=5))
+        for at, stamp in enumerate(stamps)
+    )
+    part = answer(10, 600).partitions[0]._replace(records=memoryview(data))
+    comes(made, 60.1, 10, 600, late_ms=60_000, some=FetchAnswer(0, 0, 5, [part]))
+    later(made, 60.2)
+    (row,) = rows(made.lanes[-1])
+    assert row.from_offset == 10
+    assert 595 <= row.to_offset <= 601
+    assert made.tracks[-1].fetched == row.to_offset, "what is young is fetched next"
+
+
+def test_what_a_broker_stamped_is_as_old_as_that_whatever_was_seen_of_its_end() -> None:
+    """Where followers stand still, a source is seen to end before what it has had for long."""
+    for rules in ((KEEP, AGED), (AGED,)):
+        made = table(*rules)
+        comes(made, 0.1, 0, 10, late_ms=0)
+        comes(made, 25.0, 10, 0, late_ms=25_000)
+        records = [Record(10 + one, NOW_MS, None, b"x", ()) for one in range(10)]
+        data = bytes(encode_batch(records, base_offset=10, leader_epoch=5, attributes=TIMESTAMP_APPEND))
+        part = answer(10, 10).partitions[0]._replace(records=memoryview(data))
+        comes(made, 25.2, 10, 10, late_ms=25_200, some=FetchAnswer(0, 0, 5, [part]))
+        later(made, 25.2)
+        assert [(row.from_offset, row.to_offset) for row in rows(made.lanes[-1])] == [(10, 20)]
 
 
 def test_a_clock_that_is_wrong_drops_nothing_while_the_source_is_seen_to_end() -> None:

@@ -17,9 +17,12 @@ from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.orders import Stoppage
 from twinshore.mirror.lane.reading import Window
 from twinshore.mirror.lane.track import Track
-from twinshore.wire.batch import TRANSACTIONAL
+from twinshore.wire.batch import TIMESTAMP_APPEND, TRANSACTIONAL
+from twinshore.wire.primitives import I64
 
 NO_BUFFER = Hold(bytearray())
+# Where a batch says how long it is, and how young its youngest record.
+LENGTH_AT, LENGTH_END, ATTRIBUTES_END, STAMP_AT, STAMP_END = 8, 12, 23, 35, 43
 ENDED = "by a pump that has ended"
 DROPPED = "were dropped, "
 
@@ -107,6 +110,22 @@ def without_old(done: Cut, begin: int, since_ms: int) -> tuple[Cut, int]:
         ),
         to,
     )
+
+
+def is_stamped_by_broker(records: memoryview) -> bool:
+    """Whether the first batch's time is its broker's own: then no producer's clock is believed, and none doubted."""
+    return len(records) >= STAMP_END and bool(records[ATTRIBUTES_END - 1] & TIMESTAMP_APPEND)
+
+
+def old_end(records: memoryview, since_ms: int) -> int:
+    """How many bytes of what a fetch brought lie before the first batch that is younger, 0 where the first is or none
+    is: what is joined has one age, so it is joined with its like."""
+    place, size = 0, len(records)
+    while place + STAMP_END <= size:
+        if I64.unpack_from(records, place + STAMP_AT)[0] >= since_ms:
+            return place
+        place += LENGTH_END + int.from_bytes(records[place + LENGTH_AT : place + LENGTH_END], "big")
+    return 0
 
 
 def add(told: list[Stoppage], one: Stoppage) -> None:

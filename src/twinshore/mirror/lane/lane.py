@@ -205,11 +205,13 @@ class Lane(Roster):
                 seat.heads(track, part)
             return
         if cutter is None:
-            data, joining = seat.begins(track, part.records, self._joining) if seat else (part.records, self._joining)
+            data, own = part.records, self._joining
+            data, joining = seat.begins(track, data, own, now_ms) if seat else (data, own)
             cutter = Cutter(data, track.fetched, track.write_from, self.limits, joining, part.aborted)
         done = cutter.cut(self._portion.left)
         if seat:
-            done = self.fresh_of(track, seat.read(track, done, part, cutter.joining, now_ms), now_ms)
+            done = seat.read(track, done, part, cutter.joining, now_ms)
+            done = self.fresh_of(track, done, part.records, now_ms)
         self._portion.spend(cutter.work)
         if done.end == track.fetched and not done.halt:
             track.partition_bytes_max = answers.bytes_needed(part.records, track.partition_bytes_max)

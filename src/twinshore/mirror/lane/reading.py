@@ -161,6 +161,11 @@ class Reading:
     def window(self, key: SourceKey) -> Window:
         return self.windows.setdefault(key, Window())
 
+    @property
+    def ages_s(self) -> set[float]:
+        """From which ages on something is dropped by one of the members."""
+        return {seat.rules.max_age_s for seat in self.seats if seat.rules.fresh and seat.rules.max_age_s}
+
     def came(self, seat: Seat) -> None:
         self.seats.add(seat)
         self._allow()

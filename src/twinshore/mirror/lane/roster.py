@@ -9,7 +9,7 @@ from twinshore.fleet.incidents import IncidentKind
 from twinshore.mirror.lane import answers
 from twinshore.mirror.lane.cutting import Cut, Halt
 from twinshore.mirror.lane.fetch_book import FetchBook, Line
-from twinshore.mirror.lane.fresh import add, drop, older_than, told_of, transactional, without_old
+from twinshore.mirror.lane.fresh import add, drop, is_stamped_by_broker, older_than, told_of, transactional, without_old
 from twinshore.mirror.lane.mapped_track import track_of
 from twinshore.mirror.lane.orders import Carried, Handover, LaneLimits, Stoppage, TrackOrder
 from twinshore.mirror.lane.phase import Phase
@@ -136,7 +136,7 @@ class Roster:
                 return
             drop(track, to, -1, older_than(seat.rules), now_ms)
 
-    def fresh_of(self, track: Track, done: Cut, now_ms: int) -> Cut:
+    def fresh_of(self, track: Track, done: Cut, records: memoryview, now_ms: int) -> Cut:
         """What of a lane's own reading a fresh queue takes: by the records' own times, where it may have lain in the
         log for longer than its age."""
         seat = self.fetches.seat
@@ -148,7 +148,10 @@ class Roster:
         if not seat.rules.max_age_s or track.fetched < track.write_from:
             return done
         begin = track.fetched
-        if seat.reading.now_s - track.level.since_s(begin) <= seat.rules.max_age_s:
+        if (
+            not is_stamped_by_broker(records)
+            and seat.reading.now_s - track.level.since_s(begin) <= seat.rules.max_age_s
+        ):
             return done
         kept, to = without_old(done, begin, now_ms - int(seat.rules.max_age_s * 1000))
         if to >= 0:

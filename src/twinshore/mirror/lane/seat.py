@@ -7,8 +7,9 @@ from collections.abc import Callable, Container, Iterator
 
 from twinshore.fleet import QueueRules
 from twinshore.mirror.lane.cutting import Cut, Parcel
-from twinshore.mirror.lane.fresh import kept_from
+from twinshore.mirror.lane.fresh import LENGTH_AT, LENGTH_END, is_stamped_by_broker, kept_from, old_end
 from twinshore.mirror.lane.joining import Hold, Joining
+from twinshore.mirror.lane.level import NEVER
 from twinshore.mirror.lane.passing import read_again
 from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.reading import (
@@ -27,7 +28,6 @@ from twinshore.wire.fetch import FetchedPartition
 from twinshore.wire.primitives import I64
 
 Line = tuple[int, int]
-LENGTH_AT, LENGTH_END = 8, 12
 STALE_LOOK_S = 0.25
 # How often it is looked whether what waits is fresh.
 FRESH_LOOK_S = 0.1
@@ -193,10 +193,19 @@ class Seat:
             and track.fetched >= track.write_from
         )
 
-    def begins(self, track: Track, records: memoryview, own: Joining) -> tuple[memoryview, Joining | None]:
+    def begins(self, track: Track, records: memoryview, own: Joining, now_ms: int) -> tuple[memoryview, Joining | None]:
         """What is to be cut of what a fetch brought, and into whose rooms it is joined, if into any; `own`: the
         lane's."""
-        return self.trimmed(track, records), self.reading.roomy() if self.leads(track) else own
+        records = self._of_one_age(track, self.trimmed(track, records), now_ms)
+        return records, self.reading.roomy() if self.leads(track) else own
+
+    def _of_one_age(self, track: Track, records: memoryview, now_ms: int) -> memoryview:
+        """Up to where what is too old for one of the queues ends: what is younger is fetched next, by itself."""
+        seen_s = NEVER if is_stamped_by_broker(records) else track.level.since_s(track.fetched)
+        for age_s in sorted(self.reading.ages_s, reverse=True):
+            if self.reading.now_s - seen_s > age_s and (end := old_end(records, now_ms - int(age_s * 1000))):
+                return records[:end]
+        return records
 
     def read(self, track: Track, done: Cut, part: FetchedPartition, joining: Joining | None, now_ms: int) -> Cut:
         """The lane has read and cut this. Where it leads, that is the next slice, whose bytes are its own, and it goes
@@ -211,7 +220,7 @@ class Seat:
         elif len(window.members) > 1 and joining in (None, self.reading.joining):
             done = owned(done)
             source, zero_s = track.source, self.reading.now_s - now_ms / 1000
-            born_s = self._born_s(track, window, done, zero_s)
+            born_s = self._born_s(track, window, done, zero_s, by_broker=is_stamped_by_broker(part.records))
             put = Slice(track.fetched, done, size_of(done), source.epoch, source.led, born_s, track.level, zero_s)
             self.reading.put(window, put)
             self._tell(window, part)
@@ -223,10 +232,12 @@ class Seat:
             self._wake_others(window)
         return done
 
-    def _born_s(self, track: Track, window: Window, done: Cut, zero_s: float) -> float:
+    def _born_s(self, track: Track, window: Window, done: Cut, zero_s: float, *, by_broker: bool) -> float:
         """When the latest of it was written. Whatever a log has behind something was written behind it."""
         now_s = self.reading.now_s
         stamps = [piece.max_timestamp for piece in done.parcels if isinstance(piece, Parcel)]
+        if by_broker:
+            return max(window.born_s, min(now_s, max(stamps) / 1000 + zero_s))
         stamp_s = max(stamps) / 1000 + zero_s if stamps else now_s
         return max(window.born_s, track.level.born_s(track.fetched, stamp_s, now_s))
 
@@ -328,6 +339,9 @@ class Seat:
         window = self._windows.get(track)
         if not self.drops(track) or window is None or track.fetched < track.write_from:
             return None
+        led = max(track.source.led, track.route.source_epoch)
+        if any(one.led < led for one in window.slices.values()):
+            return None  # The source has another leader by now, whose log may be another: that is seen first.
         return kept_from(window, track.sent, self.rules, self.reading.now_s)
 
     # -- what is told

@@ -257,10 +257,13 @@ class Scout:
         """The looks with where records begin that are young enough, where the queue asks for that."""
         if not self._max_age_ms or not found:
             return found
-        young, _ = self._cluster("source").first_since_each(found, wall_ms() - self._max_age_ms)
+        source = self._cluster("source")
+        # What lies above the high watermark is not looked at by its time: who is asked has not seen it.
+        high, _ = source.offsets_of_each(found, OffsetKind.HIGH_WATERMARK)
+        young, _ = source.first_since_each(found, wall_ms() - self._max_age_ms)
         return {
-            named: replace(seen, young_from=young[named] if young[named] >= 0 else seen.source_end)
-            if named in young
+            named: replace(seen, young_from=young[named] if young[named] >= 0 else high[named])
+            if named in young and named in high
             else seen
             for named, seen in found.items()
         }
