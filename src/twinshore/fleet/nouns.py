@@ -18,6 +18,7 @@ TWINS_TOPIC = "twinshore.twins"
 # Where each cluster says where topics are at home, and where clients say that they follow it.
 HOMES_TOPIC = "twinshore.homes"
 FOLLOWERS_TOPIC = "twinshore.followers"
+NOTES_TOPICS = (TWINS_TOPIC, HOMES_TOPIC, FOLLOWERS_TOPIC)
 # What has a home as topics have: all groups of the clients of proxies. No topic is called so.
 GROUPS_HOME = "twinshore.groups"
 SourceOffset = NewType("SourceOffset", int)
@@ -227,7 +228,7 @@ def is_heartbeats(topic: str) -> bool:
 
 def is_twinshores(topic: str) -> bool:
     """Whether it is one of Twinshore's own topics."""
-    return topic in (TWINS_TOPIC, HOMES_TOPIC, FOLLOWERS_TOPIC) or is_heartbeats(topic)
+    return topic in NOTES_TOPICS or is_heartbeats(topic)
 
 
 @dataclass(frozen=True, slots=True, order=True)

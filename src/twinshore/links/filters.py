@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-from twinshore.fleet import FOLLOWERS_TOPIC, HEARTBEATS, HOMES_TOPIC, TWINS_TOPIC, Link, is_heartbeats
+from twinshore.fleet import HEARTBEATS, NOTES_TOPICS, Link, is_heartbeats
 
 # Nothing an application wrote.
 INTERNAL = frozenset(
     {
         *("__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"),
-        *(TWINS_TOPIC, HOMES_TOPIC, FOLLOWERS_TOPIC),
+        *NOTES_TOPICS,
     }
 )
 

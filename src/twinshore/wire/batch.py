@@ -162,6 +162,11 @@ def head_bytes(header: BatchHeader) -> bytes:
     return HEADER.pack(*header)
 
 
+def end_at(records: memoryview, place: int) -> int:
+    """Behind which byte the batch ends that begins at this one, by what it says itself: none of it is looked at."""
+    return place + PREFIX_BYTES + int.from_bytes(records[place + _I64.size : place + PREFIX_BYTES], "big")
+
+
 def next_sequence(sequence: int, count: int) -> int:
     """The sequence `count` records later; after 2^31 - 1 comes 0, as brokers count."""
     return (sequence + count) % SEQUENCE_SPAN

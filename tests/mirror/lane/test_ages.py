@@ -19,7 +19,7 @@ from twinshore.mirror.lane.reach import Reach
 from twinshore.mirror.lane.reading import Reading
 from twinshore.mirror.lane.route import Route
 from twinshore.mirror.lane.track import Track
-from twinshore.wire.batch import TIMESTAMP_APPEND
+from twinshore.wire.batch import CONTROL, TIMESTAMP_APPEND
 from twinshore.wire.fetch import FetchAnswer
 from twinshore.wire.produce import ProducedPartition
 from twinshore.wire.records import Record, encode_batch
@@ -79,6 +79,16 @@ def test_of_one_read_what_is_too_old_goes_batch_by_batch() -> None:
         young = part._replace(records=memoryview(data)[2 * len(data) // 4 :])
         comes(made, 10.1, 30, 20, late_ms=100, some=FetchAnswer(0, 0, 5, [young]))
         assert made.tracks[-1].acked == 50
+
+
+def test_what_a_broker_stamped_and_nobody_sees_has_no_age() -> None:
+    made = table(KEEP, AGED)
+    comes(made, 0.1, 0, 10, late_ms=0)
+    records = [Record(10, NOW_MS, b"\0\0\0\1", b"", ())]
+    data = bytes(encode_batch(records, base_offset=10, leader_epoch=5, attributes=TIMESTAMP_APPEND | CONTROL))
+    part = answer(10, 1).partitions[0]._replace(records=memoryview(data))
+    comes(made, 0.2, 10, 1, late_ms=0, some=FetchAnswer(0, 0, 5, [part]))
+    assert [track.fetched for track in made.tracks] == [11, 11]
 
 
 @pytest.mark.parametrize("rules", [(KEEP, AGED), (AGED,)], ids=["fed", "alone"])

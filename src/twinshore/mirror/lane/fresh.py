@@ -14,15 +14,16 @@ from twinshore.fleet.incidents import POLICY_DROP, IncidentKind
 from twinshore.mirror.lane.cutting import Cut, Parcel
 from twinshore.mirror.lane.fates import Blank
 from twinshore.mirror.lane.joining import Hold
+from twinshore.mirror.lane.level import UNKNOWN, Level
 from twinshore.mirror.lane.orders import Stoppage
 from twinshore.mirror.lane.reading import Window
 from twinshore.mirror.lane.track import Track
-from twinshore.wire.batch import TIMESTAMP_APPEND, TRANSACTIONAL
+from twinshore.wire.batch import TIMESTAMP_APPEND, TRANSACTIONAL, end_at
 from twinshore.wire.primitives import I64
 
 NO_BUFFER = Hold(bytearray())
-# Where a batch says how long it is, and how young its youngest record.
-LENGTH_AT, LENGTH_END, ATTRIBUTES_END, STAMP_AT, STAMP_END = 8, 12, 23, 35, 43
+# Where a batch says whose its time stamps are, and how young its youngest record.
+ATTRIBUTES_END, STAMP_AT, STAMP_END = 23, 35, 43
 ENDED = "by a pump that has ended"
 DROPPED = "were dropped, "
 
@@ -112,9 +113,11 @@ def without_old(done: Cut, begin: int, since_ms: int) -> tuple[Cut, int]:
     )
 
 
-def is_stamped_by_broker(records: memoryview) -> bool:
-    """Whether the first batch's time is its broker's own: then no producer's clock is believed, and none doubted."""
-    return len(records) >= STAMP_END and bool(records[ATTRIBUTES_END - 1] & TIMESTAMP_APPEND)
+def level_of(track: Track, records: memoryview) -> Level:
+    """What bounds the age of what a fetch brought, beside its time stamps. Where these are the broker's own, nothing:
+    then no producer's clock is believed, and none doubted."""
+    by_broker = len(records) >= STAMP_END and records[ATTRIBUTES_END - 1] & TIMESTAMP_APPEND
+    return UNKNOWN if by_broker else track.level
 
 
 def old_end(records: memoryview, since_ms: int) -> int:
@@ -124,7 +127,7 @@ def old_end(records: memoryview, since_ms: int) -> int:
     while place + STAMP_END <= size:
         if I64.unpack_from(records, place + STAMP_AT)[0] >= since_ms:
             return place
-        place += LENGTH_END + int.from_bytes(records[place + LENGTH_AT : place + LENGTH_END], "big")
+        place = end_at(records, place)
     return 0
 
 

@@ -140,6 +140,8 @@ class Reading:
         # The oldest first.
         self._ages: deque[tuple[Window, Slice]] = deque()
         self.seats: set[Seat] = set()
+        # From which ages on something is dropped by one of the members, the oldest first.
+        self.ages_s: list[float] = []
         self.now_s = self._born_s = 0.0
         # When queues were last asked to leave rooms, and how many they left.
         self._moved_s, self._left_rooms = 0.0, 1
@@ -161,11 +163,6 @@ class Reading:
     def window(self, key: SourceKey) -> Window:
         return self.windows.setdefault(key, Window())
 
-    @property
-    def ages_s(self) -> set[float]:
-        """From which ages on something is dropped by one of the members."""
-        return {seat.rules.max_age_s for seat in self.seats if seat.rules.fresh and seat.rules.max_age_s}
-
     def came(self, seat: Seat) -> None:
         self.seats.add(seat)
         self._allow()
@@ -180,6 +177,8 @@ class Reading:
         self._allow()
 
     def _allow(self) -> None:
+        ages_s = {seat.rules.max_age_s for seat in self.seats if seat.rules.fresh and seat.rules.max_age_s}
+        self.ages_s = sorted(ages_s, reverse=True)
         each = QUEUE_BYTES_MAX + self._limits.request_bytes_max + self._limits.partition_bytes_max
         self.joining.allow(self.high_bytes + each * len(self.seats))
 

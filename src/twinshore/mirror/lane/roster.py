@@ -9,7 +9,7 @@ from twinshore.fleet.incidents import IncidentKind
 from twinshore.mirror.lane import answers
 from twinshore.mirror.lane.cutting import Cut, Halt
 from twinshore.mirror.lane.fetch_book import FetchBook, Line
-from twinshore.mirror.lane.fresh import add, drop, is_stamped_by_broker, older_than, told_of, transactional, without_old
+from twinshore.mirror.lane.fresh import add, drop, level_of, older_than, told_of, transactional, without_old
 from twinshore.mirror.lane.mapped_track import track_of
 from twinshore.mirror.lane.orders import Carried, Handover, LaneLimits, Stoppage, TrackOrder
 from twinshore.mirror.lane.phase import Phase
@@ -148,10 +148,7 @@ class Roster:
         if not seat.rules.max_age_s or track.fetched < track.write_from:
             return done
         begin = track.fetched
-        if (
-            not is_stamped_by_broker(records)
-            and seat.reading.now_s - track.level.since_s(begin) <= seat.rules.max_age_s
-        ):
+        if seat.reading.now_s - level_of(track, records).since_s(begin) <= seat.rules.max_age_s:
             return done
         kept, to = without_old(done, begin, now_ms - int(seat.rules.max_age_s * 1000))
         if to >= 0:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Container, Iterator
 
 from twinshore.fleet import QueueRules
 from twinshore.mirror.lane.cutting import Cut, Parcel
-from twinshore.mirror.lane.fresh import LENGTH_AT, LENGTH_END, is_stamped_by_broker, kept_from, old_end
+from twinshore.mirror.lane.fresh import kept_from, level_of, old_end
 from twinshore.mirror.lane.joining import Hold, Joining
-from twinshore.mirror.lane.level import NEVER
+from twinshore.mirror.lane.level import Level
 from twinshore.mirror.lane.passing import read_again
 from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.reading import (
@@ -24,6 +24,7 @@ from twinshore.mirror.lane.reading import (
 )
 from twinshore.mirror.lane.reading_words import JOINED, QUEUED, READ
 from twinshore.mirror.lane.track import Track
+from twinshore.wire.batch import PREFIX_BYTES, end_at
 from twinshore.wire.fetch import FetchedPartition
 from twinshore.wire.primitives import I64
 
@@ -201,8 +202,8 @@ class Seat:
 
     def _of_one_age(self, track: Track, records: memoryview, now_ms: int) -> memoryview:
         """Up to where what is too old for one of the queues ends: what is younger is fetched next, by itself."""
-        seen_s = NEVER if is_stamped_by_broker(records) else track.level.since_s(track.fetched)
-        for age_s in sorted(self.reading.ages_s, reverse=True):
+        seen_s = level_of(track, records).since_s(track.fetched)
+        for age_s in self.reading.ages_s:
             if self.reading.now_s - seen_s > age_s and (end := old_end(records, now_ms - int(age_s * 1000))):
                 return records[:end]
         return records
@@ -220,7 +221,7 @@ class Seat:
         elif len(window.members) > 1 and joining in (None, self.reading.joining):
             done = owned(done)
             source, zero_s = track.source, self.reading.now_s - now_ms / 1000
-            born_s = self._born_s(track, window, done, zero_s, by_broker=is_stamped_by_broker(part.records))
+            born_s = self._born_s(level_of(track, part.records), window, track.fetched, done, zero_s)
             put = Slice(track.fetched, done, size_of(done), source.epoch, source.led, born_s, track.level, zero_s)
             self.reading.put(window, put)
             self._tell(window, part)
@@ -232,14 +233,12 @@ class Seat:
             self._wake_others(window)
         return done
 
-    def _born_s(self, track: Track, window: Window, done: Cut, zero_s: float, *, by_broker: bool) -> float:
+    def _born_s(self, level: Level, window: Window, base: int, done: Cut, zero_s: float) -> float:
         """When the latest of it was written. Whatever a log has behind something was written behind it."""
         now_s = self.reading.now_s
         stamps = [piece.max_timestamp for piece in done.parcels if isinstance(piece, Parcel)]
-        if by_broker:
-            return max(window.born_s, min(now_s, max(stamps) / 1000 + zero_s))
         stamp_s = max(stamps) / 1000 + zero_s if stamps else now_s
-        return max(window.born_s, track.level.born_s(track.fetched, stamp_s, now_s))
+        return max(window.born_s, level.born_s(base, stamp_s, now_s))
 
     def _tell(self, window: Window, part: FetchedPartition) -> None:
         for seat, other in window.members.items():
@@ -263,8 +262,8 @@ class Seat:
         if border < 0:
             return records
         place, size = 0, len(records)
-        while place + LENGTH_END <= size and I64.unpack_from(records, place)[0] < border:
-            place += LENGTH_END + int.from_bytes(records[place + LENGTH_AT : place + LENGTH_END], "big")
+        while place + PREFIX_BYTES <= size and I64.unpack_from(records, place)[0] < border:
+            place = end_at(records, place)
         return records[:place] if 0 < place < size else records
 
     # -- who is fed

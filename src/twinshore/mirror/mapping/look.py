@@ -187,8 +187,8 @@ def _sought(
     times = [one.timestamp_ms or 0 for one in ours]
     if len(ours) != sum(landed.records for landed in fresh):
         return Stop(DISAGREES, reach.source, reach.source, "the twin has lost records that the link wrote last")
-    begin = max(reach.source, first_since(source, named, min(times)))
-    until = first_since(source, named, max(times) + LATER_MS)
+    begin = max(reach.source, source.first_since(named, min(times)))
+    until = source.first_since(named, max(times) + LATER_MS)
     for stop in dict.fromkeys((until if until > begin else end, end)):
         offsets, marks = array("q"), array("q")
         for offset, one in islice(copies(source, named, begin, stop, committed=True, theirs=True), SOUGHT_MAX):
@@ -198,14 +198,6 @@ def _sought(
             return extents_of(fresh, places)
     sentence = f"what the link wrote to the twin last is not on the source from offset {begin} on"
     return Stop(DISAGREES, reach.source, reach.source, sentence)
-
-
-def first_since(cluster: KafkaCluster, named: NamedPartition, timestamp_ms: int) -> int:
-    """The first offset whose record has a time stamp that is as late; -1 where none has."""
-    found, failed = cluster.first_since_each([named], timestamp_ms)
-    if failed:
-        raise failed[named]
-    return found[named]
 
 
 def _parted(
