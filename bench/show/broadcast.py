@@ -23,7 +23,7 @@ Written by `make show-broadcast`, which tries each claim on real clusters and fa
 typed by hand.
 """
 # What tests are marked with, in the order of the page.
-KEYS = ("read-once", "in-trouble", "fresh", "source-cut", "fresh-killed")
+KEYS = ("read-once", "in-trouble", "fresh", "source-cut", "fresh-killed", "fresh-exact")
 TARGETS, COPIES_MAX, CPU_PART_MAX = 4, 1.05, 0.6
 TIMES_MIN = 3.0
 P99_TIMES_MAX, LAG_S_MAX = 1.5, 1.0

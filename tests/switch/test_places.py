@@ -15,11 +15,13 @@ from twinshore.groups.look import GroupView, PartView
 from twinshore.groups.operations.move import DONE, NOT_DONE, Wishes
 from twinshore.groups.place import MARK, State
 from twinshore.store import Store, passing_store
-from twinshore.switch.decision import Done
+from twinshore.switch.decision import Done, Wait
 from twinshore.switch.deeds import DEEDS, Deed, Kind
 from twinshore.switch.group_goals import left_by_force
 from twinshore.switch.hands import anew, log_ends, old_places, places
+from twinshore.switch.hands.anew import PLACES_STAND_MS
 from twinshore.switch.hands.debts import SILENT_MS_MAX
+from twinshore.switch.hands.old_places import Wanted
 from twinshore.switch.record import Record
 from twinshore.switch.record import State as Ended
 from twinshore.switch.returned import Tail, to_json
@@ -157,13 +159,43 @@ def test_a_place_is_left_by_force_until_its_topic_moves_or_is_a_twin() -> None:
         (Place(40, ""), Place(200, MARK), True),
         (Place(40, ""), Place(200, ""), False),
         (Place(40, MARK), Place(200, MARK), False),
+        (Place(40, ""), Place(60, ""), True),
+        (Place(40, ""), Place(40, ""), False),
     ],
-    ids=["forgotten", "forgotten of the link", "filled by the link", "gone on", "the link's"],
+    ids=[
+        "forgotten",
+        "forgotten of the link",
+        "filled by the link",
+        "gone on",
+        "the link's",
+        "the old topic's",
+        "put back",
+    ],
 )
 def test_who_read_a_twin_on_his_own_reads_on_there_though_the_link_has_given_him_its_homes_place(
     saved: Place, there: Place | None, lacks: bool
 ) -> None:
-    assert old_places.is_lacking(saved, there) is lacks
+    assert old_places.is_lacking(Wanted(saved._replace(offset=60), saved), there) is lacks
+
+
+def test_a_group_is_put_back_only_once_it_has_stood_for_a_while_since_it_last_did_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The link's round may have found no place right before, and give it its home's afterwards."""
+    lacks, clock = iter([(), ("billing",), (), ("billing",), (), ()]), [NOW_MS]
+    monkeypatch.setattr(old_places, "put_back", lambda *_: next(lacks))
+    monkeypatch.setattr(anew, "left_on_twins", lambda *_: frozenset())
+    monkeypatch.setattr(anew, "follow_home", lambda *_: "")
+    saved = old_places.to_json({"billing": {("in", 0): Place(40, "")}})
+    one = replace(forced("in", kind=Kind.FAILBACK, state=Ended.GOING), deed=Deed.PUT_BACK, places=saved)
+    nobody: Any = SimpleNamespace(name="east")
+    put_back = anew.PutBack(nobody, BACK, nobody, nobody, lambda: clock[0])
+    half_ms = PLACES_STAND_MS // 2
+    for passed_ms in (0, half_ms, half_ms, half_ms, half_ms):
+        clock[0] += passed_ms
+        assert isinstance(put_back(one), Wait), passed_ms
+    clock[0] += half_ms
+    assert put_back(one) == Done(one, "1 group stands on east where it stood")
 
 
 def test_a_planned_switch_whose_old_home_has_died_says_so_of_its_groups(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,7 +153,8 @@ class QueuePolicy(StrEnum):
 class QueueRules:
     """What is held in memory for a target of a broadcast that is behind: at most `high_bytes`. A fresh queue drops the
     oldest: beyond that, or more than `parts_max` parts, down to `low_bytes` and half of the parts; and, where
-    `max_age_s` says so, what is older. `transactions`: records of transactions too, which may then cross in part."""
+    `max_age_s` says so, what is older. `transactions`: records of transactions too, which may then cross in part.
+    `exact`: twins that begin keep their sources' offsets, and markers take those of what is dropped."""
 
     policy: QueuePolicy = QueuePolicy.KEEP
     high_bytes: int = 64 << 20
@@ -161,6 +162,7 @@ class QueueRules:
     parts_max: int = 10_000
     max_age_s: float = 0.0
     transactions: bool = False
+    exact: bool = False
 
     @property
     def fresh(self) -> bool:

@@ -101,7 +101,9 @@ class Direction:
             if not act:
                 self._note(wishes, now_s, turn)
             elif wishes:
-                done = self._clock() - heard_at_s < HEARD_S and self._fresh(node, read_at_s, turn) and holds() and may()
+                may_now = self._clock() - heard_at_s < HEARD_S and holds() and may()
+                # Asked last: the store that the others ask may have been slow.
+                done = may_now and self._fresh(node, read_at_s, turn)
                 if done:
                     self._commit(node, wishes, now_s, turn, may)
             # What was read and not committed by is looked at anew.

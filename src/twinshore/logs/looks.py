@@ -41,6 +41,18 @@ def seen_runs(cluster: KafkaCluster, named: NamedPartition, offset: int) -> Iter
         at = header.last_offset + 1
 
 
+def hidden_runs(cluster: KafkaCluster, named: NamedPartition, begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """The offsets in [begin, end) that no consumer sees, in order; what the log holds no more counts so too."""
+    for first, last in seen_runs(cluster, named, begin) if begin < end else ():
+        if first >= end:
+            break
+        if first > begin:
+            yield begin, first
+        begin = max(begin, last)
+    if begin < end:
+        yield begin, end
+
+
 def contents(
     cluster: KafkaCluster, named: NamedPartition, offset: int, end: int, *, committed: bool = False
 ) -> Iterator[tuple[int, Content]]:

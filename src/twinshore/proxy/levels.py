@@ -134,12 +134,13 @@ class Levels:
 
 
 def _exact(links: Iterable[Link], clusters: Mapping[str, object]) -> list[Link]:
-    """Those that give twins their source's names and offsets, between clusters behind the proxy."""
+    """Those that give twins their source's names and offsets, and all records, between clusters behind the proxy."""
     return [
         link
         for link in links
         if link.naming is Naming.SAME
         and link.mode is Mode.EXACT
+        and not link.queue.fresh
         and link.source in clusters
         and link.target in clusters
     ]

@@ -61,8 +61,7 @@ class Failback:
         writers: Writers,
         now_ms: Callable[[], int],
     ) -> None:
-        self._link, self._back, self._store, self._now_ms = link, back, store, now_ms
-        self._settings = settings
+        self._link, self._store, self._now_ms = link, store, now_ms
         self._old, self._new, self._words = old, new, words
         mirror = (store, back.name, settings.mirror.lease_s)
         # A rescue may take long: right before anything is deleted the mirror is seen at work once more.
@@ -79,7 +78,7 @@ class Failback:
             Deed.LET_GO: lambda record: let_go(store, record),
             Deed.GO_ON: self._go_on,
             Deed.FOLLOW: lambda record: anew.follow(record, back, settings, store, now_ms()),
-            Deed.PUT_BACK: self._put_back,
+            Deed.PUT_BACK: anew.PutBack(old, back, settings, store, now_ms),
             Deed.RELEASE: self._release,
         }
         self._undoing: Mapping[Deed, Callable[[Record], Outcome]] = {
@@ -181,9 +180,6 @@ class Failback:
         if waits := unfilled(anew_ones, ends_of(self._old, parts)):
             return self._silence.waiting(waits)
         return Done(record, f"filled again up to where it was at home on {record.old}" if parts else "")
-
-    def _put_back(self, record: Record) -> Outcome:
-        return anew.put_back(record, self._old, self._back, self._settings, self._store, self._now_ms())
 
     def _release(self, record: Record) -> Outcome:
         return give_back(self._store, record, (self._new, self._old), self._now_ms())

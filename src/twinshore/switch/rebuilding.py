@@ -46,7 +46,6 @@ class Rebuild:
         now_ms: Callable[[], int],
     ) -> None:
         self._link, self._store, self._old, self._new, self._now_ms = link, store, old, new, now_ms
-        self._settings = settings
         self._mirror = MirrorWatch(store, link.name, settings.mirror.lease_s)
         self._silence = MirrorSilence(store, link.name, settings.mirror.lease_s)
         self._doing: Mapping[Deed, Callable[[Record], Outcome]] = {
@@ -57,7 +56,7 @@ class Rebuild:
             Deed.COMMIT: self._commit,
             Deed.REBUILD: self._rebuild,
             Deed.REFILL: self._refill,
-            Deed.PUT_BACK: self._put_back,
+            Deed.PUT_BACK: anew.PutBack(old, link, settings, store, now_ms),
             Deed.RELEASE: self._release,
         }
         self._undoing: Mapping[Deed, Callable[[Record], Outcome]] = {
@@ -131,9 +130,6 @@ class Rebuild:
             return self._silence.waiting(waits)
         offsets = counted(sum(point for one in record.topics for point in one.points), "offset")
         return Done(record, f"filled again from {record.new}, {offsets} and what came since")
-
-    def _put_back(self, record: Record) -> Outcome:
-        return anew.put_back(record, self._old, self._link, self._settings, self._store, self._now_ms())
 
     def _release(self, record: Record) -> Outcome:
         return give_back(self._store, record, (self._old,), self._now_ms())

@@ -9,7 +9,8 @@ from tests.mirror.lane.test_lane_bounds import NOW_MS, SOURCE_ID, TARGET_ID
 from tests.mirror.lane.test_seat import LINE, NAMED, Table, answer
 from twinshore.fleet import QueueRules
 from twinshore.fleet.incidents import IncidentKind
-from twinshore.mirror.lane.fresh import note_found, told_of
+from twinshore.mirror.lane.dropped import row_of
+from twinshore.mirror.lane.fresh import note_found
 from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.level import Level
@@ -169,7 +170,7 @@ def test_a_look_drops_nothing_that_was_written_since_the_source_was_seen_to_end(
 def test_what_a_look_finds_dropped_is_told_once() -> None:
     track = table(KEEP, AGED).tracks[1]
     track.told.to = 15
-    track.dropped = [told_of(track, 20, 30, "older than 1 s"), told_of(track, 60, 70, "older than 1 s")]
+    track.dropped = [row_of(track.named, 20, 30, "older than 1 s"), row_of(track.named, 60, 70, "older than 1 s")]
     note_found(track, [(0, 10), (12, 40), (50, 65), (80, 90)])
     assert [(row.from_offset, row.to_offset) for row in track.dropped] == [
         (15, 20),

@@ -9,7 +9,7 @@ from tests.mirror.lane.test_seat import LINE, NAMED, OLD_S, Table, answer
 from twinshore.fleet import Cluster, QueuePolicy, QueueRules, Security
 from twinshore.fleet.incidents import POLICY_DROP, IncidentKind
 from twinshore.mirror.lane.cutting import Parcel
-from twinshore.mirror.lane.fresh import add, told_of
+from twinshore.mirror.lane.dropped import add, row_of
 from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.observe import Go, Observation
@@ -31,13 +31,14 @@ KEEP = QueueRules()
 
 
 def table(*rules: QueueRules) -> Table:
-    """Lanes with these queues, which read one partition together; twins of fresh ones are mapped."""
+    """Lanes with these queues, which read one partition together; twins of fresh ones are mapped, if not asked to be
+    exact."""
     reading = Reading(LIMITS, FRESH.high_bytes)
     reading.tick(OLD_S - 2 * YOUNG_S)
     lanes = []
     for one in rules:
         lane = Lane(7, 0, state_expiry_ms=86_400_000, limits=LIMITS, reading=reading, queue=one)
-        reached = Reach(0, 0, 0) if one.fresh else None
+        reached = Reach(0, 0, 0) if one.fresh and not one.exact else None
         lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID, reached=reached)])
         lane.routed(NAMED, Route(1, 0, 2))
         lane.take_over([Handover("orders", 0, 0, -1, NOW_MS + 1_000_000, next_sequence=0 if reached else -1)])
@@ -203,13 +204,12 @@ def test_transactions_are_refused_unless_they_were_asked_for() -> None:
 
 
 def test_what_follows_on_what_was_told_last_is_told_as_one() -> None:
-    made = table(KEEP, FRESH)
-    track, told = made.tracks[1], []  # type: ignore[var-annotated]
+    told: list[Stoppage] = []
     for begin, end in ((0, 10), (10, 30), (40, 50)):
-        add(told, told_of(track, begin, end, "older than 5 s"))
+        add(told, row_of(NAMED, begin, end, "older than 5 s"))
     assert [(row.from_offset, row.to_offset) for row in told] == [(0, 30), (40, 50)]
     assert told[0].sentence == "30 offsets were dropped, older than 5 s"
-    add(told, told_of(track, 50, 60, "over the high watermark"))
+    add(told, row_of(NAMED, 50, 60, "over the high watermark"))
     assert [(row.from_offset, row.to_offset) for row in told[1:]] == [(40, 50), (50, 60)], "each for its own reason"
 
 

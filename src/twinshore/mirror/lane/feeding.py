@@ -34,7 +34,8 @@ def feed(lane: Fed, now_ms: int) -> None:
     room = seat.room()
     for track in wanted:
         fed = False
-        if seat.drops(track) and fetches.asks(track, fetches.line_of(track, track.route)):
+        line = fetches.line_of(track, track.route)
+        if seat.drops(track) and track.marked_to <= track.acked and fetches.asks(track, line):
             fed = freshen(seat, track, now_ms)
         while fetches.asks(track, fetches.line_of(track, track.route)) and not track.full():
             if room <= 0 or fetches.buckets.shut():

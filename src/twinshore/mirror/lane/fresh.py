@@ -1,21 +1,20 @@
 """What a queue that sends only what is fresh drops: the oldest that waits, over a watermark or over an age. Pure.
 
 What is dropped is offsets that nobody sees on the twin, as those are that a source has no more. It is known by its
-borders alone: no byte of it is read, and dropping costs as much as there are parts.
+borders alone: no byte of it is read, and dropping costs as much as there are parts. On a twin that keeps its source's
+offsets each then takes a marker.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from twinshore.fleet import QueueRules
-from twinshore.fleet.incidents import POLICY_DROP, IncidentKind
 from twinshore.mirror.lane.cutting import Cut, Parcel
+from twinshore.mirror.lane.dropped import row_of
 from twinshore.mirror.lane.fates import Blank
 from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.level import UNKNOWN, Level
-from twinshore.mirror.lane.orders import Stoppage
 from twinshore.mirror.lane.reading import Window
 from twinshore.mirror.lane.track import Track
 from twinshore.wire.batch import TIMESTAMP_APPEND, TRANSACTIONAL, end_at
@@ -25,7 +24,6 @@ NO_BUFFER = Hold(bytearray())
 # Where a batch says whose its time stamps are, and how young its youngest record.
 ATTRIBUTES_END, STAMP_AT, STAMP_END = 23, 35, 43
 ENDED = "by a pump that has ended"
-DROPPED = "were dropped, "
 
 
 def kept_from(window: Window, position: int, rules: QueueRules, now_s: float) -> tuple[int, int, str] | None:
@@ -64,15 +62,16 @@ def drop(track: Track, to: int, epoch: int, why: str, now_ms: int) -> None:
         track.set_back()
     begin = track.fetched
     gone = Blank(begin, to)
-    track.dropped.append(told_of(track, begin, to, why))
+    goes(track, begin, to, why)
     track.take(Cut([gone], to, begin, epoch, None, [], [gone]), NO_BUFFER, now_ms)
 
 
-def told_of(track: Track, begin: int, to: int, why: str) -> Stoppage:
-    """What the ledger is to say."""
-    sentence = f"{to - begin} offsets {DROPPED}{why}"
-    kind = IncidentKind.STALE_DROPPED
-    return Stoppage(track.order.topic, track.order.partition, kind, begin, to, sentence, POLICY_DROP)
+def goes(track: Track, begin: int, to: int, why: str) -> None:
+    """These offsets are dropped. On an exact twin a marker takes each, which is slow: nothing more comes before they
+    are there, or it would be old by then."""
+    track.dropped.append(row_of(track.named, begin, to, why))
+    if not track.mapped:
+        track.marked_to = to
 
 
 def note_found(track: Track, ranges: Iterable[tuple[int, int]]) -> None:
@@ -84,10 +83,10 @@ def note_found(track: Track, ranges: Iterable[tuple[int, int]]) -> None:
             if known_begin <= begin:
                 begin = max(begin, known_end)
             elif known_begin < end:
-                track.dropped.append(told_of(track, begin, known_begin, ENDED))
+                track.dropped.append(row_of(track.named, begin, known_begin, ENDED))
                 begin = known_end
         if begin < end:
-            track.dropped.append(told_of(track, begin, end, ENDED))
+            track.dropped.append(row_of(track.named, begin, end, ENDED))
     track.dropped.sort(key=lambda row: row.from_offset)
 
 
@@ -129,21 +128,6 @@ def old_end(records: memoryview, since_ms: int) -> int:
             return place
         place = end_at(records, place)
     return 0
-
-
-def add(told: list[Stoppage], one: Stoppage) -> None:
-    """Tells of it; what follows on what was told last, for the same reason, is told as one."""
-    last = told[-1] if told else None
-    place = (one.topic, one.partition, one.kind, one.from_offset, _why(one))
-    if last and (last.topic, last.partition, last.kind, last.to_offset, _why(last)) == place:
-        told.pop()
-        sentence = f"{one.to_offset - last.from_offset} offsets {DROPPED}{_why(one)}"
-        one = replace(one, from_offset=last.from_offset, sentence=sentence)
-    told.append(one)
-
-
-def _why(one: Stoppage) -> str:
-    return one.sentence.partition(DROPPED)[2]
 
 
 def transactional(cut: Cut) -> Parcel | None:

@@ -306,6 +306,7 @@ class Lane(Roster):
                 self._stop(track, halt)
             elif track.phase is Phase.RUNNING and landed(answer, blank):
                 self._arrived(track, blank.end)
+                self.roomier(track)
             elif track.phase is Phase.RUNNING:
                 self.stale_routes = True
                 self.incidents += unmarked(track, answer, blank, now_s)

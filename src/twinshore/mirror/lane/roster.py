@@ -8,8 +8,9 @@ from twinshore.fleet import NamedPartition, QueueRules
 from twinshore.fleet.incidents import IncidentKind
 from twinshore.mirror.lane import answers
 from twinshore.mirror.lane.cutting import Cut, Halt
+from twinshore.mirror.lane.dropped import add
 from twinshore.mirror.lane.fetch_book import FetchBook, Line
-from twinshore.mirror.lane.fresh import add, drop, level_of, older_than, told_of, transactional, without_old
+from twinshore.mirror.lane.fresh import drop, goes, level_of, older_than, transactional, without_old
 from twinshore.mirror.lane.mapped_track import track_of
 from twinshore.mirror.lane.orders import Carried, Handover, LaneLimits, Stoppage, TrackOrder
 from twinshore.mirror.lane.phase import Phase
@@ -152,8 +153,13 @@ class Roster:
             return done
         kept, to = without_old(done, begin, now_ms - int(seat.rules.max_age_s * 1000))
         if to >= 0:
-            track.dropped.append(told_of(track, begin, to, older_than(seat.rules)))
+            goes(track, begin, to, older_than(seat.rules))
         return kept
+
+    def roomier(self, track: Track) -> None:
+        """Something that waited is there: it is asked for again, if that held it up."""
+        if track.waiting.choked and not track.full():
+            self.fetches.wake(track)
 
     def _tell_drops(self, track: Track) -> None:
         for row in track.drops() if track.dropped else ():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Container, Iterator
 
-from twinshore.fleet import QueueRules
+from twinshore.fleet import QueueRules, is_heartbeats
 from twinshore.mirror.lane.cutting import Cut, Parcel
 from twinshore.mirror.lane.fresh import kept_from, level_of, old_end
 from twinshore.mirror.lane.joining import Hold, Joining
@@ -330,8 +330,9 @@ class Seat:
             self._followed[track] = (track.fetched, window.era, track.begins)
 
     def drops(self, track: Track) -> bool:
-        """Whether what is old of it is dropped: not of heartbeats, whose twin is exact under every queue."""
-        return self.rules.fresh and track.mapped
+        """Whether what is old of it is dropped: not of heartbeats, which nobody drops."""
+        drops = self.rules.fresh and (track.mapped or self.rules.exact)
+        return drops and not is_heartbeats(track.order.topic)
 
     def kept_from(self, track: Track) -> tuple[int, int, str] | None:
         """From where on what waits for it is kept, as `fresh.kept_from` says; None where all is."""

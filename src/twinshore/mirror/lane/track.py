@@ -11,6 +11,7 @@ from twinshore.fleet import NamedPartition
 from twinshore.mirror.lane.answers import wait_s
 from twinshore.mirror.lane.certainty import FAR_MS, UNKNOWN, Certainty, Strays
 from twinshore.mirror.lane.cutting import Cut, Halt, Parcel
+from twinshore.mirror.lane.dropped import cut_at
 from twinshore.mirror.lane.fates import Blank
 from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.level import UNKNOWN as UNKNOWN_LEVEL
@@ -109,6 +110,8 @@ class Track:
     partition_bytes_max: int = 0
     fence: int = 0
     cut_to: int = -1
+    # Nothing more is fetched before markers have taken the offsets below.
+    marked_to: int = -1
     source: Source = field(default_factory=Source)
     # How lately the source ended before what is read, where its age counts.
     level: Level = UNKNOWN_LEVEL
@@ -158,7 +161,7 @@ class Track:
         if next_sequence < 0:
             next_sequence = sequence_of(order.anchor_offset, order.anchor_sequence, position)
         self.stamp = self.stamp._replace(anchor_offset=position, anchor_sequence=next_sequence)
-        self.write_from = position
+        self.write_from, self.marked_to = position, -1
         self.fetched = self.sent = self.acked = min(position, max(self.told.to, source_start))
         if self.fetched < position:
             leader_epoch = self.told.epoch if self.fetched == self.told.to else -1
@@ -264,7 +267,7 @@ class Track:
 
     def full(self) -> bool:
         """So much waits to be sent that no more is fetched; merged batches are copies, which no buffer bounds."""
-        self.waiting.choked = self.waiting.bytes >= 2 * self.partition_bytes_max
+        self.waiting.choked = self.waiting.bytes >= 2 * self.partition_bytes_max or self.acked < self.marked_to
         return self.waiting.choked
 
     def take(self, done: Cut, hold: Hold, now_ms: int) -> None:
@@ -353,7 +356,7 @@ class Track:
         """A slow target: let go of the buffers and fetch these offsets again later."""
         self.waiting.drop()
         self.halt_after = None
-        before, self.fetched = self.fetched, self.sent
+        before, self.fetched, self.marked_to = self.fetched, self.sent, min(self.marked_to, self.sent)
         epoch = cut_back(self.told.noted, self.sent, self.told.stand)
         if self.sent < before:
             self.source.epoch = epoch
@@ -361,7 +364,7 @@ class Track:
 
     def _drop_anew(self) -> None:
         """What was dropped beyond is read again, and perhaps sent."""
-        self.dropped = [row for row in self.dropped if row.from_offset < max(self.fetched, self.write_from)]
+        self.dropped = cut_at(self.dropped, max(self.fetched, self.write_from))
 
     def drops(self) -> list[Stoppage]:
         """What was dropped, and told of in an account since the last call."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from twinshore.fleet import Link, NamedPartition
+from twinshore.fleet import Link, NamedPartition, is_heartbeats
 from twinshore.fleet.extents import Extent
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
@@ -52,7 +52,9 @@ def forecast(
         full = [named for named, stretch in zip(parts, stretches, strict=True) if stretch.offsets]
         samples = [_sample(source, one, max(begins[one], starts[one])) for one in full[:SAMPLED_PARTITIONS]]
         place = "; ".join(f"{named} goes on with {adopted[named].source}" for named in parts if named in adopted)
-        found.append(cost_of(step.topic, "mapped" if mapped else "exact", stretches, samples, rate, place))
+        drops = link.queue.fresh and not is_heartbeats(step.topic)
+        mode = "mapped" if mapped else "exact"
+        found.append(cost_of(step.topic, mode, stretches, samples, rate, place, drops=drops))
     return found
 
 

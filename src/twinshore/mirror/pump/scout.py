@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
 
-from twinshore.fleet import KafkaError, NamedPartition
+from twinshore.fleet import KafkaError, NamedPartition, is_heartbeats
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.metadata import ClusterMetadata, TopicMetadata
@@ -294,7 +294,8 @@ class Scout:
             mute = self._mute(twins)
             led = {named: twin for named, twin in twins.items() if named not in mute}
             clusters = self._cluster("source"), self._cluster("target")
-            found = dict(look_at(*clusters, self._producer_id, led, stands, inherited)) if led else {}
+            drops = {named for named in led if self._drops and not is_heartbeats(named.topic)}
+            found = dict(look_at(*clusters, self._producer_id, led, stands, inherited, drops)) if led else {}
             found = self._aged(found)
             return {**found, **self._uncut(found), **{named: _told(error) for named, error in mute.items()}}
         except Exception as error:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
 from twinshore.fleet import KafkaError, NamedPartition, WireError
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind, ProducerState
-from twinshore.logs.looks import contents, last_record
+from twinshore.logs.looks import contents, hidden_runs, last_record, seen_runs
 from twinshore.mirror.lane.history import NOWHERE, UNKNOWN, EpochEnd, Stand, compared
 from twinshore.mirror.lane.likeness import first_unlike, last_unlike, unlike
 from twinshore.mirror.lane.marking import is_marker_id, marker_id
@@ -24,10 +24,11 @@ def look_at(
     twins: Mapping[NamedPartition, NamedPartition],
     stands: Mapping[NamedPartition, Stand] = MappingProxyType({}),
     inherited: Mapping[NamedPartition, int] = MappingProxyType({}),
+    drops: Collection[NamedPartition] = frozenset(),
 ) -> dict[NamedPartition, Observation]:
     """One look at each partition, by its twin. All or nothing: the first that cannot be read is a KafkaError. `stands`:
     as far as known, which history of the source was carried. `inherited`: below which offsets the twins' logs are their
-    topics' own, of when they were at home there."""
+    topics' own, of when they were at home there. `drops`: those that a fresh queue may have left records out of."""
     partitions, there = list(twins), list(twins.values())
     start = target.list_offsets(there, OffsetKind.EARLIEST)
     high = target.list_offsets(there, OffsetKind.HIGH_WATERMARK)
@@ -54,7 +55,7 @@ def look_at(
         # What was aborted where the topic was at home crossed as markers: both sides are alike in what consumers see.
         hidden = theirs is not None and last < own and theirs[1].attributes & CONTROL
         if shown and tail and (tail[1].attributes & CONTROL or hidden):
-            last, other = _below_markers(source, target, named, twin, low, last, committed=own > 0)
+            last, other = _below_markers(source, target, named, twin, low, last, own, hides=named in drops)
         elif shown:
             # All that both last batches hold: who wrote lost records once more may have changed only some of them.
             at = last_unlike(theirs, tail, last)
@@ -74,6 +75,7 @@ def look_at(
             producer_epoch=ours[0].epoch if ours else -1,
             open_from=_open_from(producers[twin]) if own else -1,
         )
+    found |= {n: _with_drops(source, target, n, twins[n], found[n], stands[n]) for n in drops if n in stands}
     return _with_histories(source, found, here, stands)
 
 
@@ -119,21 +121,45 @@ def _below_markers(
     twin: NamedPartition,
     low: int,
     last: int,
+    own: int,
     *,
-    committed: bool = False,
+    hides: bool,
 ) -> tuple[int, bool]:
     """Which offset tells whether both have the same history where the twin ends in markers, which every log may have;
     and whether they differ there. The source shows a record where a marker is, or the last record is another.
-    `committed`: some of the twin's records may be of aborted transactions, and are passed over."""
+    `own`: up to where the log is its topic's own, whose records of aborted transactions are passed over. `hides`: a
+    marker may stand where the source has a record, which was dropped."""
     try:
-        if any(contents(source, named, last, last + 1, committed=True)):
+        if not hides and any(contents(source, named, last, last + 1, committed=True)):
             return last, True
-        at = last_record(target, twin, low, last, committed=committed)
+        at = last_record(target, twin, low, last, committed=own > 0)
         if at >= 0:
             return at, unlike(source.read_batch(named, at), target.read_batch(twin, at), at)
     except WireError:
         pass  # Damage is found when it is fetched.
     return last, False
+
+
+def _with_drops(
+    source: KafkaCluster,
+    target: KafkaCluster,
+    named: NamedPartition,
+    twin: NamedPartition,
+    seen: Observation,
+    told: Stand,
+) -> Observation:
+    """Also with what was dropped and is not told: where the twin has markers alone and the source records, also damaged
+    ones."""
+
+    def shows(first: int, last: int) -> bool:
+        try:
+            return next(seen_runs(source, named, first), (last, last))[0] < last
+        except WireError:
+            return True
+
+    begin = max(seen.log_start, seen.source_start, told.end)
+    hidden = hidden_runs(target, twin, begin, min(seen.high_watermark, seen.log_end))
+    return replace(seen, dropped=tuple(run for run in hidden if shows(*run)))
 
 
 def _parting(

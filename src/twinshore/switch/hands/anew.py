@@ -30,7 +30,7 @@ from twinshore.switch.hands.places import follow_home, left_on_twins
 from twinshore.switch.record import Moved, Record
 from twinshore.switch.rescued import Origin
 from twinshore.switch.returned import Tail, clamped, from_json, to_json
-from twinshore.wire.group_places import Place
+from twinshore.wire.group_places import Place, Where
 
 NAMED_MAX = 5
 # A coordinator may forget a place within so long of the new topic's birth, though it was committed for that one.
@@ -142,27 +142,46 @@ def _delete(old: KafkaCluster, one: Moved) -> None:
             raise
 
 
-def put_back(record: Record, old: KafkaCluster, link: Link, settings: Settings, store: Store, now_ms: int) -> Outcome:
+class PutBack:
     """Groups stand where they stood, but never in records that are no more; and they follow their home from now on,
-    along the link that fills the twins. `now_ms`: by the clock of the record."""
-    saved = old_places.from_json(record.places)
-    starts = {(one.topic, one.partition): one.first - one.gone for one in from_json(record.tails)}
-    # What groups left here when their topics were moved by force counts as the link's from now on: they follow.
-    theirs = left_on_twins(link, store, record.names())
-    wanted = {}
-    for group, places in saved.items():
-        at = clamped({where: one.offset for where, one in places.items()}, starts)
-        wanted[group] = {
-            where: Place(at[where], MARK if where[0] in theirs else one.metadata) for where, one in places.items()
-        }
-    stands = ""
-    if wanted:
-        lacking = old_places.put_back(old, wanted)
-        if lacking or not record.tried_for(PLACES_STAND_MS, now_ms):
-            return Wait(f"{listed(lacking or sorted(wanted), NAMED_MAX)} is put back on {record.old}")
-        stands = f"{counted(len(wanted), 'group')} stands on {record.old} where it stood"
-    followed = follow(record, link, settings, store, now_ms)
-    return replace(followed, sentence="; ".join(filter(None, (stands, followed.sentence))))
+    along the link that fills the twins. `now_ms`: by the clock of the record.
+
+    Until a place has stood for a while, a coordinator may forget it with the old topic, and a round of the link that
+    found none before may still give the group its home's."""
+
+    def __init__(
+        self, old: KafkaCluster, link: Link, settings: Settings, store: Store, now_ms: Callable[[], int]
+    ) -> None:
+        self._old, self._link, self._settings, self._store, self._now_ms = old, link, settings, store, now_ms
+        self._lacked_ms = 0
+
+    def __call__(self, record: Record) -> Outcome:
+        wanted = self._wanted(record)
+        stands = ""
+        if wanted:
+            lacking = old_places.put_back(self._old, wanted)
+            now_ms = self._now_ms()
+            if lacking or not self._lacked_ms:
+                self._lacked_ms = now_ms
+            # A clock that went back counts as one that went on.
+            if 0 <= now_ms - self._lacked_ms < PLACES_STAND_MS:
+                return Wait(f"{listed(lacking or sorted(wanted), NAMED_MAX)} is put back on {record.old}")
+            stands = f"{counted(len(wanted), 'group')} stands on {record.old} where it stood"
+        followed = follow(record, self._link, self._settings, self._store, self._now_ms())
+        return replace(followed, sentence="; ".join(filter(None, (stands, followed.sentence))))
+
+    def _wanted(self, record: Record) -> dict[str, dict[Where, old_places.Wanted]]:
+        starts = {(one.topic, one.partition): one.first - one.gone for one in from_json(record.tails)}
+        # What groups left here when their topics were moved by force counts as the link's from now on: they follow.
+        theirs = left_on_twins(self._link, self._store, record.names())
+        found = {}
+        for group, places in old_places.from_json(record.places).items():
+            at = clamped({where: one.offset for where, one in places.items()}, starts)
+            found[group] = {
+                where: old_places.Wanted(one, Place(at[where], MARK if where[0] in theirs else one.metadata))
+                for where, one in places.items()
+            }
+        return found
 
 
 def follow(record: Record, link: Link, settings: Settings, store: Store, now_ms: int) -> Done:

@@ -20,6 +20,16 @@ def paused_of(link: Link, topics: Sequence[str], store: Store) -> list[str]:
     return [topic for topic in topics if control.pauses(topic)]
 
 
+def drops_of(link: Link, topics: Sequence[str], store: Store) -> list[str]:
+    """Topics of these whose twins lack what a fresh queue dropped since they were made, or may lack it in a moment."""
+    if link.queue.fresh:
+        return list(topics)
+    made_ms = {row.topic: row.created_ms for row in store.twins.of(link.name)}
+    rows = [row for row in store.ledger.rows(link.name) if row.incident.kind is IncidentKind.STALE_DROPPED]
+    lacks = {row.incident.topic for row in rows if row.opened_ms >= made_ms.get(row.incident.topic, 0)}
+    return [topic for topic in topics if topic in lacks]
+
+
 def left_to_link(link: Link, store: Store) -> tuple[str, ...]:
     """The topics that a switch has left to the link, as the store says now."""
     pair = pair_of(link)

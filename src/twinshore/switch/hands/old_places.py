@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from contextlib import closing
+from typing import NamedTuple
 
 from twinshore.fleet import KafkaError, WireError
 from twinshore.groups.place import MARK
@@ -44,7 +45,14 @@ def places_in(cluster: KafkaCluster, topics: Collection[str]) -> tuple[dict[str,
     return found, tuple(sorted(name for name in found if ours[name].live))
 
 
-def put_back(cluster: KafkaCluster, places: Places) -> tuple[str, ...]:
+class Wanted(NamedTuple):
+    """`was`: the place on the topic that is no more; `to`: the same on the new one, within its records."""
+
+    was: Place
+    to: Place
+
+
+def put_back(cluster: KafkaCluster, places: Mapping[str, Mapping[Where, Wanted]]) -> tuple[str, ...]:
     """Commits each place that is not there; which groups have some that are not there yet. A group that has members by
     now says itself where it stands."""
     lacking: list[str] = []
@@ -59,18 +67,20 @@ def put_back(cluster: KafkaCluster, places: Places) -> tuple[str, ...]:
                 lacking.append(name)
                 continue
             there = told.places
-            absent = {where: place for where, place in wanted.items() if is_lacking(place, there.get(where))}
+            absent = {where: one.to for where, one in wanted.items() if is_lacking(one, there.get(where))}
             answers = groups.commit({node: {name: absent}}).get(name, {}) if absent else {}
             if absent and not BUSY.issuperset(answers.values() or (0,)):
                 lacking.append(name)
     return tuple(lacking)
 
 
-def is_lacking(saved: Place, there: Place | None) -> bool:
+def is_lacking(saved: Wanted, there: Place | None) -> bool:
     """Whether the saved place is to be put back. One that stands by now is another's word, and newer; but not the
     link's: while the topic was filled anew it gave each group that had no place there its home's, also one that had
-    stood there on its own, and would pass records over."""
-    return there is None or (there.metadata == MARK and saved.metadata != MARK)
+    stood there on its own, and would pass records over. Nor the old topic's, in records that are no more."""
+    if there is None or (there.metadata == MARK and saved.to.metadata != MARK):
+        return True
+    return there.offset == saved.was.offset > saved.to.offset
 
 
 def to_json(places: Places) -> str:

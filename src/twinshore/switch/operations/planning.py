@@ -25,7 +25,7 @@ from twinshore.service.ends import Ends
 from twinshore.service.identity import recognise
 from twinshore.store import Store, TwinRow
 from twinshore.switch.deeds import DEEDS, DUTIES, Deed, Kind
-from twinshore.switch.hands.carried import paused_of, stopped_of
+from twinshore.switch.hands.carried import drops_of, paused_of, stopped_of
 from twinshore.switch.hands.claims import taken
 from twinshore.switch.hands.log_ends import answers, behind
 from twinshore.switch.hands.torn import may_be_torn
@@ -142,6 +142,12 @@ def _refused(asked: Switch, link: Link, topics: Sequence[str], store: Store, awa
     mapped = sorted({topic for topic, _ in store.extents.reached(link.name)} & set(topics))
     if mapped or link.mode is Mode.MAPPED:
         return RefusedError(f"mapped twins have offsets of their own and are not switched: {listed(mapped, NAMED_MAX)}")
+    if lacks := drops_of(link, topics, store):
+        return RefusedError(
+            f"a fresh queue drops records of {listed(lacks, NAMED_MAX)}: its twin on {link.target} lacks what was "
+            "dropped",
+            hint='give the link\'s queue policy = "keep", and fill the twin anew: `twinshore mirror rebuild`',
+        )
     homes = store.homes.of(pair_of(link))
     if worn := [topic for topic in topics if topic in homes and homes[topic].term >= TERM_MAX]:
         return RefusedError(

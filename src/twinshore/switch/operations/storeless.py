@@ -165,6 +165,10 @@ def _refused(asked: Switch, where: Without) -> ConfigError | RefusedError | None
         )
     if mapped := meant(topic for one in where.left for topic in one.mapped):
         return RefusedError(f"mapped twins have offsets of their own and are not switched: {listed(mapped, NAMED_MAX)}")
+    if lacks := meant(topic for one in where.left if one.link.queue.fresh for topic in one.topics()):
+        return RefusedError(
+            f"a fresh queue drops records of {listed(lacks, NAMED_MAX)}: its twin on {asked.to} lacks what was dropped"
+        )
     if held := meant(where.claims):
         switch = where.claims[held[0]]
         return RefusedError(
