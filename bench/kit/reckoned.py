@@ -14,7 +14,7 @@ from bench.kit.page import table
 from bench.kit.pictures import machine_of
 from bench.kit.sizes import Sizes, recorded
 from twinshore.lab.binaries import MARIADB, POSTGRES
-from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST, KAFKA_OLDEST
+from twinshore.lab.jars import KAFKA_3, KAFKA_NEWEST, KAFKA_OLDEST, KAFKA_OLDEST_SOURCE, KAFKA_OLDEST_TARGET
 
 RECORD_BYTES = 1_000
 LOCKED = ("pyspark", "confluent-kafka", "kio", "numba", "sqlalchemy")
@@ -121,9 +121,14 @@ def versions(page: str, lock: str, pyproject: Mapping[str, Any], bench_page: str
             "every scenario on the newest; beliefs, groups, deletions on both",
         ],
         [
-            "Kafka, source alone",
+            "Kafka, the oldest",
+            f"source {KAFKA_OLDEST_SOURCE}, target {KAFKA_OLDEST_TARGET}",
+            "transactions, a group, a restart and proofs, between these two",
+        ],
+        [
+            "Kafka below the bounds",
             f"{KAFKA_OLDEST}",
-            "starts, logs in, and is spoken to by its clients; it is below the bound",
+            "starts, logs in, and is spoken to by its clients",
         ],
         ["MirrorMaker 2", KAFKA_NEWEST, "what it copied is adopted; benches run beside it"],
         ["Python", _within(machine, "Python"), f"asked for: {pyproject['project']['requires-python']}"],

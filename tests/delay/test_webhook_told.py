@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+import pytest
+
 from twinshore.delay.alarms import (
     AlarmKey,
     AlarmKind,
@@ -16,7 +18,9 @@ from twinshore.delay.alarms import (
     Happening,
 )
 from twinshore.delay.webhook import Webhook
-from twinshore.fleet import Secret
+from twinshore.fleet import ConfigError, Secret
+from twinshore.fleet.settings import parse_settings
+from twinshore.fleet.settings.sections.delay import DelaySettings
 
 LINK = "east->west"
 KEY = AlarmKey(LINK, AlarmKind.RECOVERY_POINT, "orders")
@@ -60,6 +64,25 @@ def hearing(refuses: int = 0) -> Iterator[Hearing]:
 
 
 EVENT = Event(Happening.RAISED, KEY, 5, 5, "orders are late")
+
+
+def delay(*lines: str) -> DelaySettings:
+    return parse_settings("\n".join(["[delay]", *lines, ""]), name="here.toml", env={}).delay
+
+
+def test_a_url_that_is_a_secret_is_kept_elsewhere_and_never_shown(tmp_path: Path) -> None:
+    kept = tmp_path / "url"
+    kept.write_text("https://chat.example.org/hooks/s3cr3t\n")
+    rules = delay(f'webhook_url_file = "{kept}"')
+    assert rules.hook_url == "https://chat.example.org/hooks/s3cr3t"
+    for wrong in ("chat.example.org/s3cr3t", "https://[s3cr3t/", ""):
+        kept.write_text(wrong)
+        with pytest.raises(ConfigError, match="is not like https://host/path") as raised:
+            rules.hook_url  # noqa: B018
+        assert "s3cr3t" not in raised.value.message
+    with pytest.raises(ConfigError, match="webhook_url, webhook_url_env and webhook_url_file: one of them"):
+        delay('webhook_url = "https://a/b"', 'webhook_url_env = "HOOK"')
+    assert delay().hook_url == ""
 
 
 def test_the_webhook_is_told_in_json_with_its_token(tmp_path: Path) -> None:

@@ -275,10 +275,10 @@ class Monitor:
             self._log(f"this monitor ends, and the store could not be told: {error.message}")
 
     def _teller(self, stack: ExitStack) -> Callable[[Event], None]:
-        section = self._section
-        if not section.webhook_url:
+        section, url = self._section, self._rules.hook_url
+        if not url:
             return lambda _event: None
-        hook = Webhook(section.webhook_url, self._rules.token, section.webhook_timeout_s, self._log)
+        hook = Webhook(url, self._rules.token, section.webhook_timeout_s, self._log)
         stack.callback(hook.close)
         return hook.tell
 

@@ -190,8 +190,8 @@ class Watcher:
         with ExitStack() as stack:
             store = stack.enter_context(open_store(self._settings.store.url, self._settings.store.password))
             tell: Callable[[Event], None] = lambda _event: None  # noqa: E731  # nobody to be told
-            if section.webhook_url:
-                hook = Webhook(section.webhook_url, self._settings.delay.token, section.webhook_timeout_s, self._log)
+            if url := self._settings.delay.hook_url:
+                hook = Webhook(url, self._settings.delay.token, section.webhook_timeout_s, self._log)
                 stack.callback(hook.close)
                 tell = hook.tell
             quiet = [parse_quiet(one) for one in section.quiet]

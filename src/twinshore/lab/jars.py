@@ -20,6 +20,8 @@ KAFKA_NEWEST = "4.3.1"
 KAFKA_3 = "3.9.2"
 # 2.8 starts on Java 17 too, but does not come back on its own data: KRaft was a preview there.
 KAFKA_OLDEST = "3.0.2"
+# The oldest that a link takes: a target needs both bounds of record time stamps.
+KAFKA_OLDEST_SOURCE, KAFKA_OLDEST_TARGET = "3.1.0", "3.6.0"
 
 _TRIES = 3
 _TELL_EVERY_S = 5.0

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from twinshore.fleet.control import first_match
+from twinshore.fleet.errors import ConfigError
 from twinshore.fleet.nouns import Secret
 from twinshore.fleet.quiet import parse_quiet
 from twinshore.fleet.settings.declaring import setting
@@ -60,6 +61,8 @@ class DelaySection:
         (), "times of day, UTC, in which no alarm is sent: `22:00-06:00`, `Sat,Sun 10:00-12:00`"
     )
     webhook_url: str = setting("", "gets each alarm as JSON by POST; empty: none")
+    webhook_url_env: str = setting("", "environment variable with that URL, where it is a secret itself")
+    webhook_url_file: str = setting("", "file with that URL, where it is a secret itself")
     webhook_token_env: str = setting("", "environment variable with the token that is sent as `Bearer`")
     webhook_token_file: str = setting("", "file with that token")
     webhook_timeout_s: float = setting(5.0, "how long the webhook may take to answer", low=0.1, high=60)
@@ -85,6 +88,19 @@ class DelaySettings:
     @property
     def token(self) -> Secret:
         return Secret(env=self.section.webhook_token_env, file=self.section.webhook_token_file)
+
+    @property
+    def hook_url(self) -> str:
+        """Where alarms are sent now; empty: nowhere. ConfigError where it is kept elsewhere and is no URL: it is not
+        shown."""
+        kept = Secret(env=self.section.webhook_url_env, file=self.section.webhook_url_file)
+        if not kept:
+            return self.section.webhook_url
+        found = kept.read()
+        if not is_url(found):
+            where = f"file {kept.file}" if kept.file else f"environment variable {kept.env}"
+            raise ConfigError(f"what {where} holds is not like https://host/path", hint="alarms are sent there")
+        return found
 
     def latest_threshold(self, topic: str) -> int:
         return first_match(self.latest_thresholds, topic, self.section.min_delay_latest_offset)
@@ -116,17 +132,27 @@ def read_delay(written: Written, complaints: Complaints) -> DelaySettings:
         complaints.add(place, f"sample_s: is {section.sample_s:g}, must not exceed period_s ({section.period_s:g})")
     if section.webhook_token_env and section.webhook_token_file:
         complaints.add(place, "webhook_token_env and webhook_token_file: one or the other")
+    if sum(map(bool, (section.webhook_url, section.webhook_url_env, section.webhook_url_file))) > 1:
+        complaints.add(place, "webhook_url, webhook_url_env and webhook_url_file: one of them")
     if section.webhook_url:
         _check_url(section.webhook_url, place, complaints)
     return DelaySettings(section, **tables)
 
 
 def _check_url(url: str, place: str, complaints: Complaints) -> None:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if not is_url(url):
         complaints.add(place, f"webhook_url: {url!r} is not like https://host/path")
-    elif parts.password:
+    elif urlsplit(url).password:
         complaints.add(place, "webhook_url: a secret never stands in the settings; use webhook_token_env")
+
+
+def is_url(text: str) -> bool:
+    """Whether alarms can be sent there."""
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname)
 
 
 SECTION = Section("delay", 50, (("[delay]", DelaySection),), read_delay, overridden=True)
