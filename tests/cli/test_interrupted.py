@@ -10,9 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
+import typer
 
+from twinshore.cli.entry import interrupt_of
 from twinshore.lab.ports import free_port
-from twinshore.service.signals import INTERRUPTED, STOPPED
+from twinshore.service.signals import INTERRUPTED, STOPPED, say_interrupted
 
 # The verbs that wait for clusters and have no end of their own for Ctrl-C; all come out of the command's one entry.
 WAITS_S = 2.0
@@ -67,3 +69,20 @@ def test_a_verb_that_still_loads_says_the_same() -> None:
     running.send_signal(signal.SIGINT)
     _, said = running.communicate(timeout=30)
     assert (running.returncode, said) == (INTERRUPTED, f"{STOPPED}\n")
+
+
+def test_what_a_stopped_verb_leaves_is_said(capfd: pytest.CaptureFixture[str]) -> None:
+    """Typer makes an exit of Ctrl-C, behind which the verb's own word lies."""
+    verb = typer.Typer()
+
+    @verb.command()
+    def stop() -> None:
+        raise KeyboardInterrupt("some places may be set")
+
+    with pytest.raises(SystemExit) as ended:
+        verb([])
+    found = interrupt_of(ended.value)
+    assert found is not None
+    say_interrupted(*found.args)
+    assert f"{STOPPED}: some places may be set\n" in capfd.readouterr().err
+    assert interrupt_of(SystemExit(1)) is None

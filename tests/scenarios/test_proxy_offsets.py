@@ -189,7 +189,7 @@ def test_one_that_was_broken_off_is_finished_or_taken_back(
         until(lambda: committed(east.cluster, group, topic, ALL) == [EACH] * PARTITIONS, 20, "they commit")
         with monkeypatch.context() as patch:
             patch.setattr(resetting.Resetting, "gather_late", _killed)
-            with pytest.raises(KeyboardInterrupt):
+            with pytest.raises(KeyboardInterrupt, match="some places may be set; finish it with --resume"):
                 stage.does(to_offset(group, 10))
         with pytest.raises(RefusedError, match="did not finish"):
             stage.does(to_offset(group, 20))

@@ -76,10 +76,13 @@ def gather() -> None:
         importlib.import_module(f"twinshore.cli.{verb}").register(app)
 
 
-def _came_of_interrupt(ended: BaseException) -> bool:
-    """Whether Ctrl-C has ended it; a verb that hears it and ends in good order says so itself."""
+def interrupt_of(ended: BaseException) -> KeyboardInterrupt | None:
+    """The Ctrl-C that has ended it, with what the verb says of what it leaves; a verb that hears it and ends in good
+    order says so itself."""
     before = ended.__cause__ or ended.__context__
-    return before is not None and (isinstance(before, KeyboardInterrupt) or _came_of_interrupt(before))
+    if before is None or isinstance(before, KeyboardInterrupt):
+        return before
+    return interrupt_of(before)
 
 
 def main() -> None:
@@ -91,8 +94,8 @@ def main() -> None:
     try:
         whole()
     except SystemExit as ended:
-        if _came_of_interrupt(ended):
-            say_interrupted()
+        if interrupt := interrupt_of(ended):
+            say_interrupted(*interrupt.args)
         raise
     except TwinshoreError as error:
         typer.echo(f"error: {error.message}", err=True)

@@ -26,10 +26,11 @@ def interruptible() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def say_interrupted() -> None:
-    """One line to standard error, where Ctrl-C has ended a verb that has no end of its own for it."""
+def say_interrupted(*left: object) -> None:
+    """One line to standard error, where Ctrl-C has ended a verb that has no end of its own for it. `left`: how it left
+    what it did."""
     # A terminal has written ^C where the line would begin.
-    line = f"{os.linesep if os.isatty(2) else ''}{STOPPED}{os.linesep}"
+    line = f"{os.linesep if os.isatty(2) else ''}{': '.join(map(str, (STOPPED, *left)))}{os.linesep}"
     with contextlib.suppress(OSError):
         os.write(2, line.encode())
 

@@ -244,6 +244,10 @@ def act(asked: Asked, meant: Meant, settings: Settings, store: Store, by: str) -
             if hands.is_half_done:
                 error.hint = UNFINISHED
             raise
+        except KeyboardInterrupt as error:
+            hands.give_up()
+            left = f"some places may be set; {UNFINISHED}" if hands.is_half_done else "no place has changed"
+            raise KeyboardInterrupt(f"group {asked.group}: {left}") from error
         except BaseException:
             hands.give_up()
             raise
