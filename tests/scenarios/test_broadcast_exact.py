@@ -101,6 +101,32 @@ def test_behind_an_outage_only_what_is_young_is_sent_each_record_at_its_offset(t
 
 
 @pytest.mark.long
+def test_a_twin_that_ends_in_markers_goes_on_when_its_queue_keeps_again(three: Three, tmp_path: Path) -> None:
+    """Its source has records where they are: that is no other history. And it still lacks them."""
+    with exact(three, tmp_path) as place:
+        paris = place.targets[1]
+        paris.proxy(0).cut()
+        place.produce(30 * PARTITIONS)
+        time.sleep(MAX_AGE_S + 2.0)
+        paris.proxy(0).heal()
+        place.until_same()
+        until(lambda: lost(place) == 30 * PARTITIONS, WITHIN_S, "all of it is dropped", place)
+        place.verb("link", "set", "london->paris", "--unset", "queue")
+        place.produce(10 * PARTITIONS)
+        place.until_same()
+        place.process.end()
+        place.process.start()
+        place.produce(10 * PARTITIONS)
+        place.until_same()
+        has_but_what_the_ledger_names(place)
+        assert lost(place) == 30 * PARTITIONS, "nothing more"
+        proved = place.verb("prove", "--here", "--link", "london->paris", "--topic", place.topic)
+        assert proved.startswith("identical"), proved
+        with pytest.raises(RefusedError, match="its twin on paris lacks what was dropped"):
+            place.verb("switch", "plan", place.topic, "--to", "paris")
+
+
+@pytest.mark.long
 @pytest.mark.claim(
     "broadcast",
     "fresh-exact",

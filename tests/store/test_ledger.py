@@ -60,6 +60,14 @@ def test_another_place_or_kind_is_another_incident(store: Store) -> None:
     assert [row.incident for row in store.ledger.rows()] == different
 
 
+def test_more_that_was_dropped_from_the_same_offset_on_is_a_row_of_its_own(store: Store) -> None:
+    """Whoever told of the first part died before it told of the rest."""
+    part = replace(GAP, kind=IncidentKind.STALE_DROPPED, from_offset=100, to_offset=110)
+    rows = [store.ledger.add(one, now_ms=5) for one in (part, part, replace(part, to_offset=150))]
+    assert rows[0] == rows[1]
+    assert [row.incident.to_offset for row in store.ledger.rows("east->west")] == [110, 150]
+
+
 def test_after_it_was_closed_it_may_come_again(store: Store) -> None:
     first = store.ledger.add(GAP, now_ms=5)
     assert store.ledger.close(first.id, now_ms=7)

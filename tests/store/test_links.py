@@ -9,8 +9,7 @@ from threading import Barrier
 
 from twinshore.fleet import SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent
-from twinshore.fleet.incidents import POLICY_DROP, IncidentKind
-from twinshore.store import Incident, LinkIdentity, LinkStatus, PartitionState, Receipt, Store, TwinRow
+from twinshore.store import LinkIdentity, LinkStatus, PartitionState, Receipt, Store, TwinRow
 
 IDENTITY = LinkIdentity("east->west", 2**40, 3, "source-cluster", "target-cluster")
 
@@ -95,9 +94,6 @@ def test_which_partitions_a_link_carries_on_as_they_are(store: Store) -> None:
     assert store.twins.flowing("east->west", []) == ()
     store.extents.go_on_behind([(rows[3], [Extent(SourceOffset(31), TargetOffset(40), 0, 0)])])
     assert store.twins.flowing("east->west", asked) == (rows[0],), "at offsets of its own it is no twin to read"
-    place = ("east->west", "orders", 2, IncidentKind.STALE_DROPPED, 3, 9, POLICY_DROP, "6 offsets were dropped")
-    store.ledger.add(Incident(*place, IncidentKind.STALE_DROPPED.side), now_ms=rows[0].created_ms)
-    assert store.twins.flowing("east->west", asked) == (), "it lacks records"
 
 
 def test_twins_are_kept_as_first_saved(store: Store) -> None:

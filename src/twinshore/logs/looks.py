@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from twinshore.fleet import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
@@ -41,16 +42,23 @@ def seen_runs(cluster: KafkaCluster, named: NamedPartition, offset: int) -> Iter
         at = header.last_offset + 1
 
 
-def hidden_runs(cluster: KafkaCluster, named: NamedPartition, begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """The offsets in [begin, end) that no consumer sees, in order; what the log holds no more counts so too."""
-    for first, last in seen_runs(cluster, named, begin) if begin < end else ():
-        if first >= end:
-            break
-        if first > begin:
-            yield begin, first
+def lacking(
+    ours: Iterable[tuple[int, int]], theirs: Iterable[tuple[int, int]], begin: int, end: int
+) -> list[tuple[int, int]]:
+    """Where in [begin, end) one log shows nothing and the other something, by the runs of offsets that they show, in
+    order: each is gone through once."""
+    found: list[tuple[int, int]] = []
+    others = iter(theirs)
+    run = next(others, None)
+    for first, last in chain(ours, [(end, end)]):
+        while run is not None and run[1] <= begin:
+            run = next(others, None)
+        if run is not None and begin < min(first, end) and run[0] < min(first, end):
+            found.append((begin, min(first, end)))
         begin = max(begin, last)
-    if begin < end:
-        yield begin, end
+        if begin >= end:
+            break
+    return found
 
 
 def contents(

@@ -102,7 +102,10 @@ def count(connection: Connection) -> tuple[IncidentCount, ...]:
 
 
 def _open_key(incident: Incident) -> str:
-    place = (incident.link, incident.topic, incident.partition, incident.kind.value, incident.from_offset)
+    place: tuple[object, ...] = (incident.link, incident.topic, incident.partition, incident.kind.value)
+    place = (*place, incident.from_offset)
+    if incident.kind is IncidentKind.STALE_DROPPED:
+        place = (*place, incident.to_offset)  # A pump that died may have told of a part of it.
     return hashlib.sha256(repr(place).encode()).hexdigest()
 
 

@@ -9,10 +9,9 @@ from typing import Any
 from sqlalchemy import BindParameter, Connection, RowMapping, and_, bindparam, exists, func, or_, select
 
 from twinshore.fleet import ConfigError
-from twinshore.fleet.incidents import IncidentKind
 from twinshore.store.dialects import insert_absent, standing
 from twinshore.store.engine import Database
-from twinshore.store.tables import extents, incidents, link_rows, positions, twins
+from twinshore.store.tables import extents, link_rows, positions, twins
 from twinshore.store.values import LinkState, PartitionState, TwinRow
 
 _SOME: BindParameter[Any] = bindparam("some", expanding=True)
@@ -35,16 +34,13 @@ def carried(connection: Connection, link: str) -> tuple[TwinRow, ...]:
 
 def flowing(connection: Connection, link: str, topics: Iterable[str]) -> tuple[TwinRow, ...]:
     """Those of these topics that the link carries on as they are: it has not stopped them, and has written behind what
-    was there before, which may have been more than that; and they have their sources' offsets, and no queue has dropped
-    a record of them. Quick, where few are asked for often."""
+    was there before, which may have been more than that; and they have their sources' offsets.
+    Quick, where few are asked for often."""
     names, found = sorted(set(topics)), list[TwinRow]()
     same = [positions.c[name] == twins.c[name] for name in ("link", "topic", "partition")]
     written = or_(twins.c.inherited == 0, positions.c.to_offset > twins.c.inherited)
     mapped = exists().where(extents.c.link == twins.c.link, extents.c.topic == twins.c.topic)
-    told = (incidents.c.link == twins.c.link, incidents.c.topic == twins.c.topic)
-    late = (incidents.c.kind == IncidentKind.STALE_DROPPED, incidents.c.opened_ms >= twins.c.created_ms)
-    lacks = exists().where(*told, *late)
-    on = (positions.c.state == PartitionState.FLOWING.value, written, ~mapped, ~lacks)
+    on = (positions.c.state == PartitionState.FLOWING.value, written, ~mapped)
     for start in range(0, len(names), TOPICS_LOCKED):
         ours = (twins.c.link == link, twins.c.topic.in_(names[start : start + TOPICS_LOCKED]))
         query = select(twins).join(positions, and_(*same)).where(*ours, *on)

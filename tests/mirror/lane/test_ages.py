@@ -11,11 +11,13 @@ from twinshore.fleet import QueueRules
 from twinshore.fleet.incidents import IncidentKind
 from twinshore.mirror.lane.dropped import row_of
 from twinshore.mirror.lane.fresh import note_found
+from twinshore.mirror.lane.history import Stand
 from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.level import Level
 from twinshore.mirror.lane.observe import Go, Observation
 from twinshore.mirror.lane.orders import LaneLimits, TrackOrder
+from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.reach import Reach
 from twinshore.mirror.lane.reading import Reading
 from twinshore.mirror.lane.route import Route
@@ -193,7 +195,8 @@ def test_of_heartbeats_whose_twin_is_exact_nothing_is_dropped() -> None:
     assert seat is not None
     assert not seat.drops(track)
     assert seat.drops(made.lanes[1].tracks[NAMED])
-    made.lanes[1].too_old(track, 900, NOW_MS)
+    track.phase, track.old = Phase.RUNNING, Stand(-1, 900)
+    made.lanes[1].too_old(track, NOW_MS)
     assert (track.fetched, track.dropped) == (0, [])
 
 

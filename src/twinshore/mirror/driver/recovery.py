@@ -16,6 +16,7 @@ from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links.filters import admits
 from twinshore.links.homes import elsewhere, pair_of
+from twinshore.links.thinned import may_lack
 from twinshore.mirror.driver.link_notes import LinkNotes
 from twinshore.mirror.driver.survey import known_twins
 from twinshore.mirror.driver.target_notes import Claim, TwinNote, anchors
@@ -166,7 +167,8 @@ class Recoverer:
         while waiting:
             twins = {named: NamedPartition(self._link.twin_of(named.topic), named.partition) for named in waiting}
             inherited = {named: row.inherited for named, row in waiting.items()}
-            seen = look_at(self._source, self._target, identity.producer_id, twins, inherited=inherited)
+            drops = {named for named, row in waiting.items() if may_lack(self._store, self._link, row)}
+            seen = look_at(self._source, self._target, identity.producer_id, twins, inherited=inherited, drops=drops)
             for named, row in list(waiting.items()):
                 one = _judged(identity, row, seen[named], last=time.monotonic() > deadline_s)
                 if one:

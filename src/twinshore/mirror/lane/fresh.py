@@ -60,6 +60,11 @@ def drop(track: Track, to: int, epoch: int, why: str, now_ms: int) -> None:
     the last record below `to`, as far as known."""
     if track.sent < track.fetched:
         track.set_back()
+    skip(track, to, epoch, why, now_ms)
+
+
+def skip(track: Track, to: int, epoch: int, why: str, now_ms: int) -> None:
+    """What follows is dropped up to `to`; what waits already goes before."""
     begin = track.fetched
     gone = Blank(begin, to)
     goes(track, begin, to, why)
@@ -77,7 +82,10 @@ def goes(track: Track, begin: int, to: int, why: str) -> None:
 def note_found(track: Track, ranges: Iterable[tuple[int, int]]) -> None:
     """A look at the twin has found that the source's records of these ranges are not there. What was told of before, or
     is about to be, is not told again; the rest a pump dropped that ended before it could say so."""
-    known = [(0, track.told.to), *((row.from_offset, row.to_offset) for row in track.dropped)]
+    known = [
+        (0, max(track.told.to, track.order.inherited)),
+        *((row.from_offset, row.to_offset) for row in track.dropped),
+    ]
     for begin, end in ranges:
         for known_begin, known_end in sorted(known):
             if known_begin <= begin:

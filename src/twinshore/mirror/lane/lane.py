@@ -15,11 +15,12 @@ from twinshore.mirror.lane.feeding import feed
 from twinshore.mirror.lane.fetch_book import FetchOrder, Line
 from twinshore.mirror.lane.fresh import note_found
 from twinshore.mirror.lane.gaps import cut_limit, fill
+from twinshore.mirror.lane.history import Stand
 from twinshore.mirror.lane.joining import Hold, Joining
 from twinshore.mirror.lane.mapped_track import learn
 from twinshore.mirror.lane.marking import Marked
 from twinshore.mirror.lane.observe import Go, Observation, Stop, Wait
-from twinshore.mirror.lane.orders import Carried, Handover, LaneLimits
+from twinshore.mirror.lane.orders import Handover, LaneLimits
 from twinshore.mirror.lane.passing import in_vain, read_again, taken_again, unanswered, unmarked, unread, untaken
 from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.reading import Reading
@@ -125,6 +126,7 @@ class Lane(Roster):
                 track.again(now_s)
 
     def _begin(self, track: Track, go: Go, seen: Observation, now_ms: int) -> None:
+        note_found(track, seen.dropped)
         track.strays.seen(track.certain.looked_at_s, CONFIRM * self.limits.undelivered_s)
         if go.position < track.order.inherited and not go.next_sequence and track.strays.until_s:
             # Sequences begin anew at another offset than before: a stray would fit where it does not belong.
@@ -138,7 +140,6 @@ class Lane(Roster):
         cut_to = cut_limit(seen, track.order.anchor_offset, never=self._never_cut)
         track.resume(go, seen, fence=self._fence, armed_ms=self._armed_ms, cut_to=cut_to)
         track.note_untold(now_ms, seen.wrote_epoch)
-        note_found(track, seen.dropped)
         track.led_anew()
         if go.gap_to > go.position and track.phase is Phase.RUNNING:
             trouble, told = fill(track, seen, now_ms, cut_to=cut_to)
@@ -146,8 +147,8 @@ class Lane(Roster):
             if trouble:
                 self._stop(track, trouble)
                 return
-        if track.phase is Phase.RUNNING and track.write_from <= track.fetched < seen.young_from:
-            self.too_old(track, seen.young_from, now_ms)
+        track.old = Stand(seen.young_epoch, seen.young_from)
+        self.too_old(track, now_ms)
         self.wake(track)
 
     # -- fetching
@@ -204,6 +205,8 @@ class Lane(Roster):
             if seat:
                 seat.heads(track, part)
             return
+        if self.held_back(track):
+            return
         if cutter is None:
             data, own = part.records, self._joining
             data, joining = seat.begins(track, data, own, now_ms) if seat else (data, own)
@@ -223,6 +226,8 @@ class Lane(Roster):
         self.wake(track)
         if done.halt:
             self._halt(track, done.halt)
+        elif track.old.end > track.fetched:
+            self.too_old(track, now_ms)
 
     # -- producing
 
@@ -355,22 +360,6 @@ class Lane(Roster):
         for track in self._ready.pop(node, {}):
             track.set_back()
         self.fetches.hold(node, held=True)
-
-    # -- accounts
-
-    def accounts(self) -> list[Carried]:
-        """What each partition carried since the last call."""
-        found = [carried for track in self.tracks.values() if (carried := track.account())]
-        for track in self.tracks.values():
-            self._tell_drops(track)
-        return found
-
-    def handovers(self) -> list[Handover]:
-        return [entry for track in self.tracks.values() if (entry := track.handover())]
-
-    def settled(self) -> bool:
-        """Nothing of ours is on its way to any target."""
-        return not any(track.in_flight for track in self.tracks.values())
 
     # -- what goes wrong
 

@@ -42,7 +42,7 @@ class Observation:
     have forgotten the other; -1 where not known. `parted`: from where on leader epochs say that the source has another
     history than the one that was carried; -1 where they do not. `uncut`: why the twin's log may not be cut; asked only
     where offsets are to be filled. `young_from`: below it all records of the source are too old for a fresh queue; -1
-    where it has no age.
+    where it has no age; `young_epoch` is the leader epoch of the last of these, as far as known.
     """
 
     log_start: int
@@ -60,6 +60,7 @@ class Observation:
     parted: int = -1
     uncut: str = ""
     young_from: int = -1
+    young_epoch: int = -1
     producer_epoch: int = -1
     open_from: int = -1
     # Of a mapped twin, whose batches must be read to know: what follows, and where those lie that were not told yet.

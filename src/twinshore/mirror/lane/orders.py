@@ -39,6 +39,8 @@ class TrackOrder:
     # Below it the twin's log is the topic's own; by how much the link's epoch is later on this twin.
     inherited: int = 0
     epoch: int = 0
+    # A fresh queue may have dropped records of it, also one that the link has no more.
+    thinned: bool = False
 
     @property
     def named(self) -> NamedPartition:

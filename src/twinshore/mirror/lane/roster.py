@@ -10,7 +10,8 @@ from twinshore.mirror.lane import answers
 from twinshore.mirror.lane.cutting import Cut, Halt
 from twinshore.mirror.lane.dropped import add
 from twinshore.mirror.lane.fetch_book import FetchBook, Line
-from twinshore.mirror.lane.fresh import drop, goes, level_of, older_than, transactional, without_old
+from twinshore.mirror.lane.fresh import goes, level_of, older_than, skip, transactional, without_old
+from twinshore.mirror.lane.history import NOWHERE
 from twinshore.mirror.lane.mapped_track import track_of
 from twinshore.mirror.lane.orders import Carried, Handover, LaneLimits, Stoppage, TrackOrder
 from twinshore.mirror.lane.phase import Phase
@@ -127,15 +128,18 @@ class Roster:
             self._halt(track, Halt(IncidentKind.REFUSED, found.base, found.end, NO_TRANSACTIONS))
         return found is not None
 
-    def too_old(self, track: Track, to: int, now_ms: int) -> None:
-        """Of a fresh queue: a look has found that all below is too old, by what it says itself."""
-        seat = self.fetches.seat
-        if seat and seat.drops(track):
-            if seat.reading.now_s - track.level.seen_s <= seat.rules.max_age_s:
-                to = min(to, max(track.fetched, track.level.at))
-            if to <= track.fetched:
-                return
-            drop(track, to, -1, older_than(seat.rules), now_ms)
+    def too_old(self, track: Track, now_ms: int) -> None:
+        """Of a fresh queue: what its last look found too old is dropped, by what it says itself, once all that the twin
+        has is told."""
+        seat, (epoch, to) = self.fetches.seat, track.old
+        if not seat or not seat.drops(track) or track.phase is not Phase.RUNNING or track.fetched < track.write_from:
+            return
+        track.old = NOWHERE
+        if seat.reading.now_s - track.level.seen_s <= seat.rules.max_age_s:
+            to, epoch = min(to, max(track.fetched, track.level.at)), -1
+        if to > track.fetched and seat.rules.max_age_s:
+            skip(track, to, epoch, older_than(seat.rules), now_ms)
+            self.wake(track)
 
     def fresh_of(self, track: Track, done: Cut, records: memoryview, now_ms: int) -> Cut:
         """What of a lane's own reading a fresh queue takes: by the records' own times, where it may have lain in the
@@ -156,10 +160,33 @@ class Roster:
             goes(track, begin, to, older_than(seat.rules))
         return kept
 
+    def held_back(self, track: Track) -> bool:
+        """Whether what a fetch brought for it would be old behind the markers that are due first: it is read again."""
+        if track.marked_to <= track.acked:
+            return False
+        self.fetches.wake(track)
+        return True
+
     def roomier(self, track: Track) -> None:
         """Something that waited is there: it is asked for again, if that held it up."""
         if track.waiting.choked and not track.full():
             self.fetches.wake(track)
+
+    # -- accounts
+
+    def accounts(self) -> list[Carried]:
+        """What each partition carried since the last call."""
+        found = [carried for track in self.tracks.values() if (carried := track.account())]
+        for track in self.tracks.values():
+            self._tell_drops(track)
+        return found
+
+    def handovers(self) -> list[Handover]:
+        return [entry for track in self.tracks.values() if (entry := track.handover())]
+
+    def settled(self) -> bool:
+        """Nothing of ours is on its way to any target."""
+        return not any(track.in_flight for track in self.tracks.values())
 
     def _tell_drops(self, track: Track) -> None:
         for row in track.drops() if track.dropped else ():

@@ -256,9 +256,13 @@ class Seat:
             self._tell(window, part)
 
     def trimmed(self, track: Track, records: memoryview) -> memoryview:
-        """What the lane read by itself, up to where it meets the window."""
+        """What the lane read by itself, up to where it meets the window; of a fresh queue, up to where its twin
+        ends."""
         window = self._windows.get(track)
         border = window.border(track.fetched) if window is not None and window.reader is not self else -1
+        if self.drops(track) and track.fetched < track.write_from:
+            # What the twin has is told by itself: whether what lies behind it is young is seen when it is asked for.
+            border = track.write_from if border < 0 else min(border, track.write_from)
         if border < 0:
             return records
         place, size = 0, len(records)
@@ -304,7 +308,8 @@ class Seat:
         return found
 
     def _next(self, track: Track, window: Window) -> tuple[Slice, Cut] | None:
-        found = window.found(track.fetched, track.write_from) if track.fetched < window.end else None
+        asks = track.fetched >= window.end or (self.drops(track) and track.fetched < track.write_from)
+        found = None if asks else window.found(track.fetched, track.write_from)
         if found is None:
             return None
         one = found[0]

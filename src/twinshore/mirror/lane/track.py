@@ -13,6 +13,7 @@ from twinshore.mirror.lane.certainty import FAR_MS, UNKNOWN, Certainty, Strays
 from twinshore.mirror.lane.cutting import Cut, Halt, Parcel
 from twinshore.mirror.lane.dropped import cut_at
 from twinshore.mirror.lane.fates import Blank
+from twinshore.mirror.lane.history import NOWHERE, Stand
 from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.level import UNKNOWN as UNKNOWN_LEVEL
 from twinshore.mirror.lane.level import Level
@@ -112,6 +113,8 @@ class Track:
     cut_to: int = -1
     # Nothing more is fetched before markers have taken the offsets below.
     marked_to: int = -1
+    # Below its end all is too old for a fresh queue, as a look has found.
+    old: Stand = NOWHERE
     source: Source = field(default_factory=Source)
     # How lately the source ended before what is read, where its age counts.
     level: Level = UNKNOWN_LEVEL
@@ -356,6 +359,7 @@ class Track:
         """A slow target: let go of the buffers and fetch these offsets again later."""
         self.waiting.drop()
         self.halt_after = None
+        self.old = Stand(-1, self.marked_to) if self.marked_to > self.sent else self.old
         before, self.fetched, self.marked_to = self.fetched, self.sent, min(self.marked_to, self.sent)
         epoch = cut_back(self.told.noted, self.sent, self.told.stand)
         if self.sent < before:
@@ -379,7 +383,7 @@ class Track:
 
     def handover(self) -> Handover | None:
         """For the next pump, if this one knows for certain where the twin ends."""
-        if self.phase is not Phase.RUNNING or self.in_flight or self.acked < self.write_from:
+        if self.phase is not Phase.RUNNING or self.in_flight or self.acked < max(self.write_from, self.old.end):
             return None
         target, target_epoch = self.led
         return Handover(

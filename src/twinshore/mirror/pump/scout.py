@@ -11,9 +11,10 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from queue import SimpleQueue
 
-from twinshore.fleet import KafkaError, NamedPartition, is_heartbeats
+from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.metadata import ClusterMetadata, TopicMetadata
@@ -76,7 +77,6 @@ class Scout:
         self._producer_id = order.producer_id
         # Below which age a fresh queue takes records; 0: of any.
         self._max_age_ms = int(order.queue.max_age_s * 1000) if order.queue.fresh else 0
-        self._drops = order.queue.fresh
         self._twins: dict[NamedPartition, NamedPartition] = {}
         self._ids: dict[str, bytes] = {}
         self._own = threading.local()
@@ -157,10 +157,12 @@ class Scout:
         exact = [named for named in partitions if named not in mapped]
         stands = {named: tracks[named].told.stand for named in partitions if named in tracks}
         inherited = {named: tracks[named].order.inherited for named in partitions if named in tracks}
+        thinned = {named for named in partitions if named in tracks and tracks[named].order.thinned}
         if exact:
-            self._send(lambda: Looked(self._look(exact, stands, inherited)), self._looks)
+            self._send(lambda: Looked(self._look(exact, stands, inherited, thinned)), self._looks)
         for named, reach in mapped.items():
-            self._send(lambda n=named, r=reach: Looked({n: self._look_mapped(n, r, stands)}), self._looks)  # type: ignore[misc]
+            look = partial(self._look_mapped, named, reach, stands.get(named, NOWHERE), drops=named in thinned)
+            self._send(lambda n=named, look=look: Looked({n: look()}), self._looks)  # type: ignore[misc]
 
     def cut(self, before: dict[NamedPartition, int], tracks: Mapping[NamedPartition, Track]) -> None:
         """Cuts the twins of these partitions below the offsets. If it fails, the driver does it within a minute."""
@@ -261,18 +263,18 @@ class Scout:
         # What lies above the high watermark is not looked at by its time: who is asked has not seen it.
         high, _ = source.offsets_of_each(found, OffsetKind.HIGH_WATERMARK)
         young, _ = source.first_since_each(found, wall_ms() - self._max_age_ms)
-        return {
-            named: replace(seen, young_from=young[named] if young[named] >= 0 else high[named])
-            if named in young and named in high
-            else seen
-            for named, seen in found.items()
-        }
+        known = {named: young[named] if young[named] >= 0 else high[named] for named in young.keys() & high.keys()}
+        for named, at in known.items():
+            # What is dropped is of a history, too: the epoch of its last record tells later whether that still holds.
+            due = at > max(found[named].log_end, found[named].source_start)
+            below = source.read_batch(named, at - 1) if due else None
+            found[named] = replace(found[named], young_from=at, young_epoch=below[1].leader_epoch if below else -1)
+        return found
 
-    def _look_mapped(self, named: NamedPartition, reach: Reach, stands: dict[NamedPartition, Stand]) -> Seen:
+    def _look_mapped(self, named: NamedPartition, reach: Reach, stand: Stand, *, drops: bool) -> Seen:
         clusters, twin = (self._cluster("source"), self._cluster("target")), self._twins.get(named, named)
         try:
-            stand = stands.get(named, NOWHERE)
-            seen = look_at_mapped(*clusters, self._producer_id, named, twin, reach, stand, drops=self._drops)
+            seen = look_at_mapped(*clusters, self._producer_id, named, twin, reach, stand, drops=drops)
             return self._aged({named: seen})[named]
         except Exception as error:
             return _told(error)
@@ -282,6 +284,7 @@ class Scout:
         partitions: list[NamedPartition],
         stands: dict[NamedPartition, Stand],
         inherited: dict[NamedPartition, int],
+        thinned: set[NamedPartition],
     ) -> dict[NamedPartition, Seen]:
         """One bad partition must not hide the others: on its error the group is halved until it stands alone."""
         try:
@@ -290,12 +293,12 @@ class Scout:
             early = [named for named in partitions if twins[named] in due]
             if early:
                 rest = [named for named in partitions if twins[named] not in due]
-                return dict.fromkeys(early, None) | (self._look(rest, stands, inherited) if rest else {})
+                return dict.fromkeys(early, None) | (self._look(rest, stands, inherited, thinned) if rest else {})
             mute = self._mute(twins)
             led = {named: twin for named, twin in twins.items() if named not in mute}
             clusters = self._cluster("source"), self._cluster("target")
-            drops = {named for named in led if self._drops and not is_heartbeats(named.topic)}
-            found = dict(look_at(*clusters, self._producer_id, led, stands, inherited, drops)) if led else {}
+            drops = thinned & led.keys()
+            found = look_at(*clusters, self._producer_id, led, stands, inherited, drops) if led else {}
             found = self._aged(found)
             return {**found, **self._uncut(found), **{named: _told(error) for named, error in mute.items()}}
         except Exception as error:
@@ -304,7 +307,7 @@ class Scout:
                 return dict.fromkeys(partitions, _told(error))
             half = len(partitions) // 2
             first, second = partitions[:half], partitions[half:]
-            return self._look(first, stands, inherited) | self._look(second, stands, inherited)
+            return self._look(first, stands, inherited, thinned) | self._look(second, stands, inherited, thinned)
 
 
 def _told(error: Exception) -> KafkaError:

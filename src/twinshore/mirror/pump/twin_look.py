@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 from types import MappingProxyType
 
 from twinshore.fleet import KafkaError, NamedPartition, WireError
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind, ProducerState
-from twinshore.logs.looks import contents, hidden_runs, last_record, seen_runs
+from twinshore.logs.looks import contents, lacking, last_record, seen_runs
 from twinshore.mirror.lane.history import NOWHERE, UNKNOWN, EpochEnd, Stand, compared
 from twinshore.mirror.lane.likeness import first_unlike, last_unlike, unlike
 from twinshore.mirror.lane.marking import is_marker_id, marker_id
 from twinshore.mirror.lane.observe import Observation, Tail
 from twinshore.wire.batch import CONTROL, BatchHeader
+
+# Offsets in which it is looked for what was dropped and not told.
+SOUGHT_MAX = 4_000_000
 
 
 def look_at(
@@ -24,7 +27,7 @@ def look_at(
     twins: Mapping[NamedPartition, NamedPartition],
     stands: Mapping[NamedPartition, Stand] = MappingProxyType({}),
     inherited: Mapping[NamedPartition, int] = MappingProxyType({}),
-    drops: Collection[NamedPartition] = frozenset(),
+    drops: Set[NamedPartition] = frozenset(),
 ) -> dict[NamedPartition, Observation]:
     """One look at each partition, by its twin. All or nothing: the first that cannot be read is a KafkaError. `stands`:
     as far as known, which history of the source was carried. `inherited`: below which offsets the twins' logs are their
@@ -35,7 +38,6 @@ def look_at(
     end = target.list_offsets(there, OffsetKind.LOG_END)
     producers = target.describe_producers(there)
     again = target.list_offsets(there, OffsetKind.LOG_END)
-    marks = marker_id(producer_id)
     source_start = source.list_offsets(partitions, OffsetKind.EARLIEST)
     source_high = source.list_offsets(partitions, OffsetKind.HIGH_WATERMARK)
     source_end = source.list_offsets(partitions, OffsetKind.LOG_END)
@@ -69,13 +71,14 @@ def look_at(
             (ours[0].last_sequence, ours[0].last_timestamp) if ours else None,
             source_start[named],
             source_end[named],
-            max((seen.coordinator_epoch for seen in producers[twin] if seen.producer_id == marks), default=-1),
+            _fence(producers[twin], producer_id),
             other,
             _parting(source, target, named, twin, low, last) if other else -1,
             producer_epoch=ours[0].epoch if ours else -1,
             open_from=_open_from(producers[twin]) if own else -1,
         )
-    found |= {n: _with_drops(source, target, n, twins[n], found[n], stands[n]) for n in drops if n in stands}
+    told = {named: max(inherited.get(named, 0), stands[named].end) for named in drops & stands.keys()}
+    found |= {n: _with_drops(source, target, n, twins[n], found[n], told_to) for n, told_to in told.items()}
     return _with_histories(source, found, here, stands)
 
 
@@ -107,6 +110,12 @@ def _tail(
     if found is None:
         raise KafkaError(f"{named}: the twin's last batch could not be read", retriable=True)
     return found
+
+
+def _fence(producers: Iterable[ProducerState], ours: int) -> int:
+    """The highest coordinator epoch of our markers; -1 where there are none."""
+    marks = marker_id(ours)
+    return max((one.coordinator_epoch for one in producers if one.producer_id == marks), default=-1)
 
 
 def _open_from(producers: Iterable[ProducerState]) -> int:
@@ -146,20 +155,18 @@ def _with_drops(
     named: NamedPartition,
     twin: NamedPartition,
     seen: Observation,
-    told: Stand,
+    told_to: int,
 ) -> Observation:
-    """Also with what was dropped and is not told: where the twin has markers alone and the source records, also damaged
-    ones."""
-
-    def shows(first: int, last: int) -> bool:
-        try:
-            return next(seen_runs(source, named, first), (last, last))[0] < last
-        except WireError:
-            return True
-
-    begin = max(seen.log_start, seen.source_start, told.end)
-    hidden = hidden_runs(target, twin, begin, min(seen.high_watermark, seen.log_end))
-    return replace(seen, dropped=tuple(run for run in hidden if shows(*run)))
+    """Also with what was dropped and is not told: where the twin has markers alone and the source records. Of what lies
+    too far back nothing is said, nor where a log is damaged: then a proof says that it differs."""
+    end = min(seen.high_watermark, seen.log_end)
+    begin = max(seen.log_start, seen.source_start, told_to, end - SOUGHT_MAX)
+    try:
+        ours, theirs = seen_runs(target, twin, begin), seen_runs(source, named, begin)
+        dropped = lacking(ours, theirs, begin, end) if begin < end else []
+    except WireError:
+        return seen
+    return replace(seen, dropped=tuple(dropped))
 
 
 def _parting(

@@ -9,6 +9,7 @@ from twinshore.fleet.incidents import Effect, IncidentKind
 from twinshore.fleet.terms import FIRST_TERM
 from twinshore.links.homes import pair_of
 from twinshore.links.in_force import in_force
+from twinshore.links.thinned import thinned_of
 from twinshore.store import Store
 from twinshore.store.values import PartitionState
 from twinshore.switch.old_homes import left_to
@@ -21,12 +22,11 @@ def paused_of(link: Link, topics: Sequence[str], store: Store) -> list[str]:
 
 
 def drops_of(link: Link, topics: Sequence[str], store: Store) -> list[str]:
-    """Topics of these whose twins lack what a fresh queue dropped since they were made, or may lack it in a moment."""
+    """Topics of these whose twins may lack what a fresh queue has dropped, or drops in a moment."""
     if link.queue.fresh:
         return list(topics)
-    made_ms = {row.topic: row.created_ms for row in store.twins.of(link.name)}
-    rows = [row for row in store.ledger.rows(link.name) if row.incident.kind is IncidentKind.STALE_DROPPED]
-    lacks = {row.incident.topic for row in rows if row.opened_ms >= made_ms.get(row.incident.topic, 0)}
+    thinned = thinned_of(store, link.name)
+    lacks = {row.topic for row in store.twins.of(link.name) if thinned.get(row.topic) == row.target_topic_id}
     return [topic for topic in topics if topic in lacks]
 
 
