@@ -11,7 +11,7 @@ import pytest
 from twinshore.fleet import HEARTBEATS, Link, QueuePolicy, QueueRules
 from twinshore.links.thinned import may_lack, note, thinned_of
 from twinshore.store import Store, TwinRow, open_store
-from twinshore.switch.hands.carried import drops_of
+from twinshore.switch.hands.carried import drops_of, filled_in_part
 
 KEEP = Link("east", "west")
 FRESH = replace(KEEP, queue=QueueRules(QueuePolicy.FRESH))
@@ -42,3 +42,8 @@ def test_no_home_moves_to_a_twin_that_may_lack_records(store: Store) -> None:
     note(store, KEEP.name, {"prices": TWIN.target_topic_id})
     assert drops_of(KEEP, topics, store) == ["prices"]
     assert drops_of(FRESH, topics, store) == topics
+
+
+def test_who_has_a_twin_filled_anew_by_a_fresh_queue_is_told_that_it_gets_a_part() -> None:
+    assert filled_in_part(KEEP) == ""
+    assert "what is too old for it is deleted, and not filled again" in filled_in_part(FRESH)

@@ -30,6 +30,13 @@ def drops_of(link: Link, topics: Sequence[str], store: Store) -> list[str]:
     return [topic for topic in topics if topic in lacks]
 
 
+def filled_in_part(link: Link) -> str:
+    """What is to be known before a twin of this link is deleted and filled again; empty where it gets all."""
+    if not link.queue.fresh:
+        return ""
+    return f"the queue of {link.name} is fresh: what is too old for it is deleted, and not filled again"
+
+
 def left_to_link(link: Link, store: Store) -> tuple[str, ...]:
     """The topics that a switch has left to the link, as the store says now."""
     pair = pair_of(link)

@@ -19,6 +19,7 @@ from twinshore.store import Store, TwinRow
 from twinshore.switch.deeds import DEEDS, Kind
 from twinshore.switch.hands import old_places, rescue
 from twinshore.switch.hands.anew import origin_of
+from twinshore.switch.hands.carried import filled_in_part
 from twinshore.switch.hands.claims import taken
 from twinshore.switch.hands.log_ends import answers, changed, log_ends
 from twinshore.switch.hands.returned_logs import stood
@@ -71,7 +72,7 @@ def plan(asked: Rebuilt, settings: Settings, store: Store, *, by: str = "") -> S
     if refused:
         return SwitchPlan(shown=shown, refused=refused)
     steps = tuple(DeedStep(deed) for deed in DEEDS[Kind.REBUILD])
-    remarks = (*_remarks(record, sorted(places), live, store), *filter(None, (room.words,)))
+    remarks = (*_remarks(record, sorted(places), live, store), *filter(None, (room.words, filled_in_part(link))))
     return SwitchPlan(steps, shown, remarks, record=record)
 
 

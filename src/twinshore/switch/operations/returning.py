@@ -25,6 +25,7 @@ from twinshore.switch.deeds import DEEDS, Kind
 from twinshore.switch.hands import old_places, rescue
 from twinshore.switch.hands.anew import origin_of
 from twinshore.switch.hands.behind_tails import unfit
+from twinshore.switch.hands.carried import filled_in_part
 from twinshore.switch.hands.claims import taken
 from twinshore.switch.hands.log_ends import answers
 from twinshore.switch.hands.returned_logs import stood
@@ -86,7 +87,8 @@ def plan(asked: FailBack, settings: Settings, store: Store, *, by: str = "") -> 
     if refused:
         return SwitchPlan(shown=shown, refused=refused)
     steps = tuple(DeedStep(deed) for deed in DEEDS[kind])
-    remarks = (*_remarks(seen, record), *filter(None, (room.words,)), guarded)
+    part = filled_in_part(back) if found and not asked.mapped else ""
+    remarks = (*_remarks(seen, record), *filter(None, (room.words, part)), guarded)
     return SwitchPlan(steps, shown, remarks, record=record)
 
 
