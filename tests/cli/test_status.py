@@ -347,7 +347,7 @@ def test_it_says_how_long_ago_all_that_is_proven_was_read(settings_file: Path, s
     store.proofs.save([replace(row, pieces=(piece,))])
     (line,) = [line for line in _status(settings_file, "--link", LINK).splitlines() if "proven" in line]
     assert line == (
-        f"{LINK}: a continuous proof reads what is proven again, 36.0 MB of both sides in 36 s at 1 MB/s: "
+        f"{LINK}: a continuous proof would read what is proven again, 36.0 MB of both sides in 36 s at 1 MB/s: "
         "orders-0 waits longest, it was last read whole 3.0 h ago"
     )
     values = _json(settings_file)[LINK]

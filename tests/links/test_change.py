@@ -213,6 +213,20 @@ def test_a_link_that_names_a_broadcast_of_another_source_is_refused(settings: Se
     assert do(Add(OTHER, ['topics=["orders"]', 'broadcast="prices"']), settings, store)
 
 
+def test_a_link_of_a_broadcast_is_told_what_others_of_it_have_and_it_has_not(settings: Settings, store: Store) -> None:
+    fresh = ['broadcast="prices"', 'queue={policy="fresh", max_age_s=2}']
+    assert change.plan(Add(OTHER, fresh), settings, store).remarks == (
+        "no other link is of broadcast 'prices': it reads by itself",
+    )
+    do(Add(OTHER, fresh), settings, store)
+    for asked in (Set(LINK, ['broadcast="prices"']), Set(LINK, ['broadcast="price"'])):
+        (said,) = change.plan(asked, settings, store).remarks
+        assert ("its queue keeps all, while that of east->north is fresh" in said) is ("prices" in asked.values[0])
+        assert ("did you mean prices?" in said) is ("prices" not in asked.values[0])
+    same = change.plan(Set(LINK, fresh), settings, store)
+    assert same.remarks == ()
+
+
 def test_what_was_planned_is_not_done_to_something_else(settings: Settings, store: Store) -> None:
     planned = change.plan(Set(LINK, ['topics=["letters"]']), settings, store)
     do(Set(LINK, ['topics=["bills"]']), settings, store)

@@ -94,6 +94,7 @@ def test_behind_an_outage_only_what_is_young_is_sent_each_record_at_its_offset(t
         )
         proved = place.verb("prove", "--here", "--link", "london->paris", "--topic", place.topic)
         assert proved.startswith("identical"), proved
+        assert f"but for {lost(place):,} offsets that a fresh queue dropped" in proved, proved
         with pytest.raises(RefusedError, match="its twin on paris lacks what was dropped"):
             place.verb("switch", "plan", place.topic, "--to", "paris")
         assert ended(paris, place.topic) == sum(theirs)
@@ -122,6 +123,7 @@ def test_a_twin_that_ends_in_markers_goes_on_when_its_queue_keeps_again(three: T
         assert lost(place) == 30 * PARTITIONS, "nothing more"
         proved = place.verb("prove", "--here", "--link", "london->paris", "--topic", place.topic)
         assert proved.startswith("identical"), proved
+        assert f"but for {lost(place):,} offsets that a fresh queue dropped" in proved, proved
         with pytest.raises(RefusedError, match="its twin on paris lacks what was dropped"):
             place.verb("switch", "plan", place.topic, "--to", "paris")
 
@@ -158,4 +160,5 @@ def test_what_a_killed_pump_dropped_is_known_to_the_record(three: Three, tmp_pat
         has_but_what_the_ledger_names(place)
         proved = place.verb("prove", "--here", "--link", "london->paris", "--topic", place.topic)
         assert proved.startswith("identical"), proved
+        assert f"but for {lost(place):,} offsets that a fresh queue dropped" in proved, proved
         print(f"told: {KILLS} times all workers and once the mirror; {lost(place):,} records dropped, each named")

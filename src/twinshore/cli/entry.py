@@ -24,6 +24,7 @@ VERBS = (
     "prove",
     "demo",
     "following",
+    "incidents",
     "migrate",
     "delay",
     "advise",

@@ -139,8 +139,8 @@ def in_words(rows: Sequence[ProofRow], bytes_s: float, asked_h: float, now_ms: i
         return
     rate = f"{bytes_s / 1e6:g} MB/s"
     yield (
-        f"a continuous proof reads what is proven again, {size} in {lasting(found.seconds)} at {rate}: {found.place} "
-        f"waits longest, it {since}"
+        f"a continuous proof would read what is proven again, {size} in {lasting(found.seconds)} at {rate}: "
+        f"{found.place} waits longest, it {since}"
     )
     refused = refusal(found, bytes_s, asked_h)
     if refused:

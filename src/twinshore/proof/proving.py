@@ -49,6 +49,12 @@ class PartitionReport:
     look: PartitionLook | None = None
 
     @property
+    def dropped(self) -> int:
+        """How many offsets of what is proven a fresh queue dropped: they are left out."""
+        row, some = self.row, self.look.dropped if self.look is not None and self.look.way in OFFSETS_COUNT else ()
+        return sum(max(0, min(end, row.to_offset) - max(begin, row.from_offset)) for begin, end in some)
+
+    @property
     def owed(self) -> int:
         """Deletions that the twin owes, as of the last look at its keys."""
         return self.keys.row.owed if self.keys else 0

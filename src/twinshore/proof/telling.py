@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from twinshore.fleet.sentences import counted
 from twinshore.proof.borders import difference_of
 from twinshore.proof.key_looks import Keys, incident_of
 from twinshore.proof.proving import PartitionReport, Report
@@ -34,6 +35,8 @@ def verdict(report: Report) -> str:
     unknown = sum(one.unknown for one in report.partitions)
     counts = [f"{len(report.partitions) - differ - unknown:,} of {len(report.partitions):,} partitions identical"]
     counts += [f"{differ:,} differ"] if differ else []
+    if dropped := sum(one.dropped for one in report.partitions):
+        counts += [f"but for {counted(dropped, 'offset')} that a fresh queue dropped"]
     counts += [f"{unknown:,} cannot be told"] if unknown else []
     counts += [f"{len(links):,} links cannot be looked at"] if links else []
     others = len(report.lacks) - len(links)
@@ -73,6 +76,7 @@ def _partition(one: PartitionReport) -> Iterator[str]:
     digest = f", digest {row.digest}" if row.digest else ""
     when = datetime.datetime.fromtimestamp(row.proven_ms / 1000, datetime.UTC)
     behind = f", {row.source_end - row.to_offset:,} behind the source" if row.source_end > row.to_offset else ""
+    behind += f", without {counted(one.dropped, 'offset')} that a fresh queue dropped" if one.dropped else ""
     if one.nothing:
         yield f"{place}: nothing was compared ({row.way}){_why_nothing(one)}"
     elif one.sampled:
@@ -168,6 +172,7 @@ def as_values(report: Report) -> dict[str, Any]:
                 "difference": asdict(difference) if difference else None,
                 "behind": max(0, one.row.source_end - one.row.to_offset),
                 "compared": one.compared,
+                "dropped": one.dropped,
                 "bytes": one.bytes,
                 "cpu_s": round(one.cpu_s, 3),
                 "owed": one.owed,
@@ -185,6 +190,7 @@ def as_values(report: Report) -> dict[str, Any]:
         "says": verdict(report),
         "seconds": round(report.seconds, 3),
         "records": sum(one.compared for one in report.partitions),
+        "dropped": sum(one.dropped for one in report.partitions),
         "bytes": sum(one.bytes for one in report.partitions),
         "partitions": partitions,
         "lacks": [asdict(lack) for lack in report.lacks],

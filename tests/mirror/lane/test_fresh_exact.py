@@ -201,3 +201,4 @@ def test_rows_are_cut_where_the_dropping_ended() -> None:
         (0, 10, "10 offsets"),
         (20, 25, "5 offsets "),
     ]
+    assert row_of(NAMED, 4, 5, "old").sentence == "1 offset was dropped, old"

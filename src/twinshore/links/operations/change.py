@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -118,6 +118,7 @@ def plan(asked: Asked, settings: Settings, store: Store, *, by: str = "") -> Lin
     if found.steps:
         _check(found, now, settings, store)
     if isinstance(asked, (Add, Set)) and found.rows:
+        found = replace(found, remarks=(*found.remarks, *_of_broadcast(found.rows, now)))
         found = _unless_it_goes_back(asked, found, now, settings, store)
     return replace(found, asked=asked, seen=now.revision)
 
@@ -263,6 +264,21 @@ def _check(found: LinkChange, now: _Now, settings: Settings, store: Store) -> No
             for link in links
         ]
     )
+
+
+def _of_broadcast(rows: Iterable[LinkRow], now: _Now) -> Iterator[str]:
+    """What is to be known of a link that names a broadcast: a name that nobody else has, and a queue that others have
+    and it has not."""
+    for row in rows:
+        section = section_of(row)
+        name = section.get("broadcast")
+        others = {link: one for link, one in now.sections.items() if link != row.link and one.get("broadcast") == name}
+        known = {str(one["broadcast"]) for one in now.sections.values() if one.get("broadcast")} - {str(name)}
+        if name and not others:
+            yield f"no other link is of broadcast {name!r}: it reads by itself{did_you_mean(str(name), known)}"
+        drops = [link for link, one in others.items() if "fresh" in str(one.get("queue"))] if name else []
+        if drops and "queue" not in section:
+            yield f"its queue keeps all, while that of {listed(sorted(drops), NAMED_MAX)} is fresh: `queue` says so"
 
 
 def _refused(why: RefusedError) -> LinkChange:

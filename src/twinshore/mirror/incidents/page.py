@@ -17,7 +17,7 @@ what it means, what happens to the partition, and what to do.
 
 An **incident** is anything because of which a twin is not like its source. Each incident is a row of the ledger: the
 link, topic and partition, the offsets, what was done about it, one sentence that explains it, when it opened and when
-it closed. `twinshore status` shows the open rows, `twinshore status --json` their fields, and the metrics count them
+it closed. `twinshore status` shows the open rows, `twinshore incidents` all of them, and the metrics count them
 by kind. Nothing is left out in silence.
 
 A partition that stops never holds back its neighbours. It leaves its lane and rests, also after a restart. The column

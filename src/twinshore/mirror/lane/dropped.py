@@ -8,12 +8,13 @@ from twinshore.fleet import NamedPartition
 from twinshore.fleet.incidents import POLICY_DROP, IncidentKind
 from twinshore.mirror.lane.orders import Stoppage
 
-DROPPED = "were dropped, "
+DROPPED = " dropped, "
 
 
 def row_of(named: NamedPartition, begin: int, end: int, why: str) -> Stoppage:
     """Offsets [begin, end) were dropped."""
-    sentence = f"{end - begin} offsets {DROPPED}{why}"
+    many = f"{end - begin} offsets were" if end - begin > 1 else "1 offset was"
+    sentence = f"{many}{DROPPED}{why}"
     return Stoppage(named.topic, named.partition, IncidentKind.STALE_DROPPED, begin, end, sentence, POLICY_DROP)
 
 

@@ -139,15 +139,15 @@ def _refused(asked: Switch, link: Link, topics: Sequence[str], store: Store, awa
             f"{link.name} gives its twins other names: their topics are written on both sides",
             hint="on such links single producers and groups move, by their own addresses",
         )
-    mapped = sorted({topic for topic, _ in store.extents.reached(link.name)} & set(topics))
-    if mapped or link.mode is Mode.MAPPED:
-        return RefusedError(f"mapped twins have offsets of their own and are not switched: {listed(mapped, NAMED_MAX)}")
     if lacks := drops_of(link, topics, store):
         return RefusedError(
             f"a fresh queue drops records of {listed(lacks, NAMED_MAX)}: its twin on {link.target} lacks what was "
             "dropped",
             hint='give the link\'s queue policy = "keep", and fill the twin anew: `twinshore mirror rebuild`',
         )
+    mapped = sorted({topic for topic, _ in store.extents.reached(link.name)} & set(topics))
+    if mapped or link.mode is Mode.MAPPED:
+        return RefusedError(f"mapped twins have offsets of their own and are not switched: {listed(mapped, NAMED_MAX)}")
     homes = store.homes.of(pair_of(link))
     if worn := [topic for topic in topics if topic in homes and homes[topic].term >= TERM_MAX]:
         return RefusedError(

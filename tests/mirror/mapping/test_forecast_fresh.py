@@ -1,0 +1,34 @@
+"""What the plan says of a topic whose queue is fresh, before its twin is there."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from twinshore.fleet import Link, QueuePolicy, QueueRules
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.lab import LabCluster
+from twinshore.mirror.driver.plan import Create
+from twinshore.mirror.mapping.forecast import forecast
+from twinshore.store import open_store
+
+KEEP = Link("east", "west")
+FRESH = replace(KEEP, queue=QueueRules(QueuePolicy.FRESH))
+EXACT = replace(KEEP, queue=QueueRules(QueuePolicy.FRESH, exact=True))
+
+
+@pytest.mark.parametrize(
+    ("link", "mode", "marks"),
+    [(KEEP, "exact", False), (FRESH, "mapped", False), (EXACT, "exact", True)],
+    ids=["keep", "fresh", "exact"],
+)
+def test_a_new_twin_is_what_its_queue_makes_it(
+    east: LabCluster, tmp_path: Path, unique_topic: str, link: Link, mode: str, marks: bool
+) -> None:
+    east.create_topic(unique_topic)
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store, closing(KafkaCluster(east.cluster)) as source:
+        (cost,) = forecast(link, [Create(unique_topic, 1, 1, (), "")], {}, source, store)
+    assert (cost.mode, "takes a marker" in str(cost)) == (mode, marks)
