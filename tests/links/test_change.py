@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.links.test_known import LINK, OTHER, put, section, settings_of, topics_of
-from twinshore.fleet import HEARTBEATS, ConfigError, RefusedError
+from twinshore.fleet import HEARTBEATS, ConfigError, RefusedError, SourceOffset, TargetOffset
+from twinshore.fleet.extents import Extent
 from twinshore.fleet.settings import Settings
 from twinshore.links.known import known, taken
 from twinshore.links.operations import change
@@ -225,6 +226,18 @@ def test_a_link_of_a_broadcast_is_told_what_others_of_it_have_and_it_has_not(set
         assert ("did you mean prices?" in said) is ("prices" not in asked.values[0])
     same = change.plan(Set(LINK, fresh), settings, store)
     assert same.remarks == ()
+
+
+def test_what_a_fresh_queue_makes_of_the_twins_that_are_there_is_said_before(settings: Settings, store: Store) -> None:
+    rows = [TwinRow(LINK, topic, 0, "aa" * 16, "bb" * 16, 0, 0, 5) for topic in ("orders", "bills", HEARTBEATS)]
+    store.twins.save(rows)
+    store.extents.go_on_behind([(rows[1], [Extent(SourceOffset(7), TargetOffset(9), 0, 0)])])
+    fresh = ['broadcast="prices"', 'queue={policy="fresh", max_age_s=2}']
+    said = change.plan(Set(LINK, fresh), settings, store).remarks
+    assert "its twins of orders are exact, and rest from then on" in said[-1]
+    said = change.plan(Set(LINK, [*fresh, "queue.exact=true"]), settings, store).remarks
+    assert said[-1] == "its twins of bills are mapped, and stay so"
+    assert change.plan(Set(LINK, ["chain=true"]), settings, store).remarks == ()
 
 
 def test_what_was_planned_is_not_done_to_something_else(settings: Settings, store: Store) -> None:

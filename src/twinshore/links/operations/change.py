@@ -118,7 +118,8 @@ def plan(asked: Asked, settings: Settings, store: Store, *, by: str = "") -> Lin
     if found.steps:
         _check(found, now, settings, store)
     if isinstance(asked, (Add, Set)) and found.rows:
-        found = replace(found, remarks=(*found.remarks, *_of_broadcast(found.rows, now)))
+        about = (*_of_broadcast(found.rows, now), *_of_queue(found.rows, settings, store))
+        found = replace(found, remarks=(*found.remarks, *about))
         found = _unless_it_goes_back(asked, found, now, settings, store)
     return replace(found, asked=asked, seen=now.revision)
 
@@ -279,6 +280,20 @@ def _of_broadcast(rows: Iterable[LinkRow], now: _Now) -> Iterator[str]:
         drops = [link for link, one in others.items() if "fresh" in str(one.get("queue"))] if name else []
         if drops and "queue" not in section:
             yield f"its queue keeps all, while that of {listed(sorted(drops), NAMED_MAX)} is fresh: `queue` says so"
+
+
+def _of_queue(rows: Iterable[LinkRow], settings: Settings, store: Store) -> Iterator[str]:
+    """What becomes of the twins that are there, where a link's queue is fresh."""
+    for link in links_of({row.link: section_of(row) for row in rows}, settings):
+        mapped = {topic for topic, _ in store.extents.reached(link.name)}
+        exact = {row.topic for row in store.twins.of(link.name) if not is_heartbeats(row.topic)} - mapped
+        if link.queue.fresh and exact and not link.queue.exact:
+            yield (
+                f"its twins of {listed(sorted(exact), NAMED_MAX)} are exact, and rest from then on: with "
+                "`queue.exact=true` they go on, and markers take what is dropped"
+            )
+        if link.queue.fresh and link.queue.exact and mapped:
+            yield f"its twins of {listed(sorted(mapped), NAMED_MAX)} are mapped, and stay so"
 
 
 def _refused(why: RefusedError) -> LinkChange:
