@@ -163,18 +163,23 @@ class Probes:
 
 
 class Load:
-    """So many records a second, in ready-made batches, until it ends."""
+    """So many records a second, in ready-made batches, until it ends. StageError then where it has ended by itself:
+    whatever was measured behind that says nothing."""
 
     def __init__(self, place: Place, topic: str, rate: float) -> None:
         self._place, self._topic, self._rate = place, topic, rate
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
+        self._fault: Exception | None = None
         self.written = 0
 
     def _run(self) -> None:
         begun_s = time.monotonic()
-        while not self._ended.wait(max(0.0, begun_s + self.written / self._rate - time.monotonic())):
-            self.written += self._place.write(self._topic, int(self._rate * PACE_S), 0.0)
+        try:
+            while not self._ended.wait(max(0.0, begun_s + self.written / self._rate - time.monotonic())):
+                self.written += self._place.write(self._topic, int(self._rate * PACE_S), 0.0)
+        except Exception as error:
+            self._fault = error
 
     def __enter__(self) -> Load:
         self._thread.start()
@@ -183,6 +188,8 @@ class Load:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join(LATE_S_MAX)
+        if self._fault:
+            raise StageError(f"the load ended by itself: {self._fault}") from self._fault
 
 
 def run_in_trouble(*, turns: int, phase_s: float, records: int, targets: int = TARGETS, say: Say = print) -> InTrouble:

@@ -25,7 +25,7 @@ EXAMPLES = {
     "groups": "groups --group 'billing.*' --partitions",
     "groups move": "groups move billing --dry-run",
     "groups translate": "groups translate 81204 --topic orders --partition 3",
-    "incidents": "incidents --link 'london->paris' --kind 'stale dropped'",
+    "incidents": "incidents --link 'east->west' --kind 'retention gap'",
     "lab down": "lab down --clusters north",
     "lab fill": "lab fill --topic orders --records 10000",
     "lab start": "lab start east",
