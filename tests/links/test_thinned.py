@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from twinshore.fleet import HEARTBEATS, Link, QueuePolicy, QueueRules
-from twinshore.links.thinned import may_lack, note, thinned_of
+from twinshore.links.thinned import may_lack, note, thinned
 from twinshore.store import Store, TwinRow, open_store
 from twinshore.switch.hands.carried import drops_of, filled_in_part
 
@@ -27,12 +27,13 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def test_it_is_remembered_for_as_long_as_the_twin_is_the_same_topic(store: Store) -> None:
     store.twins.save([TWIN, replace(TWIN, topic="bills")])
     note(store, KEEP.name, {"prices": TWIN.target_topic_id, HEARTBEATS: "cc" * 16})
-    assert thinned_of(store, KEEP.name) == {"prices": TWIN.target_topic_id}
-    assert may_lack(store, KEEP, TWIN), "whatever the queue is now"
-    assert not may_lack(store, KEEP, replace(TWIN, topic="bills"))
-    assert not may_lack(store, KEEP, replace(TWIN, target_topic_id="dd" * 16)), "it was filled anew"
-    assert may_lack(store, FRESH, replace(TWIN, topic="bills"))
-    assert not may_lack(store, FRESH, replace(TWIN, topic=HEARTBEATS))
+    assert thinned(store, KEEP.name, [TWIN, replace(TWIN, topic="bills")]) == {"prices"}
+    assert may_lack(store, KEEP, [TWIN]), "whatever the queue is now"
+    assert not may_lack(store, KEEP, [replace(TWIN, topic="bills")])
+    assert not may_lack(store, KEEP, [replace(TWIN, target_topic_id="dd" * 16)]), "it was filled anew"
+    assert not may_lack(store, KEEP, [replace(TWIN, topic=HEARTBEATS, target_topic_id="cc" * 16)])
+    assert may_lack(store, FRESH, [replace(TWIN, topic="bills")])
+    assert not may_lack(store, FRESH, [replace(TWIN, topic=HEARTBEATS)])
 
 
 def test_no_home_moves_to_a_twin_that_may_lack_records(store: Store) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.scenarios.mirror_rig import read_all, spans, until
@@ -26,12 +25,10 @@ from tests.scenarios.test_broadcast import (
     ended,
     lost,
 )
+from tests.scenarios.test_broadcast_killed import KILLS, killed_while_it_drops
 from twinshore.fleet import RefusedError
 from twinshore.lab import LabCluster, Workload
 from twinshore.lab.clients import committed
-from twinshore.lab.stages.troubles import on_slow_line
-
-LINE_BYTES_S, KILLS, PAUSE_S = 400_000.0, 4, 5.0
 
 
 @pytest.fixture(scope="module")
@@ -137,25 +134,7 @@ def test_a_twin_that_ends_in_markers_goes_on_when_its_queue_keeps_again(three: T
 )
 def test_what_a_killed_pump_dropped_is_known_to_the_record(three: Three, tmp_path: Path) -> None:
     with exact(three, tmp_path) as place:
-        paris = place.targets[1]
-
-        def goes_on(before: int) -> None:
-            until(lambda: ended(paris, place.topic) > before, WITHIN_S, "Paris gets more", place)
-
-        with Workload(place.london.cluster, place.topic, records_per_s=RATE, value_bytes=1_000) as load:
-            with on_slow_line(paris, LINE_BYTES_S):
-                until(lambda: lost(place) > 0, WITHIN_S, "something is dropped", place)
-                for _ in range(KILLS):
-                    time.sleep(PAUSE_S)
-                    for pump in place.process.pumps():
-                        with suppress(psutil.Error):
-                            pump.kill()
-                    goes_on(ended(paris, place.topic))
-                place.process.kill()
-                place.process.start()
-                goes_on(ended(paris, place.topic))
-            time.sleep(PAUSE_S)
-            load.stop()
+        killed_while_it_drops(place)
         place.until_same()
         has_but_what_the_ledger_names(place)
         proved = place.verb("prove", "--here", "--link", "london->paris", "--topic", place.topic)

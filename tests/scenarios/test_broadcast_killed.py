@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests.scenarios.mirror_rig import until
-from tests.scenarios.test_broadcast import FLAGS, RATE, Three, ended, fresh, has_but_what_the_ledger_names, lost
+from tests.scenarios.test_broadcast import FLAGS, RATE, Place, Three, ended, fresh, has_but_what_the_ledger_names, lost
 from twinshore.lab import LabCluster, Workload
 from twinshore.lab.stages.troubles import on_slow_line
 
@@ -28,6 +28,29 @@ def three() -> Iterator[Three]:
         yield london, tokyo, paris
 
 
+def killed_while_it_drops(place: Place) -> None:
+    """All workers several times, and the mirror once, while the last target's line is slow; each time it goes on."""
+    paris = place.targets[1]
+
+    def goes_on(before: int) -> None:
+        until(lambda: ended(paris, place.topic) > before, WITHIN_S, "Paris gets more", place)
+
+    with Workload(place.london.cluster, place.topic, records_per_s=RATE, value_bytes=1_000) as load:
+        with on_slow_line(paris, LINE_BYTES_S):
+            until(lambda: lost(place) > 0, WITHIN_S, "something is dropped", place)
+            for _ in range(KILLS):
+                time.sleep(PAUSE_S)
+                for pump in place.process.pumps():
+                    with suppress(psutil.Error):
+                        pump.kill()
+                goes_on(ended(paris, place.topic))
+            place.process.kill()
+            place.process.start()
+            goes_on(ended(paris, place.topic))
+        time.sleep(PAUSE_S)
+        load.stop()
+
+
 @pytest.mark.long
 @pytest.mark.claim(
     "broadcast",
@@ -38,24 +61,7 @@ def three() -> Iterator[Three]:
 def test_what_a_killed_pump_dropped_is_known_to_the_record(three: Three, tmp_path: Path) -> None:
     with fresh(three, tmp_path) as place:
         tokyo, paris = place.targets
-
-        def goes_on(before: int) -> None:
-            until(lambda: ended(paris, place.topic) > before, WITHIN_S, "Paris gets more", place)
-
-        with Workload(place.london.cluster, place.topic, records_per_s=RATE, value_bytes=1_000) as load:
-            with on_slow_line(paris, LINE_BYTES_S):
-                until(lambda: lost(place) > 0, WITHIN_S, "something is dropped", place)
-                for _ in range(KILLS):
-                    time.sleep(PAUSE_S)
-                    for pump in place.process.pumps():
-                        with suppress(psutil.Error):
-                            pump.kill()
-                    goes_on(ended(paris, place.topic))
-                place.process.kill()
-                place.process.start()
-                goes_on(ended(paris, place.topic))
-            time.sleep(PAUSE_S)
-            load.stop()
+        killed_while_it_drops(place)
         place.until_same(tokyo)
         until(
             lambda: ended(paris, place.topic) + lost(place) == ended(place.london, place.topic), WITHIN_S, "all", place

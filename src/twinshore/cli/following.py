@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.looking import JSON, LINKS, SETTINGS, load, who
+from twinshore.cli.looking import JSON, LINKS, SETTINGS, load, say_page, who
 from twinshore.cli.steps import carry_out
-from twinshore.fleet.sentences import one_line
-
-if TYPE_CHECKING:
-    pass
 
 DRY_RUN = typer.Option(False, "--dry-run", help="Only say what would be agreed to.")
 UNCARRIED = typer.Option(
@@ -72,7 +66,7 @@ def audit(
     It also prints what operators changed for links, topics and groups. To see older rows than --last shows, give the
     id of the last row to --before.
     """
-    from twinshore.mirror.operations.audit import Changes, changes
+    from twinshore.mirror.operations.audit import Changes, changes, in_words
     from twinshore.store.opening import open_known
 
     loaded = load(settings)
@@ -81,14 +75,7 @@ def audit(
     if json_output:
         typer.echo(json.dumps([asdict(row) for row in rows], indent=2))
         return
-    for row in rows:
-        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.at_ms / 1000))
-        change = f"{row.before or '-'} -> {row.after or '-'}"
-        typer.echo(one_line(f"{when} {row.link}: {row.kind} {row.subject}: {change} ({row.outcome})"))
-    if not rows:
-        typer.echo("nothing has been changed besides records")
-    elif len(rows) == last:
-        typer.echo(f"older ones: --before {rows[-1].id}")
+    say_page(rows, in_words, last=last, none="nothing has been changed besides records")
 
 
 def register(app: typer.Typer) -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import typer
 
-from twinshore.cli.looking import JSON, LINKS, SETTINGS, load
-from twinshore.fleet.sentences import one_line
+from twinshore.cli.looking import JSON, LINKS, SETTINGS, load, say_page
 
 LAST = typer.Option(50, "--last", min=1, max=10_000, help="How many rows, newest first.")
 BEFORE = typer.Option(0, "--before", min=0, help="Only rows older than the one with this id.")
@@ -41,12 +40,7 @@ def incidents(
     if json_output:
         typer.echo(json.dumps([values_of(row) for row in rows], indent=2))
         return
-    for row in rows:
-        typer.echo(one_line(in_words(row)))
-    if not rows:
-        typer.echo("nothing of that is in the ledger")
-    elif len(rows) == last:
-        typer.echo(f"older ones: --before {rows[-1].id}")
+    say_page(rows, in_words, last=last, none="nothing of that is in the ledger")
 
 
 def register(app: typer.Typer) -> None:

@@ -5,15 +5,27 @@ from __future__ import annotations
 import getpass
 import os
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import typer
 
 from twinshore.fleet import ConfigError
+from twinshore.fleet.sentences import one_line
 
 if TYPE_CHECKING:
     from twinshore.fleet.settings import Settings
+
+
+class _Row(Protocol):
+    """Of a list that is shown by pages."""
+
+    @property
+    def id(self) -> int: ...
+
+
+R = TypeVar("R", bound=_Row)
 
 SETTINGS = typer.Option(Path("twinshore.toml"), "--settings", help="Settings file.")
 LINKS = typer.Option([], "--link", help="Only this link; may be given several times.")
@@ -38,6 +50,16 @@ def load_alone(path: Path) -> Settings:
     from twinshore.fleet.settings import load_settings
 
     return load_settings(path, os.environ)
+
+
+def say_page(rows: Sequence[R], words: Callable[[R], str], *, last: int, none: str) -> None:
+    """Rows, the newest first, a line each; how the page that follows is asked for, where there may be one."""
+    for row in rows:
+        typer.echo(one_line(words(row)))
+    if not rows:
+        typer.echo(none)
+    elif len(rows) == last:
+        typer.echo(f"older ones: --before {rows[-1].id}")
 
 
 def write(path: Path, text: str) -> None:

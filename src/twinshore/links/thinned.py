@@ -3,7 +3,7 @@ first is dropped, for as long as the twin is the same topic, whatever the queue 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from twinshore.fleet import Link, is_heartbeats
 from twinshore.service.clock import wall_ms
@@ -12,20 +12,22 @@ from twinshore.store import Remembered, Store, TwinRow
 THINNED_KIND = "thinned"
 
 
-def thinned_of(store: Store, link: str) -> dict[str, str]:
-    """By topic, the id of the twin's topic."""
-    return {row.subject: row.value for row in store.memories.of(link, THINNED_KIND)}
+def thinned(store: Store, link: str, rows: Iterable[TwinRow]) -> frozenset[str]:
+    """Those of these twins' topics of which a queue may have dropped records, since the twin is the topic that it is.
+    One question to the store for all."""
+    known = _known(store, link)
+    return frozenset(row.topic for row in rows if known.get(row.topic) == row.target_topic_id)
 
 
-def may_lack(store: Store, link: Link, row: TwinRow) -> bool:
-    """Whether its queue may have dropped records of this twin. Where a store was lost, the queue of now alone tells."""
-    dropping = link.queue.fresh and not is_heartbeats(row.topic)
-    return dropping or thinned_of(store, link.name).get(row.topic) == row.target_topic_id
+def may_lack(store: Store, link: Link, rows: Collection[TwinRow]) -> frozenset[str]:
+    """The same by the queue of now as well, which alone tells where a store was lost."""
+    dropping = {row.topic for row in rows if link.queue.fresh and not is_heartbeats(row.topic)}
+    return thinned(store, link.name, rows) | dropping
 
 
 def note(store: Store, link: str, twins: Mapping[str, str]) -> None:
     """The ids of the twins' topics by topic, whose queue may drop from now on."""
-    known = thinned_of(store, link)
+    known = _known(store, link)
     rows = [
         Remembered(link, THINNED_KIND, topic, topic_id, "", wall_ms())
         for topic, topic_id in sorted(twins.items())
@@ -33,3 +35,8 @@ def note(store: Store, link: str, twins: Mapping[str, str]) -> None:
     ]
     if rows:
         store.memories.remember(rows)
+
+
+def _known(store: Store, link: str) -> dict[str, str]:
+    """By topic, the id of the twin's topic."""
+    return {row.subject: row.value for row in store.memories.of(link, THINNED_KIND)}

@@ -16,7 +16,7 @@ from twinshore.fleet import Cluster, Link, Mode, NamedPartition, Naming
 from twinshore.fleet.once import Once, in_words
 from twinshore.kafka.clock import steady_s
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
-from twinshore.links.thinned import thinned_of
+from twinshore.links.thinned import thinned
 from twinshore.proxy.core.near.knows import Ends, Found, Near, looked
 from twinshore.proxy.core.near.rules import Copy, Twin, twins_of
 from twinshore.proxy.core.seen import Seen
@@ -110,10 +110,11 @@ class Levels:
             return []
         copies: dict[tuple[str, str, str, str, str], set[int]] = {}
         for link in _exact(self._store.links(), self._sides):
-            thinned = thinned_of(store, link.name)
-            for row in store.twins.flowing(link.name, topics):
-                if thinned.get(row.topic) == row.target_topic_id:
-                    continue  # It may lack records.
+            rows = store.twins.flowing(link.name, topics)
+            lacking = thinned(store, link.name, rows)
+            for row in rows:
+                if row.topic in lacking:
+                    continue
                 key = link.source, link.target, row.topic, row.source_topic_id, row.target_topic_id
                 copies.setdefault(key, set()).add(row.partition)
         return [Copy(*key, frozenset(parts)) for key, parts in copies.items()]

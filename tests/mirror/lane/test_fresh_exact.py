@@ -35,6 +35,17 @@ def marks(made: Table, lane: int, *, each: int = EACH) -> tuple[int, int]:
     return run.blank.base, run.blank.end
 
 
+def ended_amid_markers() -> Lane:
+    """Of twenty dropped offsets eight have their markers."""
+    made = table(KEEP, AGED_EXACT)
+    flows(made, 2, size=100)
+    later(made, 1.2)
+    lane = made.lanes[1]
+    marks(made, 1)
+    lane.finish()
+    return lane
+
+
 def test_nothing_more_comes_before_markers_have_taken_what_was_dropped() -> None:
     made = table(KEEP, AGED_EXACT)
     flows(made, 2, size=100)
@@ -69,12 +80,7 @@ def test_what_got_old_meanwhile_goes_too() -> None:
 
 
 def test_what_was_not_taken_by_markers_yet_is_not_dropped_yet() -> None:
-    made = table(KEEP, AGED_EXACT)
-    flows(made, 2, size=100)
-    later(made, 1.2)
-    lane = made.lanes[1]
-    marks(made, 1)
-    lane.finish()
+    lane = ended_amid_markers()
     assert [(row.from_offset, row.to_offset) for row in rows(lane)] == [(0, 8)]
 
 
@@ -114,12 +120,7 @@ def test_what_fills_a_gap_of_the_source_goes_before_what_is_too_old() -> None:
 
 
 def test_whoever_goes_on_amid_markers_looks_first_from_where_on_records_are_young() -> None:
-    made = table(KEEP, AGED_EXACT)
-    flows(made, 2, size=100)
-    later(made, 1.2)
-    lane = made.lanes[1]
-    marks(made, 1)
-    lane.finish()
+    lane = ended_amid_markers()
     assert lane.handovers() == []
 
 

@@ -163,11 +163,12 @@ class Recoverer:
         """Looks until each partition can be judged, or for as long as that may take."""
         waiting = {NamedPartition(row.topic, row.partition): row for row in rows}
         found: list[Found] = []
+        lacking = may_lack(self._store, self._link, rows)
         deadline_s = time.monotonic() + PATIENCE_S
         while waiting:
             twins = {named: NamedPartition(self._link.twin_of(named.topic), named.partition) for named in waiting}
             inherited = {named: row.inherited for named, row in waiting.items()}
-            drops = {named for named, row in waiting.items() if may_lack(self._store, self._link, row)}
+            drops = {named for named in waiting if named.topic in lacking}
             seen = look_at(self._source, self._target, identity.producer_id, twins, inherited=inherited, drops=drops)
             for named, row in list(waiting.items()):
                 one = _judged(identity, row, seen[named], last=time.monotonic() > deadline_s)

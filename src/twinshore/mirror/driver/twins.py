@@ -10,7 +10,7 @@ from twinshore.fleet.incidents import IncidentKind, IncidentSide
 from twinshore.fleet.sentences import copies, counted
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
-from twinshore.links.thinned import thinned_of
+from twinshore.links.thinned import thinned
 from twinshore.mirror.driver.plan import CarryTopic, Create, Grow, Refuse, Settle, Step
 from twinshore.mirror.lane import answers
 from twinshore.mirror.lane.history import UNKNOWN, Stand
@@ -100,9 +100,10 @@ def orders_for(store: Store, link: str, steps: Sequence[CarryTopic]) -> dict[Nam
     told = {(at.topic, at.partition): Stand(at.source_epoch, at.to_offset) for at in store.receipts.positions(link)}
     reached = {place: reach_of(extent) for place, extent in store.extents.reached(link).items()}
     called = {step.topic: step.twin for step in steps}
-    thinned = thinned_of(store, link)
+    saved = store.twins.save(rows)
+    lacking = thinned(store, link, saved)
     found = {}
-    for row in store.twins.save(rows):
+    for row in saved:
         place = (row.topic, row.partition)
         begin = row.anchor_offset if place in reached else -1 if row.inherited else 0
         stand = told.get(place, Stand(UNKNOWN, begin))
@@ -118,7 +119,7 @@ def orders_for(store: Store, link: str, steps: Sequence[CarryTopic]) -> dict[Nam
             receipt_epoch=stand.epoch,
             inherited=row.inherited,
             epoch=row.epoch,
-            thinned=thinned.get(row.topic) == row.target_topic_id,
+            thinned=row.topic in lacking,
         )
     return found
 

@@ -37,7 +37,7 @@ def feed(lane: Fed, now_ms: int) -> None:
         line = fetches.line_of(track, track.route)
         if seat.drops(track) and track.marked_to <= track.acked and fetches.asks(track, line):
             fed = freshen(seat, track, now_ms)
-        while fetches.asks(track, fetches.line_of(track, track.route)) and not track.full():
+        while fetches.asks(track, line) and not track.full():
             if room <= 0 or fetches.buckets.shut():
                 seat.later(track)
                 break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,3 +29,10 @@ def changes(asked: Changes, settings: Settings, store: Store, *, last: int) -> t
     links = tuple(one.name for one in settings.chosen(asked.links))
     wanted = Wanted(links, asked.kind, asked.actor, asked.topic, asked.group, asked.before)
     return store.audit.page(wanted, limit=last)
+
+
+def in_words(row: AuditRow) -> str:
+    """One change, for people."""
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.at_ms / 1000))
+    change = f"{row.before or '-'} -> {row.after or '-'}"
+    return f"{when} {row.link}: {row.kind} {row.subject}: {change} ({row.outcome})"

@@ -98,8 +98,7 @@ def _reasons(link: Link, settings: Settings, store: Store, stopped: Stopped) -> 
     known = {named: twins[named] for named in stopped if named in twins and named not in mapped}
     reasons = dict.fromkeys(stopped, "")
     with Ends(link, settings, patience_s=PATIENCE_S) as ends:
-        thinned = {named.topic for named, row in known.items() if may_lack(store, link, row)}
-        sides = Sides(ends.source, ends.target, identity, thinned)
+        sides = Sides(ends.source, ends.target, identity, may_lack(store, link, known.values()))
         for named, row in known.items():
             twin, at = NamedPartition(link.twin_of(named.topic), named.partition), told.get(named, NOWHERE)
             whys = (still_stands(one.incident, row, twin, sides, at) for one in stopped[named])

@@ -25,7 +25,7 @@ from twinshore.service.ends import Ends
 from twinshore.service.identity import recognise
 from twinshore.store import Store, TwinRow
 from twinshore.switch.deeds import DEEDS, DUTIES, Deed, Kind
-from twinshore.switch.hands.carried import drops_of, paused_of, stopped_of
+from twinshore.switch.hands.carried import drops_of, lacks_in_words, paused_of, stopped_of
 from twinshore.switch.hands.claims import taken
 from twinshore.switch.hands.log_ends import answers, behind
 from twinshore.switch.hands.torn import may_be_torn
@@ -141,8 +141,7 @@ def _refused(asked: Switch, link: Link, topics: Sequence[str], store: Store, awa
         )
     if lacks := drops_of(link, topics, store):
         return RefusedError(
-            f"a fresh queue drops records of {listed(lacks, NAMED_MAX)}: its twin on {link.target} lacks what was "
-            "dropped",
+            lacks_in_words(lacks, link.target),
             hint='give the link\'s queue policy = "keep", and fill the twin anew: `twinshore mirror rebuild`',
         )
     mapped = sorted({topic for topic, _ in store.extents.reached(link.name)} & set(topics))
