@@ -25,6 +25,7 @@ def test_a_change_counts_and_stands_until_it_is_dropped(store: Store) -> None:
     )
     assert store.controls.of(LINK) == (row("throttle_bytes_s", "10"),)
     assert store.controls.version("west->east") == 0, "links do not share a version"
+    assert [store.controls.version_lately(link) for link in (LINK, "west->east")] == [2, 0]
 
 
 def test_of_two_who_change_at_once_one_is_told_to_look_again(store: Store, open_another: Callable[[], Store]) -> None:

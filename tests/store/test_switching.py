@@ -62,7 +62,8 @@ def test_the_first_switch_has_the_topic(store: Store) -> None:
     before = store.switching.version(PAIR)
     bills = replace(ROW, topic="bills")
     assert store.switching.begin([ROW, bills]) == (ROW, bills)
-    assert store.switching.version(PAIR) > before
+    assert store.switching.version_lately(PAIR) == store.switching.version(PAIR) > before
+    assert store.switching.version_lately("east<>north") == 0
     other = replace(ROW, switch_id=SECOND)
     lists = replace(other, topic="lists")
     assert store.switching.begin([lists, other]) == (lists, ROW), "in the order asked"

@@ -17,6 +17,14 @@ def revision_of(connection: Connection, subject: str) -> int:
     return connection.scalar(select(revisions.c.revision).where(revisions.c.subject == subject)) or 0
 
 
+def each_of(connection: Connection, prefix: str) -> dict[str, int]:
+    """The same of each subject that begins so."""
+    found = select(revisions.c.subject, revisions.c.revision).where(
+        revisions.c.subject.startswith(prefix, autoescape=True)
+    )
+    return {row.subject: row.revision for row in connection.execute(found)}
+
+
 def advance(connection: Connection, subject: str, seen: int) -> bool:
     """One more, in the transaction that changes the subject; False, and nothing done, where it is no longer `seen`."""
     insert_absent(connection, revisions, [{"subject": subject, "revision": 0}])

@@ -183,7 +183,7 @@ def test_a_store_that_fails_while_a_word_is_heard_has_it_heard_at_the_next_look(
         return asked
 
     monkeypatch.setattr(ruling, "EVERY_S", 60.0)
-    parts = ((store.memories, ("of", "of_each", "remember", "forget")), (store.controls, ("of_each", "version")))
+    parts = ((store.memories, ("of", "of_each", "remember", "forget")), (store.controls, ("of_each", "version_lately")))
     for part, names in parts:
         for name in names:
             monkeypatch.setattr(part, name, failing(getattr(part, name)))

@@ -115,7 +115,7 @@ class Ruling:
     def _seen(self, links: Sequence[Link]) -> tuple[object, ...]:
         heard = links if self._clashes else [self._begins]
         # Another link that came or went may end a clash, or begin one.
-        return (*(self._store.controls.version(link.name) for link in heard), *links)
+        return (*(self._store.controls.version_lately(link.name) for link in heard), *links)
 
     def _note(self, said: InForce) -> None:
         """Remembers filters of operators that are right, for the day they clash."""

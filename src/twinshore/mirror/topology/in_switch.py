@@ -43,7 +43,7 @@ class InSwitch:
         link = self._now()
         if link.naming is not Naming.SAME:
             return False
-        version = self._store.switching.version(pair_of(link))
+        version = self._store.switching.version_lately(pair_of(link))
         if version == self._version:
             return False
         rows = [row for row in self._store.switching.of_link(link.name) if row.asked is Asked.LET_GO]

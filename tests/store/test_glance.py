@@ -1,0 +1,95 @@
+"""What is looked at often is read once for all who look, and no write of this process is ever missed."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection
+
+from twinshore.fleet import Secret, StoreError
+from twinshore.store import ControlRow, glance, open_store
+from twinshore.store.controls import versions
+from twinshore.store.engine import Database
+from twinshore.store.glance import Glance
+
+LINK = "east->west"
+
+
+class Counted:
+    """How often the database was read."""
+
+    def __init__(self) -> None:
+        self.times, self.broken = 0, False
+
+    def __call__(self, connection: Connection) -> dict[str, int]:
+        self.times += 1
+        if self.broken:
+            raise StoreError("the store is away")
+        return versions(connection)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    open_store(url).close()
+    return url
+
+
+def changed(url: str, seen: int) -> None:
+    """Another process says a word of the link."""
+    store = open_store(url)
+    row = ControlRow(LINK, "paused", "true", 5, "somebody")
+    assert store.controls.change(LINK, {"paused": row}, seen=seen, told=[])
+    store.close()
+
+
+def test_many_that_ask_within_a_moment_read_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(glance, "HOLDS_S", 60.0)
+    database, counted = Database(url, Secret()), Counted()
+    looked = Glance(database, counted)
+    threads = [threading.Thread(target=looked.now) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (looked.now(), counted.times) == ({}, 1)
+    database.close()
+
+
+def test_what_this_process_wrote_is_seen_at_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(glance, "HOLDS_S", 60.0)
+    store = open_store(url)
+    assert store.controls.version_lately(LINK) == 0
+    row = ControlRow(LINK, "paused", "true", 5, "somebody")
+    assert store.controls.change(LINK, {"paused": row}, seen=0, told=[])
+    assert store.controls.version_lately(LINK) == 1
+    store.close()
+
+
+def test_what_another_process_wrote_is_seen_a_moment_later(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(glance, "HOLDS_S", 60.0)
+    store = open_store(url)
+    assert store.controls.version_lately(LINK) == 0
+    changed(url, seen=0)
+    assert store.controls.version_lately(LINK) == 0, "the moment is not over"
+    monkeypatch.setattr(glance, "HOLDS_S", 0.0)
+    assert store.controls.version_lately(LINK) == 1
+    store.close()
+
+
+def test_nothing_old_is_told_of_a_store_that_cannot_be_read(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    database, counted = Database(url, Secret()), Counted()
+    looked = Glance(database, counted)
+    looked.now()
+    monkeypatch.setattr(glance, "HOLDS_S", 0.0)
+    counted.broken = True
+    with pytest.raises(StoreError):
+        looked.now()
+    monkeypatch.setattr(glance, "HOLDS_S", 60.0)
+    with pytest.raises(StoreError):
+        looked.now()
+    counted.broken = False
+    assert looked.now() == {}
+    database.close()
