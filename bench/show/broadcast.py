@@ -12,7 +12,7 @@ from bench.kit.claims import Claim, Finding
 from bench.kit.faulted import finding
 from bench.kit.showing import run_show, to_stderr
 from bench.measure import in_trouble, senders
-from bench.measure.broadcast import RECORDS, RECORDS_SHORT, stage
+from bench.measure.broadcast import RATE, RECORDS, RECORDS_SHORT, stage
 from twinshore.lab.stages.faults import run_faults
 from twinshore.lab.stages.workloads import plain
 
@@ -25,6 +25,7 @@ typed by hand.
 # What tests are marked with, in the order of the page.
 KEYS = ("read-once", "in-trouble", "fresh", "source-cut", "fresh-killed", "fresh-exact")
 TARGETS, COPIES_MAX, CPU_PART_MAX = 4, 1.05, 0.6
+RECORDS_COSTED = 400_000
 TIMES_MIN = 3.0
 P99_TIMES_MAX, LAG_S_MAX = 1.5, 1.0
 FAULTS, FAULTS_RATE = 20, 5_000
@@ -34,7 +35,7 @@ def claims(seed: int, _only: Collection[str] = ()) -> list[Claim]:
     """What is measured here; the others are tests."""
     says = (
         f"of {TARGETS} targets the source gives at most {COPIES_MAX:g} copies, and a record and a target cost at most "
-        f"{CPU_PART_MAX:g} of the CPU that as many links take"
+        f"{CPU_PART_MAX:g} of the CPU that as many links take, in the tasks that carry them"
     )
     line = f"{senders.LINE_BYTES_S / 1e6:g} MB/s for each connection"
     return [
@@ -60,19 +61,25 @@ def claims(seed: int, _only: Collection[str] = ()) -> list[Claim]:
 
 
 def _many(long: bool) -> Finding:
-    records = RECORDS if long else RECORDS_SHORT
+    records = RECORDS if long else RECORDS_COSTED
     with stage(TARGETS, plain()) as place:
-        broadcast, links = (place.carried(TARGETS, records, 0.0, together=together) for together in (True, False))
+        broadcast, links = (place.carried(TARGETS, records, RATE, together=together) for together in (True, False))
     for one in (broadcast, links):
         to_stderr(str(one))
-    part = max(broadcast.tasks_us / links.tasks_us, broadcast.cpu_us / links.cpu_us)
+    tasks, part = broadcast.tasks_us / links.tasks_us, broadcast.cpu_us / links.cpu_us
     figure = (
-        f"{records:,} records to each of {TARGETS}: {broadcast.copies:.3f} copies left the source, and"
-        f" {links.copies:.3f} by links; {broadcast.cpu_us:.2f} and {links.cpu_us:.2f} us of CPU, of which"
-        f" {broadcast.tasks_us:.2f} and {links.tasks_us:.2f} in tasks, {part:.2f} of it at most"
+        f"{records:,} records to each of {TARGETS} at {RATE:,.0f}/s: {broadcast.copies:.3f} copies left the source, and"
+        f" {links.copies:.3f} by links; {broadcast.tasks_us:.2f} and {links.tasks_us:.2f} us of CPU in tasks for a"
+        f" record and a target, {tasks:.2f} of it. Of the whole mirror {broadcast.cpu_us:.2f} and {links.cpu_us:.2f}"
+        f" us above what it takes at rest, {part:.2f} of it, and {broadcast.all_us / links.all_us:.2f} with that"
     )
-    numbers = (("broadcast_copies", round(broadcast.copies, 3)), ("broadcast_cpu_part", round(part, 3)))
-    return Finding(figure, broadcast.copies <= COPIES_MAX and part <= CPU_PART_MAX, numbers)
+    numbers = (
+        ("broadcast_copies", round(broadcast.copies, 3)),
+        ("broadcast_cpu_part", round(tasks, 3)),
+        ("broadcast_above_rest_part", round(part, 3)),
+        ("broadcast_all_part", round(broadcast.all_us / links.all_us, 3)),
+    )
+    return Finding(figure, broadcast.copies <= COPIES_MAX and tasks <= CPU_PART_MAX, numbers)
 
 
 def _in_trouble(long: bool) -> Finding:
