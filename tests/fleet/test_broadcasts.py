@@ -69,8 +69,22 @@ def test_what_is_no_section_is_said_to_be_none(wrong: str) -> None:
         parse_settings(f"{wrong}\n{CLUSTERS}", name="x.toml", env={})
 
 
-def test_a_wrong_key_is_named_where_the_link_is() -> None:
-    assert "topcs: unknown; did you mean topics?" in refused(PRICES.replace("topics", "topcs"))
+def test_a_wrong_key_is_named_once_and_where_it_was_written() -> None:
+    said = refused(PRICES.replace("topics", "topcs"))
+    assert (
+        said
+        == "x.toml: [broadcasts.prices] topcs: unknown; did you mean topics? (docs/settings.md lists every setting)"
+    ), "two targets, one mistake"
+    said = refused(PRICES + '[broadcasts.prices.queue]\npolicy = "frsh"\n')
+    assert said.startswith("x.toml: [broadcasts.prices.queue] policy: no such policy 'frsh'; did you mean fresh? (")
+    both = refused(PRICES.replace("topics", "topcs") + '[links."paris->tokyo"]\ntopcs = []\n')
+    assert '[links."paris->tokyo"] topcs: unknown; did you mean topics?' in both, "its own link's is its own"
+
+
+@pytest.mark.parametrize("links", ["links = 3", 'links = "london->tokyo"', "links = []"])
+def test_what_is_wrong_beside_a_broadcast_is_said_too(links: str) -> None:
+    with pytest.raises(ConfigError, match="links"):
+        parse_settings(f"{links}\n{CLUSTERS}\n{PRICES}", name="x.toml", env={})
 
 
 def queue(*lines: str) -> str:

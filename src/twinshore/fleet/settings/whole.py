@@ -15,7 +15,7 @@ from twinshore.fleet.settings.environment import with_environment
 from twinshore.fleet.settings.section import Section, Written
 from twinshore.fleet.settings.sections import clusters, declared, delay, mirror, proof, safety, store
 from twinshore.fleet.settings.sections import links as section_of_links
-from twinshore.fleet.settings.sections.broadcasts import with_links
+from twinshore.fleet.settings.sections.broadcasts import where_written, with_links
 
 T = TypeVar("T")
 
@@ -132,12 +132,15 @@ def parse_settings(text: str, *, name: str, env: Mapping[str, str]) -> Settings:
     for name_of_section in raw:
         if name_of_section not in names:
             complaints.add(f"[{name_of_section}]", f"unknown{did_you_mean(name_of_section, names)}")
-    raw = with_links(with_environment(raw, env, complaints), complaints)
+    written = with_environment(raw, env, complaints)
+    raw = with_links(written, complaints)
     values: dict[str, Any] = {}
     for one in sections:
         values[one.name] = one.read(Written(raw.get(one.name, {}), f"[{one.name}]", values), complaints)
     if complaints.lines:
-        raise ConfigError(_all_of(complaints.lines, name), hint="docs/settings.md lists every setting")
+        raise ConfigError(
+            _all_of(where_written(complaints.lines, written), name), hint="docs/settings.md lists every setting"
+        )
     return Settings(values, link_sections=raw.get("links", {}))
 
 

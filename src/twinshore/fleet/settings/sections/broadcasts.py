@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +80,22 @@ def with_links(raw: Mapping[str, Any], complaints: Complaints) -> dict[str, Any]
                 complaints.add(f'[links."{link}"]', f"stands in [broadcasts.{name}] too; leave it in one of them")
             made[link] = section
     return {**raw, "links": made}
+
+
+def where_written(lines: Sequence[str], raw: Mapping[str, Any]) -> list[str]:
+    """Complaints about links that a broadcast made, with the place at which the operator wrote it: each once, however
+    many targets there are."""
+    broadcasts, links = raw.get("broadcasts"), raw.get("links", {})
+    places: dict[str, str] = {}
+    if not isinstance(broadcasts, Mapping) or not isinstance(links, Mapping):
+        return list(lines)
+    for name, table in broadcasts.items():
+        places |= {f'[links."{link}"': f"[broadcasts.{name}" for link, _ in _links_of(name, table) if link not in links}
+    found = []
+    for line in lines:
+        place = next((place for place in places if line.startswith(place)), "")
+        found.append(places[place] + line.removeprefix(place) if place else line)
+    return list(dict.fromkeys(found))
 
 
 def _links_of(name: str, table: object) -> Iterator[tuple[str, dict[str, Any]]]:
