@@ -72,7 +72,7 @@ def list_links(settings: Path = SETTINGS, link: list[str] = LINKS, json_output: 
         typer.echo(f"{one.link} (naming {one.naming}{', chain' if one.chain else ''})")
         for value in one.values:
             typer.echo(f"  {value.name} = {value.text}  from the {value.origin}")
-        for said in filter(None, (one.says_of_broadcast, *one.troubles, *one.differs)):
+        for said in filter(None, (one.says_of_broadcast, one.queue.sentence, *one.troubles, *one.differs)):
             typer.echo(f"  {said}")
     for other in about:
         typer.echo(str(other))

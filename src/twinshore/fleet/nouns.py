@@ -168,6 +168,15 @@ class QueueRules:
     def fresh(self) -> bool:
         return self.policy is QueuePolicy.FRESH
 
+    @property
+    def sentence(self) -> str:
+        """What it drops, and what its twins are then; empty where it drops nothing."""
+        if not self.fresh:
+            return ""
+        age = f" and what is older than {self.max_age_s:g} s" if self.max_age_s else ""
+        twins = "keep the source's offsets, markers take what is dropped" if self.exact else "are mapped"
+        return f"its queue is fresh: beyond {self.high_bytes >> 20:,} MB the oldest goes{age}; new twins {twins}"
+
 
 class Naming(StrEnum):
     """What a twin is called: as its source topic, or with the source cluster's name before it."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from twinshore.fleet import QueueRules
 from twinshore.fleet.settings import Settings
 from twinshore.links.in_force import InForce, as_json, in_force
 from twinshore.links.known import known
@@ -47,6 +48,7 @@ class HeldLink:
     # The broadcast that it belongs to, and how it is read there by the mirror's last word, while that holds.
     broadcast: str = ""
     reading: ReadingWord | None = None
+    queue: QueueRules = field(default_factory=QueueRules)
 
     @property
     def says_of_broadcast(self) -> str:
@@ -57,6 +59,7 @@ class HeldLink:
         """For programs."""
         about: dict[str, Any] = {"link": self.link, "naming": self.naming, "chain": self.chain}
         about["broadcast"] = broadcast_values(self.broadcast, self.reading)
+        about["queue"] = self.queue.policy.value
         values = {one.name: {"value": json.loads(one.text), "from": one.origin} for one in self.values}
         return {**about, **values, "troubles": list(self.troubles), "differs": list(self.differs)}
 
@@ -81,4 +84,6 @@ def _held(now: InForce, differences: Sequence[Difference], reading: ReadingWord 
     link = now.link
     values = tuple(HeldValue(name, as_json(now.value(name)), origin) for name, origin in now.origins)
     differs = tuple(one.sentence for one in differences if one.link == link.name)
-    return HeldLink(link.name, link.naming.value, link.chain, values, now.troubles, differs, link.broadcast, reading)
+    return HeldLink(
+        link.name, link.naming.value, link.chain, values, now.troubles, differs, link.broadcast, reading, link.queue
+    )
