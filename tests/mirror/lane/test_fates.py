@@ -9,7 +9,7 @@ import pytest
 
 from twinshore.fleet import WireError
 from twinshore.logs.visible import Aborted
-from twinshore.mirror.lane.fates import Blank, Piece, fates
+from twinshore.mirror.lane.fates import Blank, Piece, beside, fates, within
 from twinshore.wire.batch import (
     CONTROL,
     DELETE_HORIZON,
@@ -192,3 +192,17 @@ def test_damage_is_found_before_a_control_record_is_believed() -> None:
     log.data[1] = bytes(damaged)
     with pytest.raises(WireError, match="corrupt batch at offset"):
         crossed(log, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("others", "left"),
+    [
+        ([], [(0, 10), (20, 30)]),
+        ([Blank(0, 10)], [(20, 30)]),
+        ([Blank(5, 25)], [(0, 5), (25, 30)]),
+        ([Blank(2, 3), Blank(4, 6), Blank(28, 40)], [(0, 2), (3, 4), (6, 10), (20, 28)]),
+    ],
+)
+def test_the_parts_of_blanks_beside_others(others: list[Blank], left: list[tuple[int, int]]) -> None:
+    assert beside([Blank(0, 10), Blank(20, 30)], others) == [Blank(*one) for one in left]
+    assert within([Blank(0, 10), Blank(20, 30)], 10, 25) == (Blank(20, 25),)

@@ -19,6 +19,7 @@ from twinshore.mirror.lane.orders import TrackOrder
 from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.reach import Reach
 from twinshore.mirror.lane.reading import Reading
+from twinshore.mirror.lane.recent import acknowledged
 from twinshore.mirror.lane.route import Route
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition
 from twinshore.wire.records import Record, encode_batch
@@ -137,7 +138,7 @@ def test_behind_what_a_killed_pump_had_not_told_nothing_old_is_sent(mapped: bool
     lane.fetches.refill(OLD_S)
     assert lane.to_look_at(0.0, {2})
     asked = (0, 140, 140, None if mapped else Tail(130, 139, 7, 130), (139, old_ms), 0, 9_000)
-    told = {"young_from": 8_000, "young_epoch": 4, "source_epoch": 5, "wrote_epoch": 5}
+    told = {"young_from": 8_000, "young_epoch": 4, "source_epoch": 5, "wrote_epoch": 5, "dropped": ((110, 130),)}
     verdict = Go(140, old_ms, 140) if mapped else None
     lane.observed(NAMED, Observation(*asked, **told, verdict=verdict), 0.0, NOW_MS)  # type: ignore[arg-type]
     track = lane.tracks[NAMED]
@@ -152,7 +153,24 @@ def test_behind_what_a_killed_pump_had_not_told_nothing_old_is_sent(mapped: bool
     lane.fetched(LINE, FetchAnswer(0, 0, 5, [part]), Hold(bytearray()), OLD_S, NOW_MS)
     assert not any(kind == "Parcel" for _, _, kind in offsets(track))
     assert (track.fetched, track.source.epoch) == (8_000, 4), "its history is known as far as it was dropped"
-    assert [(row.from_offset, row.to_offset) for row in track.dropped] == [(140, 8_000)]
+    assert [(row.from_offset, row.to_offset) for row in track.dropped] == [(110, 130), (140, 8_000)]
+    told_of = acknowledged(track.told.noted, 140)
+    assert (told_of.end, told_of.batches, told_of.unseen) == (140, 20, 20), "no receipt counts what is not there"
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_what_was_dropped_and_is_gone_from_the_source_is_in_no_receipt(mapped: bool) -> None:
+    rules, reached = (AGED, Reach(100, 100, 100)) if mapped else (AGED_EXACT, None)
+    lane = Lane(7, 0, state_expiry_ms=86_400_000, limits=LIMITS, reading=Reading(LIMITS, 4 << 20), queue=rules)
+    lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID, receipt_to=100, reached=reached)])
+    lane.routed(NAMED, Route(1, 0, 2))
+    assert lane.to_look_at(0.0, {2})
+    tail = None if mapped else Tail(139, 139, 7, 139)
+    verdict = Go(140, NOW_MS, 140) if mapped else None
+    seen = Observation(0, 140, 140, tail, (139, NOW_MS), 140, 900, dropped=((90, 130),), verdict=verdict)
+    lane.observed(NAMED, seen, 0.0, NOW_MS)
+    (carried,) = lane.accounts()
+    assert (carried.from_offset, carried.to_offset, carried.records) == (100, 140, 10)
 
 
 def test_what_was_on_its_way_when_all_was_dropped_is_read_again() -> None:

@@ -5,7 +5,7 @@ Read below the last stable offset, every fate is known: a fetch names the transa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from twinshore.logs.visible import Aborted, spans
@@ -32,6 +32,23 @@ class Blank(NamedTuple):
     def size(self) -> int:
         """Bytes it keeps busy here."""
         return 0
+
+
+def within(blanks: Iterable[Blank], begin: int, end: int) -> tuple[Blank, ...]:
+    """The parts of these that lie in [begin, end)."""
+    cut = (Blank(max(one.base, begin), min(one.end, end)) for one in blanks)
+    return tuple(one for one in cut if one.base < one.end)
+
+
+def beside(blanks: Iterable[Blank], others: Sequence[Blank]) -> list[Blank]:
+    """The parts of these that lie in none of the others, which are in order."""
+    found: list[Blank] = []
+    for base, end in blanks:
+        for other in within(others, base, end):
+            found += within([Blank(base, other.base)], base, end)
+            base = other.end
+        found += within([Blank(base, end)], base, end)
+    return found
 
 
 class Leap(Blank):

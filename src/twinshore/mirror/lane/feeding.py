@@ -35,7 +35,7 @@ def feed(lane: Fed, now_ms: int) -> None:
     for track in wanted:
         fed = False
         line = fetches.line_of(track, track.route)
-        if seat.drops(track) and track.marked_to <= track.acked and fetches.asks(track, line):
+        if seat.drops(track) and not track.marks_due and fetches.asks(track, line):
             fed = freshen(seat, track, now_ms)
         while fetches.asks(track, line) and not track.full():
             if room <= 0 or fetches.buckets.shut():

@@ -162,7 +162,7 @@ class Roster:
 
     def held_back(self, track: Track) -> bool:
         """Whether what a fetch brought for it would be old behind the markers that are due first: it is read again."""
-        if track.marked_to <= track.acked:
+        if not track.marks_due:
             return False
         self.fetches.wake(track)
         return True

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.lane.answers import wait_s
-from twinshore.mirror.lane.certainty import FAR_MS, UNKNOWN, Certainty, Strays
+from twinshore.mirror.lane.certainty import UNKNOWN, Certainty, Strays
 from twinshore.mirror.lane.cutting import Cut, Halt, Parcel
 from twinshore.mirror.lane.dropped import cut_at
-from twinshore.mirror.lane.fates import Blank
+from twinshore.mirror.lane.fates import Blank, beside, within
 from twinshore.mirror.lane.history import NOWHERE, Stand
 from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.level import UNKNOWN as UNKNOWN_LEVEL
@@ -24,49 +22,8 @@ from twinshore.mirror.lane.recent import Noted, Source, Told, cut_back, latest_o
 from twinshore.mirror.lane.route import NOBODY, Route
 from twinshore.mirror.lane.stamp import Stamp
 from twinshore.mirror.lane.trouble import Trouble, Troubles
+from twinshore.mirror.lane.waiting import Waiting
 from twinshore.wire.batch import sequence_of
-
-
-class Waiting(deque[tuple[Parcel | Blank, Hold | None]]):
-    """What was fetched and is not sent yet, in order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.bytes, self.choked = 0, False
-        # No batch that waits has an older time stamp.
-        self.oldest_ms = FAR_MS
-
-    def put(self, piece: Parcel | Blank, hold: Hold | None) -> None:
-        """Goes next after all that waits. `hold` is where its bytes lie, if they are not its own: counted here, once
-        for each queue, and counted off by whoever drops it or has sent it."""
-        self.append((piece, hold))
-        if hold:
-            hold.uses += 1
-        self.bytes += piece.size
-        if not isinstance(piece, Blank) and piece.max_timestamp < self.oldest_ms:
-            self.oldest_ms = piece.max_timestamp
-
-    def drop(self) -> None:
-        """None of it is wanted any more."""
-        for _, hold in self:
-            if hold:
-                hold.uses -= 1
-        self.clear()
-        self.bytes, self.oldest_ms = 0, FAR_MS
-
-    def leave(self, holds: Container[Hold]) -> None:
-        """What lies in these buffers gets bytes of its own."""
-        for number, (piece, hold) in enumerate(self):
-            if hold and hold in holds and not isinstance(piece, Blank):
-                self[number] = (piece._replace(body=bytes(piece.body), room=None), None)
-                hold.uses -= 1
-
-    def kept_ms(self, now_ms: int, kept_ms: int) -> int:
-        """Until when a broker that keeps our sequence for so long knows whichever of these it got last."""
-        if self.oldest_ms + kept_ms < now_ms:  # That one may have gone since.
-            behind = [piece.max_timestamp for piece, _ in self if not isinstance(piece, Blank)]
-            self.oldest_ms = min(behind, default=FAR_MS)
-        return self.oldest_ms + kept_ms
 
 
 class Sent(NamedTuple):
@@ -131,6 +88,8 @@ class Track:
     troubles: Troubles = field(default_factory=Troubles)
     # What was dropped of it for its age or for want of room, and is told once it is passed for good.
     dropped: list[Stoppage] = field(default_factory=list)
+    # What of the source is not on a fresh queue's twin below where it ended when we looked: no receipt counts it.
+    missed: tuple[Blank, ...] = ()
 
     @classmethod
     def of(cls, order: TrackOrder, producer: tuple[int, int], fence: int, partition_bytes_max: int) -> Track:
@@ -148,6 +107,11 @@ class Track:
     @property
     def named(self) -> NamedPartition:
         return NamedPartition(self.order.topic, self.order.partition)
+
+    @property
+    def marks_due(self) -> bool:
+        """Whether markers are to take offsets before anything behind them is fetched."""
+        return self.acked < self.marked_to
 
     def begin(
         self,
@@ -187,6 +151,7 @@ class Track:
         self.strays.landed(go.position)
         self.fence = max(fence, seen.fence + 1)
         self.cut_to = cut_to if seen.log_start < cut_to else -1
+        self.missed = tuple(Blank(begin, end) for begin, end in seen.dropped)
         self.begin(
             go.position,
             armed_until_ms=go.last_timestamp + armed_ms if go.last_timestamp >= 0 else 0,
@@ -206,7 +171,8 @@ class Track:
         told = self.told
         if told.to < self.fetched:
             known = epoch if self.fetched == self.write_from else -1
-            told.noted.append(nothing_of(told.to, self.fetched, now_ms, epoch=known))
+            blanks = within(self.missed, told.to, self.fetched)
+            told.noted.append(nothing_of(told.to, self.fetched, now_ms, blanks=blanks, epoch=known))
             told.last_ms = now_ms
 
     def judge(self, seen: Observation, anchor: Stamp) -> Verdict:
@@ -270,7 +236,7 @@ class Track:
 
     def full(self) -> bool:
         """So much waits to be sent that no more is fetched; merged batches are copies, which no buffer bounds."""
-        self.waiting.choked = self.waiting.bytes >= 2 * self.partition_bytes_max or self.acked < self.marked_to
+        self.waiting.choked = self.waiting.bytes >= 2 * self.partition_bytes_max or self.marks_due
         return self.waiting.choked
 
     def take(self, done: Cut, hold: Hold, now_ms: int) -> None:
@@ -283,7 +249,9 @@ class Track:
                 holder = hold
             self.queue(piece, holder)
         if done.end > self.fetched:
+            missed = within(self.missed, self.fetched, min(done.end, self.write_from)) if self.missed else ()
             taken = [entry for entry in done.carried if entry.base < done.end]
+            taken = [entry for entry in taken if not within(missed, entry.base, entry.base + 1)] if missed else taken
             size, batches = sum(entry.size for entry in taken), sum(entry.batches for entry in taken)
             producers = latest_of([seen for entry in taken for seen in entry.producers])
             noted = Noted(
@@ -293,7 +261,7 @@ class Track:
                 batches=batches,
                 seen_ms=now_ms,
                 producers=producers,
-                blanks=tuple(done.blanks),
+                blanks=(*beside(done.blanks, missed), *missed) if missed else tuple(done.blanks),
                 epoch=-1 if done.halt else done.leader_epoch,
             )
             self.told.noted.append(noted)
