@@ -345,9 +345,11 @@ def test_it_says_how_long_ago_all_that_is_proven_was_read(settings_file: Path, s
     piece = ProofPiece(0, 60, 60, "", 36_000_000, three_h_ago)
     row = ProofRow(LINK, "orders", 0, "exact", ProofState.IDENTICAL, 0, 60, -1, 60, 60, "", "", "aa", "bb", three_h_ago)
     store.proofs.save([replace(row, pieces=(piece,))])
+    assert "proven" not in _status(settings_file, "--link", LINK), "nobody asked for a proof that never rests"
+    settings_file.write_text(settings_file.read_text() + "\n[proof]\nbeside_mirror = true\n")
     (line,) = [line for line in _status(settings_file, "--link", LINK).splitlines() if "proven" in line]
     assert line == (
-        f"{LINK}: a continuous proof would read what is proven again, 36.0 MB of both sides in 36 s at 1 MB/s: "
+        f"{LINK}: what is proven is read again, about 36 MB of both sides in 36 s at 1 MB/s: "
         "orders-0 waits longest, it was last read whole 3.0 h ago"
     )
     values = _json(settings_file)[LINK]

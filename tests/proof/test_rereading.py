@@ -175,8 +175,11 @@ def test_words_say_since_when_and_how_long(tmp_path: Path) -> None:
         again.round()
         row = again.row
         (said,) = in_words([row], 1_000.0, 0.0, row.read_ms + 3 * HOUR_MS)
-        assert said.startswith("a continuous proof would read what is proven again, 0.0 MB of both sides in "), said
+        assert said.startswith("what is proven is read again, about 0 MB of both sides in "), said
         assert said.endswith(f": {TOPIC}-0 waits longest, it was last read whole 3.0 h ago"), said
+        (would,) = in_words([row], 1_000.0, 9.0, row.read_ms, going=False)
+        assert would.startswith("a continuous proof would read what is proven again, about 0 MB"), would
+        assert not list(in_words([row], 1_000.0, 0.0, row.read_ms, going=False)), "nobody asked for one"
         (unread,) = in_words([replace(row, pieces=())], 0.0, 0.0, 5)
         assert unread.startswith("what is proven is not read again (reread_mb_s = 0): "), unread
         assert unread.endswith(f"; {TOPIC}-0 is not known to have been read whole"), unread

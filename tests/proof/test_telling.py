@@ -7,6 +7,7 @@ import re
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.proof.test_planning import DIFFERENCE, LOOK, answer, cut
@@ -16,7 +17,7 @@ from twinshore.proof.planning import outcome
 from twinshore.proof.proving import PartitionReport, Report
 from twinshore.proof.surveying import Lack
 from twinshore.proof.telling import as_values, exit_code, in_words
-from twinshore.proof.values import OwedKey
+from twinshore.proof.values import OwedKey, Way
 from twinshore.store import KeyLookRow, ProofState, open_store
 from twinshore.store.proof_values import ProofPiece
 
@@ -51,12 +52,58 @@ def test_words_name_offset_kind_and_both_records() -> None:
     assert "could not go on: the broker is away" in text and "try: start it" in text
     first, second, *_ = text.splitlines()
     assert first == (
-        "NOT identical: 1 of 3 partitions identical, 1 differ, 1 cannot be told;"
+        "NOT identical: 1 of 3 partitions identical, 1 differ, 1 cannot be told,"
+        " beyond what both have the source has 100 offsets not compared (orders 100);"
         " 2,670 records compared now in 2.0 s, 3 MB/s"
     )
     assert "orders-3" in second and text.index("DIFFERS") < text.index("could not go on"), "what differs comes first"
     assert text.count("orders-3") == 2, "what is identical is named on request alone"
     assert "\n".join(in_words(report(GOOD, BAD, STUCK), everything=True)).count("orders-3") == 3
+
+
+def test_the_verdict_says_how_much_of_the_source_lies_beyond_what_both_have() -> None:
+    """A mirror that stands leaves its twins identical as far as they go, and far behind."""
+    verdict = next(in_words(report(GOOD)))
+    assert verdict.startswith(
+        "identical: 1 of 1 partitions identical, beyond what both have the source has 100 offsets not compared"
+        " (orders 100); "
+    )
+    others = [
+        replace(GOOD, row=replace(ROW, topic=name, source_end=900 + more))
+        for name, more in (("bills", 5), ("clicks", 0), ("lists", 7), ("rates", 1))
+    ]
+    verdict = next(in_words(report(GOOD, *others)))
+    assert "the source has 113 offsets not compared (orders 100, lists 7, bills 5, ...)" in verdict
+    level = replace(GOOD, row=replace(ROW, source_end=900))
+    assert "beyond" not in next(in_words(report(level)))
+    assert (as_values(report(GOOD))["behind"], as_values(report(level))["behind"]) == (100, 0)
+
+
+@pytest.mark.parametrize(("behind_max", "code"), [(-1, 0), (0, 2), (99, 2), (100, 0)])
+def test_whoever_bounds_what_may_lie_beyond_is_told_where_more_does(behind_max: int, code: int) -> None:
+    bound = replace(report(GOOD), behind_max=behind_max)
+    assert exit_code(bound) == code
+    assert (f"100 offsets not compared, more than {behind_max} (orders 100)" in next(in_words(bound))) == (code == 2)
+    level = replace(report(replace(GOOD, row=replace(ROW, source_end=900))), behind_max=behind_max)
+    assert exit_code(level) == 0
+
+
+def test_of_a_sample_nothing_is_called_identical() -> None:
+    sample = replace(GOOD, sampled=True, answered=1)
+    verdict = next(in_words(report(sample)))
+    assert verdict == "no difference in samples: 1 of 1 partitions alike; 890 records compared now in 2.0 s, 1 MB/s"
+    assert (exit_code(report(sample)), as_values(report(sample))["state"]) == (0, "sampled")
+    bad = report(sample, replace(BAD, sampled=True))
+    assert next(in_words(bad)).startswith("NOT identical: 1 of 2 partitions alike, 1 differ")
+    assert as_values(bad)["state"] == "differs"
+
+
+def test_the_verdict_says_what_was_compared_by_a_map_of_offsets() -> None:
+    mapped = replace(GOOD, row=replace(ROW, way=Way.EXTENTS, source_end=900))
+    level = replace(GOOD, row=replace(ROW, source_end=900))
+    assert next(in_words(report(mapped, level, level))).startswith(
+        "identical: 3 of 3 partitions identical, 1 of them by the map of their offsets; "
+    )
 
 
 def test_a_link_whose_cluster_is_away_is_in_the_verdict_for_people_and_for_programs() -> None:
@@ -67,7 +114,7 @@ def test_a_link_whose_cluster_is_away_is_in_the_verdict_for_people_and_for_progr
     assert (as_values(alone)["state"], as_values(alone)["says"]) == ("could not", said)
     beside = report(GOOD, lacks=(away,))
     verdict, line = in_words(beside)
-    assert verdict.startswith("cannot tell: 1 of 1 partitions identical, 1 links cannot be looked at;")
+    assert verdict.startswith("cannot tell: 1 of 1 partitions identical, 1 link cannot be looked at,")
     assert line == "east->west: not compared: west: no answer about metadata within 30 s (is the broker up?)"
 
 

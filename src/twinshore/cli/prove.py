@@ -33,6 +33,11 @@ THROTTLE = typer.Option(-1.0, "--throttle", help="MB/s read from both clusters t
 DIGEST = typer.Option(True, "--digest/--no-digest", help="Make a digest of the records.")
 CONTINUOUS = typer.Option(False, "--continuous", help="Go on, round after round, until stopped.")
 EVERY = typer.Option(0.0, "--every", min=0, help="Pause between rounds in seconds, instead of the settings'.")
+BEHIND = typer.Option(
+    -1,
+    "--behind-max",
+    help="Exit code 2 where the source has more offsets than this beyond what both sides have, as before a switch 0.",
+)
 HERE = typer.Option(False, "--here", help="In this process, without Spark: quicker if there is little to compare.")
 ALL = typer.Option(False, "--all", help="Name the identical partitions too, with offsets, records and digests.")
 METRICS = typer.Option(0, "--metrics-port", min=0, max=65535, help="Serve /metrics and /health on this port.")
@@ -57,6 +62,7 @@ def prove(
     every: float = EVERY,
     here: bool = HERE,
     metrics_port: int = METRICS,
+    behind_max: int = BEHIND,
     everything: bool = ALL,
     json_output: bool = JSON,
 ) -> None:
@@ -80,6 +86,7 @@ def prove(
             digest=digest,
             continuous=continuous,
             every_s=every,
+            behind_max=behind_max,
         )
         shows = partial(_show, as_json=json_output, everything=everything)
         code = _prove(wanted, load(settings), asked, shows, here=here, metrics_port=metrics_port)

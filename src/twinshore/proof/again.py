@@ -126,20 +126,24 @@ def whole_pass(rows: Sequence[ProofRow], bytes_s: float) -> Pass | None:
     return Pass(f"{oldest.topic}-{oldest.partition}", oldest.read_ms, size, size / bytes_s if bytes_s else 0.0)
 
 
-def in_words(rows: Sequence[ProofRow], bytes_s: float, asked_h: float, now_ms: int) -> Iterator[str]:
-    """How long ago everything was read, how long a pass takes, and whether that is what was asked for."""
+def in_words(
+    rows: Sequence[ProofRow], bytes_s: float, asked_h: float, now_ms: int, *, going: bool = True
+) -> Iterator[str]:
+    """How long ago everything was read, how long a pass takes, and whether that is what was asked for. `going`: a proof
+    that never rests is there; nothing is said where none is, and nobody asked for an age."""
     found = whole_pass(rows, bytes_s)
-    if found is None:
+    if found is None or not (going or asked_h):
         return
     ago = f"was last read whole {lasting((now_ms - found.read_ms) / 1000)} ago"
     since = ago if found.read_ms else "is not known to have been read whole"
-    size = f"{found.size / 1e6:,.1f} MB of both sides"
+    size = f"about {found.size / 1e6:,.0f} MB of both sides"
     if not bytes_s:
         yield f"what is proven is not read again (reread_mb_s = 0): {size}; {found.place} {since}"
         return
     rate = f"{bytes_s / 1e6:g} MB/s"
     yield (
-        f"a continuous proof would read what is proven again, {size} in {lasting(found.seconds)} at {rate}: "
+        f"{'what is proven is read again' if going else 'a continuous proof would read what is proven again'}, {size}"
+        f" in {lasting(found.seconds)} at {rate}: "
         f"{found.place} waits longest, it {since}"
     )
     refused = refusal(found, bytes_s, asked_h)

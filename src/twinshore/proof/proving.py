@@ -55,6 +55,14 @@ class PartitionReport:
         return sum(max(0, min(end, row.to_offset) - max(begin, row.from_offset)) for begin, end in some)
 
     @property
+    def behind(self) -> int:
+        """How many offsets of the source lie beyond what could be compared, as the twin ends before them; 0 where
+        something worse is told, and of a sample, which goes through no offset."""
+        if self.sampled or self.differs or self.unknown:
+            return 0
+        return max(0, self.row.source_end - self.row.to_offset)
+
+    @property
     def owed(self) -> int:
         """Deletions that the twin owes, as of the last look at its keys."""
         return self.keys.row.owed if self.keys else 0
@@ -90,6 +98,18 @@ class Report:
     partitions: tuple[PartitionReport, ...]
     lacks: tuple[Lack, ...]
     seconds: float
+    # So many offsets the source may have beyond what was compared; below 0: any number.
+    behind_max: int = -1
+
+    @property
+    def behind(self) -> int:
+        """How many offsets of the source lie beyond what could be compared, of partitions of which nothing worse is
+        told."""
+        return sum(one.behind for one in self.partitions)
+
+    @property
+    def sampled(self) -> bool:
+        return any(one.sampled for one in self.partitions)
 
     @property
     def differs(self) -> bool:
@@ -98,7 +118,9 @@ class Report:
     @property
     def incomplete(self) -> bool:
         """Something could not be compared, or nothing was there to be."""
-        return bool(self.lacks) or not self.partitions or any(one.unknown for one in self.partitions)
+        if bool(self.lacks) or not self.partitions or any(one.unknown for one in self.partitions):
+            return True
+        return 0 <= self.behind_max < self.behind
 
 
 @dataclass(slots=True)

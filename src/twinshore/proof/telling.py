@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
@@ -11,15 +12,17 @@ from twinshore.fleet.sentences import counted
 from twinshore.proof.borders import difference_of
 from twinshore.proof.key_looks import Keys, incident_of
 from twinshore.proof.proving import PartitionReport, Report
-from twinshore.proof.values import Shown
+from twinshore.proof.values import Shown, Way
 
 IDENTICAL, DIFFERS, COULD_NOT = 0, 1, 2
 WORDS = ("identical", "NOT identical", "cannot tell")
-KEYS_SHOWN = 20
+NO_DIFFERENCE = "no difference in samples"
+KEYS_SHOWN, BEHIND_SHOWN = 20, 3
 
 
 def exit_code(report: Report) -> int:
-    """0: both sides are the same as far as both go; 1: they differ; 2: that could not be said of all that was asked."""
+    """0: both sides are the same as far as both go, or no sample differs; 1: they differ; 2: that could not be said of
+    all that was asked, or the source has more beyond than may be."""
     if report.differs:
         return DIFFERS
     return COULD_NOT if report.incomplete else IDENTICAL
@@ -27,25 +30,44 @@ def exit_code(report: Report) -> int:
 
 def verdict(report: Report) -> str:
     """One line for all: what can be said of both sides, and of how many partitions."""
-    word = WORDS[exit_code(report)]
+    code = exit_code(report)
+    word = NO_DIFFERENCE if report.sampled and code == IDENTICAL else WORDS[code]
     links = [lack for lack in report.lacks if not lack.topic]
     if links and not report.partitions:
         return f"{word}: {'; '.join(f'{lack.place}: {lack.sentence}' for lack in links)}"
     differ = sum(one.differs for one in report.partitions)
     unknown = sum(one.unknown for one in report.partitions)
-    counts = [f"{len(report.partitions) - differ - unknown:,} of {len(report.partitions):,} partitions identical"]
+    same = "alike" if report.sampled else "identical"
+    counts = [f"{len(report.partitions) - differ - unknown:,} of {len(report.partitions):,} partitions {same}"]
     counts += [f"{differ:,} differ"] if differ else []
+    if mapped := sum(one.row.way == Way.EXTENTS for one in report.partitions if not one.differs and not one.unknown):
+        counts += [f"{mapped:,} of them by the map of their offsets"]
     if dropped := sum(one.dropped for one in report.partitions):
         counts += [f"but for {counted(dropped, 'offset')} that a fresh queue dropped"]
     counts += [f"{unknown:,} cannot be told"] if unknown else []
-    counts += [f"{len(links):,} links cannot be looked at"] if links else []
+    counts += [f"{counted(len(links), 'link')} cannot be looked at"] if links else []
     others = len(report.lacks) - len(links)
     named = "topic or partition" if others == 1 else "topics or partitions"
     counts += [f"{others:,} {named} cannot be compared"] if others else []
+    counts += [_behind(report)] if report.behind else []
     records = sum(one.compared for one in report.partitions)
     mb = sum(one.bytes for one in report.partitions) / 1e6
     rate = f", {mb / report.seconds:,.0f} MB/s" if report.seconds else ""
     return f"{word}: {', '.join(counts)}; {records:,} records compared now in {report.seconds:.1f} s{rate}"
+
+
+def _behind(report: Report) -> str:
+    """How much of the source nobody could compare, as its twin ends before it, and of which topics."""
+    by_topic: Counter[str] = Counter()
+    for one in report.partitions:
+        by_topic[one.row.topic] += one.behind
+    most = [(topic, behind) for topic, behind in by_topic.most_common(BEHIND_SHOWN) if behind]
+    named = ", ".join(f"{topic} {behind:,}" for topic, behind in most)
+    more = ", ..." if sum(behind for _, behind in most) < report.behind else ""
+    asked = f", more than {report.behind_max:,}" if 0 <= report.behind_max < report.behind else ""
+    return (
+        f"beyond what both have the source has {counted(report.behind, 'offset')} not compared{asked} ({named}{more})"
+    )
 
 
 def in_words(report: Report, *, everything: bool = False) -> Iterator[str]:
@@ -161,7 +183,7 @@ def _record(shown: Shown | None) -> str:
 
 def as_values(report: Report) -> dict[str, Any]:
     """The report for programs."""
-    partitions = []
+    partitions, code = [], exit_code(report)
     for one in report.partitions:
         values = asdict(one.row)
         del values["sentence"], values["pieces"], values["ledger_id"]
@@ -186,10 +208,11 @@ def as_values(report: Report) -> dict[str, Any]:
             }
         )
     return {
-        "state": ("identical", "differs", "could not")[exit_code(report)],
+        "state": "sampled" if report.sampled and code == IDENTICAL else ("identical", "differs", "could not")[code],
         "says": verdict(report),
         "seconds": round(report.seconds, 3),
         "records": sum(one.compared for one in report.partitions),
+        "behind": report.behind,
         "dropped": sum(one.dropped for one in report.partitions),
         "bytes": sum(one.bytes for one in report.partitions),
         "partitions": partitions,

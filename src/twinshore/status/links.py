@@ -250,7 +250,8 @@ def _proven(
 ) -> tuple[tuple[str, ...], Pass | None, tuple[Lack, ...]]:
     rows, bytes_s = store.proofs.of(link), settings.proof.reread_mb_s * 1e6
     lacks = lacking.lacking_of(store.memories.of(link, lacking.KIND))
-    says = [*in_words(rows, bytes_s, settings.proof.read_again_h, now_ms)]
+    going = settings.proof.beside_mirror
+    says = [*in_words(rows, bytes_s, settings.proof.read_again_h, now_ms, going=going)]
     if lacks is not None:
         says.append(lacks.in_words(ago(max(0.0, (now_ms - lacks.at_ms) / 1000))))
     return tuple(says), whole_pass(rows, bytes_s), lacks.lacks if lacks is not None else ()

@@ -6,7 +6,6 @@ import contextlib
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from twinshore.fleet import ConfigError, Link
@@ -28,7 +27,9 @@ from twinshore.store import Store
 class Prove:
     """`topics`: only these of the source. `again`: from the beginning of the logs. `sample`: only this part of all
     offsets, drawn by `seed`; 0: all, and another each time. `way`: empty for each topic's own. `throttle_mb_s`: below 0
-    as the settings say. `every_s`: the pause between the rounds of a `continuous` proof; 0: as the settings say."""
+    as the settings say. `every_s`: the pause between the rounds of a `continuous` proof; 0: as the settings say.
+    `behind_max`: a source that has more offsets than this beyond what both have is too far ahead for exit code 0;
+    below 0: any number."""
 
     links: Sequence[str] = ()
     topics: Sequence[str] = ()
@@ -40,6 +41,7 @@ class Prove:
     digest: bool = True
     continuous: bool = False
     every_s: float = 0.0
+    behind_max: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +80,15 @@ def prove(
     round. What was proven until somebody stopped a single round is told all the same."""
     asked, wishes, tasks = prepared.asked, prepared.wishes, settings.proof.tasks
     proving = Proving(settings, store, run, wishes=wishes, tasks=tasks, way=prepared.way, stopped=stopped, log=log)
+
+    def one_round(*, again: bool = False) -> Report:
+        report = proving.round(prepared.links, asked.topics, again=again)
+        return replace(report, behind_max=asked.behind_max)
+
     if not asked.continuous:
-        report = proving.round(prepared.links, asked.topics, again=asked.again)
+        report = one_round(again=asked.again)
         tell(report)
         return exit_code(report)
-    one_round = partial(proving.round, prepared.links, asked.topics)
     with _again(proving, settings, store, run, wishes, log) as between:
         return keep_proving(one_round, tell, prepared.every_s, stopped, log, between)
 
@@ -100,7 +106,8 @@ def sentences_of(
     """The verdict first, then what differs. `everything`: the identical partitions too, as for a sample."""
     rows, sample = [one.row for one in report.partitions], bool(prepared.asked.sample)
     yield from in_words(report, everything=everything or sample)
-    yield from again.in_words(rows, settings.proof.reread_mb_s * 1e6, settings.proof.read_again_h, now_ms)
+    section, going = settings.proof, (prepared.asked.continuous and not sample) or settings.proof.beside_mirror
+    yield from again.in_words(rows, section.reread_mb_s * 1e6, section.read_again_h, now_ms, going=going)
     if sample:
         yield f"the same sample again: --seed {prepared.seed}"
 
