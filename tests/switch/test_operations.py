@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.switch.test_decision import NOW_MS, record
-from twinshore.fleet import ConfigError, Link, RefusedError
+from twinshore.fleet import ConfigError, Link, Mode, RefusedError, SourceOffset, TargetOffset
+from twinshore.fleet.extents import Extent
 from twinshore.fleet.settings import Settings, load_settings
 from twinshore.fleet.terms import TERM_MAX
 from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
@@ -117,6 +118,20 @@ def test_one_producer_alone_is_refused_with_what_to_do(settings: Settings, store
     rules.append(replace(rules[0], principal="User:zoe", operation=Operation.READ))
     assert writers_by_rule(rules, ["orders"]) == {"User:anna", "User:bob"}
     assert writers_by_rule(rules, ["others"]) == set()
+
+
+def test_where_no_twin_is_mapped_the_links_mode_is_named_and_what_ends_it(settings: Settings, store: Store) -> None:
+    """It named mapped twins, and there were none."""
+    adopts = settings.with_links([replace(one, mode=Mode.MAPPED) for one in settings.links])
+    refused = plan(asked_of(["orders"], "west"), adopts, store).refused
+    assert refused is not None
+    assert refused.message.startswith('east->west adopts topics that hold data already (mode = "mapped"), and twins of')
+    assert "`twinshore link set 'east->west' 'mode=\"exact\"'` ends that" in refused.hint
+    row = TwinRow("east->west", "orders", 0, "a" * 32, "b" * 32, 0, 0, 1)
+    store.extents.adopt([(row, Extent(SourceOffset(0), TargetOffset(5), 0, 0))])
+    refused = plan(asked_of(["orders"], "west"), adopts, store).refused
+    assert refused is not None
+    assert refused.message == "mapped twins have offsets of their own and are not switched: orders"
 
 
 def test_what_operators_paused_is_not_held_for_nothing(store: Store) -> None:

@@ -132,6 +132,14 @@ def _away(asked: Switch, link: Link, settings: Settings, ends: Ends) -> str:
         return answers(brief)
 
 
+def adopting(link: Link, done: str) -> RefusedError:
+    """Why exact twins of a link that may adopt topics, which are mapped then, are not `done`."""
+    return RefusedError(
+        f'{link.name} adopts topics that hold data already (mode = "mapped"), and twins of such a link are not {done}',
+        hint=f"`twinshore link set '{link.name}' 'mode=\"exact\"'` ends that; each twin stays exact or mapped as it is",
+    )
+
+
 def _refused(asked: Switch, link: Link, topics: Sequence[str], store: Store, away: str) -> TwinshoreError | None:
     """What the store tells that stands in the way."""
     if link.naming is not Naming.SAME:
@@ -145,8 +153,10 @@ def _refused(asked: Switch, link: Link, topics: Sequence[str], store: Store, awa
             hint='give the link\'s queue policy = "keep", and fill the twin anew: `twinshore mirror rebuild`',
         )
     mapped = sorted({topic for topic, _ in store.extents.reached(link.name)} & set(topics))
-    if mapped or link.mode is Mode.MAPPED:
+    if mapped:
         return RefusedError(f"mapped twins have offsets of their own and are not switched: {listed(mapped, NAMED_MAX)}")
+    if link.mode is Mode.MAPPED:
+        return adopting(link, "switched")
     homes = store.homes.of(pair_of(link))
     if worn := [topic for topic in topics if topic in homes and homes[topic].term >= TERM_MAX]:
         return RefusedError(

@@ -23,7 +23,7 @@ from twinshore.switch.hands.carried import filled_in_part
 from twinshore.switch.hands.claims import taken
 from twinshore.switch.hands.log_ends import answers, changed, log_ends
 from twinshore.switch.hands.returned_logs import stood
-from twinshore.switch.operations.planning import DeedStep, SwitchPlan
+from twinshore.switch.operations.planning import DeedStep, SwitchPlan, adopting
 from twinshore.switch.operations.preview import cramped
 from twinshore.switch.operations.returning import folder_of, kept_from_deletion, record_of, twin_of
 from twinshore.switch.record import Record
@@ -92,7 +92,9 @@ def _unfit(link: Link, topics: Sequence[str], store: Store) -> TwinshoreError | 
             hint="stop the mirror, delete the twin, `twinshore mirror forget` the topic, start the mirror",
         )
     mapped = sorted({topic for topic, _ in store.extents.reached(link.name)} & set(topics))
-    if mapped or link.mode is Mode.MAPPED:
+    if link.mode is Mode.MAPPED and not mapped:
+        return adopting(link, "rebuilt")
+    if mapped:
         return RefusedError(f"mapped twins hold data of others, and are not rebuilt: {listed(mapped, NAMED_MAX)}")
     homes = store.homes.of(pair_of(link))
     away = sorted(topic for topic in set(topics) if topic in homes and homes[topic].home != link.source)
