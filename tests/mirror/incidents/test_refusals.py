@@ -129,3 +129,30 @@ def test_a_store_that_fails_once_hides_no_refusal_and_leaves_none_open(
 
 def _fails(*_: object, **__: object) -> None:
     raise StoreError("the store does not answer")
+
+
+def test_a_twin_that_was_just_made_and_is_led_by_nobody_yet_is_no_incident(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each new topic had a row for a second or two, and whoever scraped then was alarmed."""
+    away = Refuse("lists", IncidentKind.TARGET_AWAY, "the partition's leader has moved", "it goes on by itself")
+    place.refusals.made(["lists"])
+    place.refusals.add(away)
+    assert (place.open(), place.said, len(place.refusals)) == ([], [], 0)
+    assert place.refusals.pause_s(2.0) == refusals.SOON_S, "it is looked at again soon"
+    place.refusals.keep(["lists"])
+    assert place.refusals.pause_s(2.0) == 2.0
+    rights = Refuse("lists", IncidentKind.RIGHTS_LOST, "the right to look is missing", "grant it")
+    place.refusals.add(rights)
+    assert place.open() == ["lists"], "nothing else is put off"
+    place.refusals.over("lists")
+    place.refusals.add(away)
+    monkeypatch.setattr(refusals, "MADE_S", 0.0)
+    place.refusals.add(away)
+    assert place.open() == ["lists"], "it lasts"
+
+
+def test_a_twin_that_was_there_before_is_told_at_once(place: Place) -> None:
+    place.refusals.made(["others"])
+    place.refusals.add(Refuse("lists", IncidentKind.TARGET_AWAY, "its leader does not answer", "start it"))
+    assert place.open() == ["lists"]

@@ -133,7 +133,7 @@ class LinkDriver:
             self._heed()
             self._throttle.turn(self.link.control, self._lanes)
             self._obey()
-            if time.monotonic() - self._surveyed_at_s >= self._mirror.refresh_s:
+            if time.monotonic() - self._surveyed_at_s >= self._refusals.pause_s(self._mirror.refresh_s):
                 self._survey()
                 self._surveyed_at_s = time.monotonic()
             self._follow_log_starts()
@@ -318,6 +318,7 @@ class LinkDriver:
                 ready.append(step)
         if made:
             # Read back, for their topic ids.
+            self._refusals.made(made)
             again = self._others.judged(self._surveyor.plan(made, known), known)
             ready.extend(step for step in again if isinstance(step, CarryTopic))
             refused.extend(step for step in again if isinstance(step, Refuse))

@@ -16,6 +16,8 @@ from twinshore.service.clock import wall_ms
 from twinshore.store import IncidentKind, LedgerRow, Store
 
 GONE_S = 2.0  # so long surveys must miss a topic before it counts as gone
+# A topic that was just made is led by nobody for a moment: it is looked at again soon, and told of when that lasts.
+MADE_S, SOON_S = 10.0, 0.5
 
 
 class Refusals:
@@ -34,6 +36,8 @@ class Refusals:
         self._link, self._store, self._recorder, self._log, self._doubt = link, store, recorder, log, doubt
         self._steps: dict[str, Refuse | None] = {}
         self._missed: dict[str, float] = {}
+        self._made: dict[str, float] = {}
+        self._put_off: set[str] = set()
 
     def __len__(self) -> int:
         return sum(step is not None for step in self._steps.values())
@@ -46,9 +50,22 @@ class Refusals:
         self._steps = {row.incident.topic: None for row in self._rows()}
         self._missed.clear()
 
+    def made(self, topics: Iterable[str]) -> None:
+        """Their twins have just been made."""
+        now_s = time.monotonic()
+        self._made = {topic: at_s for topic, at_s in self._made.items() if now_s - at_s < MADE_S}
+        self._made |= dict.fromkeys(topics, now_s)
+
+    def pause_s(self, usual_s: float) -> float:
+        """When to survey again."""
+        return min(usual_s, SOON_S) if self._put_off else usual_s
+
     def add(self, step: Refuse) -> None:
-        """Tells it, unless it is known."""
+        """Tells it, unless it is known, or as new as its twin."""
         topic = step.topic
+        if step.kind is IncidentKind.TARGET_AWAY and time.monotonic() - self._made.get(topic, -MADE_S) < MADE_S:
+            self._put_off.add(topic)
+            return
         if self._steps.get(topic) == step:
             return
         if step.kind == RECREATED:
@@ -71,6 +88,7 @@ class Refusals:
     def keep(self, there: Iterable[str], undecided: Collection[Refuse] = (), elsewhere: Iterable[str] = ()) -> None:
         """`there` are the topics that the link carries, `undecided` those whose home nobody knows: others are refused
         no more, since nobody would carry them. Nor are those at home `elsewhere`, which the link the other way has."""
+        self._put_off.clear()
         for topic in elsewhere:
             self.over(topic)
         for step in undecided:
