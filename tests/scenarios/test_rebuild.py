@@ -178,6 +178,9 @@ def test_a_spoilt_twin_is_rebuilt_while_its_home_is_under_load(stage: Stage) -> 
     assert not stage.stopped()
     told = [row.incident for row in stage.store.ledger.rows(LINK) if row.incident.kind == "tail rescued"]
     assert [(one.topic, one.partition) for one in told] == [(TOPIC, 0)]
+    (deleted,) = [row for row in stage.store.audit.rows(LINK) if row.kind == "twin"]
+    assert (deleted.subject, deleted.before) == (TOPIC, f"id {before[0]}"), "what was deleted is in the audit, once"
+    assert deleted.after == "deleted on west, to be filled anew from east"
 
     (path,) = (stage.rig.folder / "rescued").iterdir()
     listed = CliRunner().invoke(app, ["switch", "rescue", "list", "--settings", str(stage.rig.process.settings)])

@@ -61,10 +61,10 @@ def audit(
     group: str = GROUP,
     json_output: bool = JSON,
 ) -> None:
-    """Prints what links changed on their targets besides records: settings, ACLs, quotas, users, twins.
+    """Prints what links changed on their targets besides records.
 
-    It also prints what operators changed for links, topics and groups. To see older rows than --last shows, give the
-    id of the last row to --before.
+    These are settings, ACLs, quotas, users, and twins that were deleted. It also prints what operators changed for
+    links, topics and groups. To see older rows than --last shows, give the id of the last row to --before.
     """
     from twinshore.mirror.operations.audit import Changes, changes, in_words
     from twinshore.store.opening import open_known

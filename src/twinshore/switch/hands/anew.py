@@ -106,7 +106,7 @@ def is_made(record: Record, one: Moved, old: KafkaCluster, store: Store) -> bool
     if not rows or rows[0].target_topic_id == one.old_id:
         _agree(store, record.back, one, record.by, wall_ms())
     if one.old_id in shown:
-        _delete(old, one)
+        _delete(record, one, old, store)
     return False
 
 
@@ -133,13 +133,17 @@ def _agree(store: Store, back: str, one: Moved, by: str, now_ms: int) -> None:
     store.memories.remember([row], [told] if first else [])
 
 
-def _delete(old: KafkaCluster, one: Moved) -> None:
-    """The topic with just this id; done twice, the second time nothing."""
+def _delete(record: Record, one: Moved, old: KafkaCluster, store: Store) -> None:
+    """The topic with just this id, with a row in the audit; done twice, the second time nothing."""
     try:
         old.admin.delete_topic(one.topic, topic_id=bytes.fromhex(one.old_id))
     except KafkaError as error:
         if error.code not in ABSENT:
             raise
+        return
+    after = f"deleted on {record.old}, to be filled anew from {record.new}"
+    told = AuditRow(wall_ms(), record.back, "twin", one.topic, f"id {one.old_id}", after, "done", record.by, one.topic)
+    store.audit.add([told])
 
 
 class PutBack:
