@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from twinshore.fleet.settings import load_settings
+from twinshore.fleet import TwinshoreError
+from twinshore.fleet.settings import MirrorSettings, load_settings
 from twinshore.service.compiling import built
 from twinshore.service.spark import SparkEngine, open_session
 from twinshore.wire.join import LOOPS
@@ -68,3 +69,17 @@ def test_a_worker_has_its_modules_and_one_that_hangs_is_ended_from_outside_and_n
             time.sleep(0.05)
     finally:
         engine.close()
+
+
+@pytest.mark.parametrize(
+    ("home", "said"),
+    [("/nowhere", "JAVA_HOME is /nowhere, and there is no bin/java"), ("", "there is no java on PATH")],
+)
+def test_without_java_it_says_so_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: str, said: str
+) -> None:
+    """Two raw lines of a shell script came before a sentence that named slots nobody had written."""
+    monkeypatch.setenv("JAVA_HOME", home)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(TwinshoreError, match=said):
+        open_session(MirrorSettings(), 1, threading.Event())

@@ -49,7 +49,7 @@ def _words() -> Iterable[str]:
 def archive() -> Path | None:
     """Where the classes are kept; None where this machine has no Java that could be asked for. A blank in a path would
     part an option."""
-    java = _java()
+    java = the_java()
     if java is None:
         return None
     home = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
@@ -62,7 +62,7 @@ def archive() -> Path | None:
     return None if any(one.isspace() for one in str(kept)) else kept
 
 
-def _java() -> Path | None:
+def the_java() -> Path | None:
     """The one that Spark takes."""
     home = os.environ.get("JAVA_HOME")
     found = f"{home}/bin/java" if home else shutil.which("java")

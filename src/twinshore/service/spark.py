@@ -28,6 +28,7 @@ _QUIET = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "512m",
 }
+JAVA_HINT = "install a Java runtime of version 17 or newer, or point JAVA_HOME at one"
 _TIDES = {
     "spark.scheduler.mode": "FAIR",
     "spark.speculation": "false",
@@ -57,6 +58,10 @@ def start_session(
 ) -> SparkSession | None:
     """A session with this package on its workers; `conf` is above our own. `section` is where the master is set. None
     when `stop` came first: whoever starts Spark can be stopped while it starts, and nothing of it is left."""
+    if quick_start.the_java() is None:
+        home = os.environ.get("JAVA_HOME")
+        lacks = f"JAVA_HOME is {home}, and there is no bin/java" if home else "there is no java on PATH"
+        raise TwinshoreError(f"Spark needs Java: {lacks}", hint=JAVA_HINT)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     own = dict(_QUIET)
@@ -70,7 +75,8 @@ def start_session(
         lines = [line.strip(" :") for line in str(error).splitlines() if line.strip(" :")]
         reason = next((line for line in lines if "Exception" in line), (lines or [type(error).__name__])[0])
         hint = f"is Java 17 or newer there, and is {section} right, its master up, its workers able to run Python?"
-        raise TwinshoreError(f"Spark does not start on {master}: {reason}", hint=hint) from error
+        where = "on this machine" if master.startswith("local") else f"on {master}"
+        raise TwinshoreError(f"Spark does not start {where}: {reason}", hint=hint) from error
     if session is not None and not master.startswith("local"):
         session.sparkContext.addPyFile(str(package_zip()))
     return session
