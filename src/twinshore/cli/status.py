@@ -112,7 +112,13 @@ def render(views: list[LinkView], about: Sequence[AboutLink] = (), *, topics: bo
     for view in views:
         table.add_row(view.link, *_cells(view))
         parts.append(f"{view.link}: {says_of_link(view, silent)}")
-        besides = (view.says_of_lag, view.says_of_broadcast, *view.says_of_operators, *view.says_of_proof)
+        besides = (
+            view.says_of_standby,
+            view.says_of_lag,
+            view.says_of_broadcast,
+            *view.says_of_operators,
+            *view.says_of_proof,
+        )
         parts += [f"{view.link}: {said}" for said in besides if said]
     if topics:
         parts.append(_topic_table(views))

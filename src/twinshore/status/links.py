@@ -39,6 +39,7 @@ from twinshore.mirror.metrics.reading_word import (
     says_of_broadcast,
 )
 from twinshore.mirror.metrics.source_ends import made_again, refused_topics, source_ends, starts_of, still_there
+from twinshore.mirror.metrics.standby_word import STANDBY_KIND, StandbyWord, standby_of
 from twinshore.proof import lacking
 from twinshore.proof.again import Pass, in_words, whole_pass
 from twinshore.proof.surveying import Lack
@@ -116,6 +117,8 @@ class LinkView:
     # The broadcast that it belongs to, and how it is read there by the mirror's last word, while that holds.
     broadcast: str = ""
     reading: ReadingWord | None = None
+    # The mirror that stands by for the one that carries it, while it says so.
+    standby: StandbyWord | None = None
 
     @property
     def stale(self) -> bool:
@@ -143,12 +146,25 @@ class LinkView:
                 )
             return (
                 f"no word for {ago(self.age_s)} from its mirror ({_who(self.word.owner)}), which was not stopped in"
-                f" good order: it was killed, or cannot write the store. Unless it runs: `twinshore mirror run`; {last}"
+                f" good order: it was killed, or cannot write the store. {self._who_follows}; {last}"
             )
         if self.state == STOPPED:
             since = ago(max(0.0, self.age_s))
             return f"{self.word.sentence}, {since} ago; nothing is carried until `twinshore mirror run` is started"
         return self.word.sentence
+
+    @property
+    def _who_follows(self) -> str:
+        if self.standby is None:
+            return "Unless it runs: `twinshore mirror run`"
+        return f"{_who(self.standby.who)} stands by, and takes over"
+
+    @property
+    def says_of_standby(self) -> str:
+        """Who stands by; empty where nobody says so, or nobody else speaks of the link."""
+        if self.standby is None or self.state == STANDBY:
+            return ""
+        return f"{_who(self.standby.who)} stands by: {self.standby.sentence}"
 
     @property
     def says_of_lag(self) -> str:
@@ -226,9 +242,9 @@ def look(
         open_home = nobody_kept_out(link, Guarding(store, name).known(link.target), left) if left else ""
         told = store.memories.of(name, READING_KIND) if link.broadcast and state not in (UNKNOWN, STOPPED) else ()
         reading, never = reading_of(told, read_ms, holds_s), settings.safety.never_delete
-        views.append(
-            LinkView(*given, never_delete=never, open_home=open_home, broadcast=link.broadcast, reading=reading)
-        )
+        beside = standby_of(store.memories.of(name, STANDBY_KIND), read_ms, holds_s)
+        more = {"broadcast": link.broadcast, "reading": reading, "standby": beside}
+        views.append(LinkView(*given, never_delete=never, open_home=open_home, **more))  # type: ignore[arg-type]
     return views
 
 

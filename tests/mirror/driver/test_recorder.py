@@ -18,6 +18,7 @@ from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.lane.orders import Carried, Stoppage
 from twinshore.mirror.lane.reading_words import JOINED, QUEUED, READ
 from twinshore.mirror.metrics.reading_word import READING_KIND, reading_of
+from twinshore.mirror.metrics.standby_word import STANDBY_KIND, standby_of
 from twinshore.store import LinkStatus, Receipt, Store, open_store
 
 LINK = "east->west"
@@ -34,6 +35,8 @@ def test_who_stands_by_does_not_write_over_the_word_of_who_carries(tmp_path: Pat
         standing.close()
         (word,) = store.links.statuses()
         assert (word.owner, word.state, word.sentence) == ("first", "flowing", "2 partitions on 1 lane")
+        beside = standby_of(store.memories.of(LINK, STANDBY_KIND), int(time.time() * 1000), 10.0)
+        assert beside is not None and (beside.who, beside.sentence) == ("second", "carried by first; standing by")
     assert troubles == []
 
 

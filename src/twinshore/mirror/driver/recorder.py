@@ -18,6 +18,7 @@ from twinshore.mirror.incidents.what_passes import WhatPasses
 from twinshore.mirror.lane.orders import Stoppage
 from twinshore.mirror.lane.reading_words import READ
 from twinshore.mirror.metrics.reading_word import as_row
+from twinshore.mirror.metrics.standby_word import as_row as standby_row
 from twinshore.service.clock import wall_ms
 from twinshore.service.workers import keep_on
 from twinshore.store import IncidentKind, LinkStatus, Receipt, ReceiptsRefusedError, Store
@@ -239,13 +240,17 @@ class Recorder:
             states = {link: self._word(link) for link in self._facts if of is None or link in of}
         stand_by = any(state == STANDBY for state, _, _ in states.values())
         said = self._store.links.statuses() if stand_by else ()  # once for all: each may have a word of another's
+        beside = []
         for link, (state, sentence, lanes) in states.items():
             if state == STANDBY and self._covers_another(link, said, now_ms):
+                beside.append(standby_row(link, self._owner, sentence, now_ms))
                 continue
             self._store.links.save_status(self._status(link, state, sentence, lanes, now_ms))
             live = self.live[link]
             if reading := live.reading():
                 self._store.memories.remember([as_row(link, reading, len(live.lag), live.read_per_s, now_ms)])
+        if beside:
+            self._store.memories.remember(beside)
 
     def _queue_incident(self, link: str, stopped: Stoppage) -> None:
         if stopped.kind == IncidentKind.RECREATED_TOPIC:
