@@ -7,13 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from twinshore.cli.status import render
+from twinshore.fleet import Link
 from twinshore.fleet.incidents import POLICY_STOP
 from twinshore.fleet.settings import Settings, parse_settings
 from twinshore.mirror.metrics.lag_word import LagWord, TopicLag, as_row
-from twinshore.status import as_values, look
+from twinshore.status import LinkView, as_values, look
 from twinshore.status.links import FROM_MIRROR, Lag, _by_topic, ago
 from twinshore.store import (
+    ControlRow,
     Flip,
     GuardRow,
     Incident,
@@ -68,6 +72,36 @@ def test_a_view_has_the_links_word_its_lag_and_what_is_open(store: Store, settin
     assert [one.link for one in look(store, settings, ["west..east"], clock=lambda: now_ms)] == [BACK]
 
 
+def _shown(views: list[LinkView]) -> list[list[str]]:
+    """The table of topics as people see it, by its rows' words."""
+    console = Console(width=1000)
+    with console.capture() as caught:
+        console.print(render(views, topics=True))
+    lines = [line.split() for line in caught.get().splitlines()]
+    return lines[next(number for number, words in enumerate(lines) if words[:2] == ["link", "topic"]) + 1 :]
+
+
+def test_what_the_filters_leave_out_now_has_no_lag_and_is_called_excluded(store: Store, settings: Settings) -> None:
+    """Also before the mirror's next look."""
+    now_ms = int(time.time() * 1000)
+    store.receipts.record([Receipt(LINK, "till", 0, 0, 60, 60, 5_000_000, 3, 115, 1, 2, 55)])
+    topics = {"orders": TopicLag(1, 60, 100, 40, 0), "till": TopicLag(1, 60, 115, 55, 0)}
+    store.memories.remember([as_row(LINK, LagWord(now_ms, 95, 2, 0, topics))])
+    store.links.save_status(_word(now_ms))
+
+    def seen() -> LinkView:
+        return look(store, settings, [LINK], clock=lambda: now_ms, topics=True)[0]
+
+    assert seen().lag == Lag(95, 0.0, FROM_MIRROR)
+    held = ControlRow(LINK, "exclude", '["til.*"]', 1, "anna")
+    assert store.controls.change(LINK, {"exclude": held}, seen=0, told=[])
+    orders, till = seen().topics
+    assert seen().lag == Lag(40, 0.0, FROM_MIRROR)
+    assert (orders.excluded, orders.lag_records) == (False, 40)
+    assert (till.excluded, till.lag_records, till.last_lag_records) == (True, None, None)
+    assert _shown([seen()])[1] == [LINK, "till", "1", "0", "60", "-", "(excluded)", "5.0"]
+
+
 class CountedReads(list[Position]):
     """Positions that count how often one is handed out."""
 
@@ -84,7 +118,7 @@ def test_each_position_is_looked_at_once_however_many_topics_there_are() -> None
     rows = [Position(LINK, f"t{n}", 0, 0, 5, 5, 50, 1, 7, 2, state, 1, 2) for n in range(20_000)]
     counted = CountedReads(rows)
     word = LagWord(1, 40_000, 20_000, 0, {row.topic: TopicLag(1, 5, 7, 2) for row in rows})
-    views = list(_by_topic(counted, word, Lag(40_000, 0.0, FROM_MIRROR)))
+    views = list(_by_topic(counted, word, Lag(40_000, 0.0, FROM_MIRROR), Link("east", "west")))
     assert counted.reads == len(rows)
     assert [view.topic for view in views] == sorted(row.topic for row in rows)
     assert {(view.partitions, view.lag_records) for view in views} == {(1, 2)}

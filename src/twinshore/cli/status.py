@@ -152,6 +152,8 @@ def _topic_table(views: list[LinkView]) -> RenderableType:
         for one in view.topics:
             counts = [one.partitions, one.stopped, one.twin_end, one.source_end, one.lag_records]
             cells = ["unknown" if count is None else f"{count:,}" for count in counts]
+            if one.excluded:
+                cells[-2:] = ["-", "(excluded)"]
             name = f"{one.topic} (paused)" if one.paused else one.topic
             table.add_row(view.link, name, *cells, f"{one.bytes / 1e6:.1f}")
     return table

@@ -8,17 +8,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from twinshore.fleet import Link, TwinshoreError
-from twinshore.fleet.control import UNCONTROLLED, Control
+from twinshore.fleet.control import Control
 from twinshore.fleet.sentences import listed
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.pool import Pool
-from twinshore.links.in_force import in_force
+from twinshore.links.filters import admits
 from twinshore.links.known import known
 from twinshore.links.link_state import FLOWING, STANDBY, STOPPED, UNKNOWN
+from twinshore.links.standing import standing
 from twinshore.mirror.follow.lifecycle import KEEP
 from twinshore.mirror.metrics.lag_word import (
     LAG_KIND,
@@ -76,7 +78,8 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class TopicView:
-    """A topic's partitions together; offsets are sums over them. None is not known now."""
+    """A topic's partitions together; offsets are sums over them. None is not known now. One that is `excluded` by the
+    filters that hold now was carried before, and has no lag."""
 
     topic: str
     partitions: int
@@ -88,6 +91,7 @@ class TopicView:
     records: int
     bytes: int
     paused: bool = False
+    excluded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,17 +229,17 @@ def look(
     read_ms = clock()
     views = []
     pool = pool or Pool(once=True)
-    for link in settings.chosen(names):
-        name = link.name
+    holds = standing(settings.links, store)
+    for begins in settings.chosen(names):
+        link, name = holds[begins.name].link, begins.name
         word = words.get(name)
         age_s = _age_s(word.updated_ms, read_ms) if word else 0.0
         state = _state(word, age_s, holds_s)
         seen = _lag(store, settings, link, clock, state, pool, topics=topics)
-        control = in_force(link, store.controls.of(name)).link.control
-        found = tuple(_by_topic(store.receipts.positions(name), seen.word, seen.lag, control)) if topics else ()
+        found = tuple(_by_topic(store.receipts.positions(name), seen.word, seen.lag, link)) if topics else ()
         incidents = store.ledger.rows(name, open_only=True)
         proven = _proven(store, settings, name, clock())
-        paused = _paused(store, name, control)
+        paused = _paused(store, name, link.control)
         kept = tuple(row.subject for row in store.memories.of(name, KEEP))
         given = (name, state, word, age_s, seen.lag, found, incidents, seen.why, paused, kept, *proven)
         left = left_to_link(link, store)
@@ -300,6 +304,7 @@ def _lag(
     """The mirror's own, if it is fresh; else as the source says now; else as it was when it was last seen."""
     asks, flows = state in (UNKNOWN, STOPPED), state == FLOWING
     told = from_rows(store.memories.of(link.name, LAG_KIND))
+    told = told and told.only(partial(admits, link))  # the filters may be younger than the look
     age_s = _age_s(told.seen_ms, clock()) if told else 0.0
     # Of very many topics the mirror leaves the sum alone in the store; twins that were just made it has not seen yet.
     asks = asks or (told is not None and (not told.partitions or (topics and not told.topics)))
@@ -321,6 +326,8 @@ def _ask(store: Store, settings: Settings, link: Link, now_ms: int, pool: Pool, 
     refused = refused_topics(store, link.name)
     if not reached and not refused:
         return "none of its twins is in this store any more" if before else lag_word((), now_ms)
+    reached = {named: at for named, at in reached.items() if admits(link, named.topic)}
+    refused = frozenset(topic for topic in refused if admits(link, topic))
     known = store.links.identity(link.name)
     try:
         source = KafkaCluster(
@@ -343,17 +350,15 @@ def _ask(store: Store, settings: Settings, link: Link, now_ms: int, pool: Pool, 
     return lag_word(places, now_ms)
 
 
-def _by_topic(
-    positions: Iterable[Position], word: LagWord | None, lag: Lag | None, control: Control = UNCONTROLLED
-) -> Iterator[TopicView]:
+def _by_topic(positions: Iterable[Position], word: LagWord | None, lag: Lag | None, link: Link) -> Iterator[TopicView]:
     grouped: dict[str, list[Position]] = {}
     for position in positions:
         grouped.setdefault(position.topic, []).append(position)
     known = word.topics if word else {}
     for topic in sorted({*grouped, *known}):
         ours = grouped.get(topic, [])
-        told = known.get(topic, TopicLag(unseen=1))
-        fresh = lag is not None and lag.known and not told.unseen
+        told, last_lag = known.get(topic, TopicLag(unseen=1)), sum(position.lag_records for position in ours)
+        fresh, excluded = lag is not None and lag.known and not told.unseen, not admits(link, topic)
         yield TopicView(
             topic,
             partitions=max(len(ours), told.partitions),
@@ -361,10 +366,11 @@ def _by_topic(
             twin_end=max(sum(position.to_offset for position in ours), told.reached),
             source_end=told.source_end if fresh else None,
             lag_records=told.lag if fresh else None,
-            last_lag_records=told.lag if topic in known else sum(position.lag_records for position in ours),
+            last_lag_records=None if excluded else told.lag if topic in known else last_lag,
             records=sum(position.records for position in ours),
             bytes=sum(position.bytes for position in ours),
-            paused=control.pauses(topic),
+            paused=link.control.pauses(topic),
+            excluded=excluded,
         )
 
 

@@ -45,6 +45,12 @@ def test_a_word_comes_back_from_the_store_as_it_was(tmp_path: Path, monkeypatch:
         assert (bare.lag, bare.partitions, bare.topics) == (4, 2, {})
 
 
+def test_a_word_without_some_of_its_topics_is_one_of_the_others_alone() -> None:
+    word = lag_word([(ORDERS, 5, 9), (NamedPartition("orders", 1), 7, -1), (BILLS, 1, 4)], 1_000)
+    assert word.only(bool) is word
+    assert word.only(lambda topic: topic == "bills") == lag_word([(BILLS, 1, 4)], 1_000)
+
+
 def test_a_twin_that_was_never_carried_stands_where_it_began() -> None:
     rows = [TwinRow(LINK, "orders", number, "a", "b", 40, 0, 1) for number in (0, 1)]
     assert reached_of(rows, ()) == {NamedPartition("orders", 0): 40, NamedPartition("orders", 1): 40}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.fleet import Link
+from twinshore.fleet.control import Control
 from twinshore.fleet.incidents import POLICY_TOPIC
 from twinshore.lab import LabCluster
 from twinshore.mirror.metrics.looks import TWINS_S, Looks
@@ -28,7 +31,7 @@ def test_a_twin_made_between_two_readings_has_its_lag_at_once(
     meters = Meters(EVERY_S)
     with (
         open_store(f"sqlite:///{tmp_path / 'store.db'}") as store,
-        closing(Looks(LINK, east.cluster, store, meters, EVERY_S, lambda: True)),
+        closing(Looks(lambda: LINK, east.cluster, store, meters, EVERY_S, lambda: True)),
     ):
         _until(meters, 0)
         store.twins.save([TwinRow(LINK.name, topic, 0, "aa", "bb", 0, 0, 5)])
@@ -50,13 +53,34 @@ def test_the_end_of_a_topic_that_was_made_again_is_not_its_twins(
         row = Incident(LINK.name, again, -1, IncidentKind.RECREATED_TOPIC, -1, -1, POLICY_TOPIC, "another one")
         found = store.ledger.add(row, now_ms=1)
         meters = Meters(EVERY_S)
-        with closing(Looks(LINK, east.cluster, store, meters, EVERY_S, lambda: True)):
+        with closing(Looks(lambda: LINK, east.cluster, store, meters, EVERY_S, lambda: True)):
             _until(meters, 5)
             word = meters.word(LINK.name)
             assert word is not None
             assert (word.topics[other].lag, word.topics[again].unseen) == (5, 1)
             store.ledger.close(found.id, now_ms=2)
             _until(meters, 10)
+
+
+def test_what_the_filters_leave_out_now_is_not_missing(east: LabCluster, unique_topic: str, tmp_path: Path) -> None:
+    """It was carried until then, and its lag and recovery point stood for ever. A pause is no exclusion."""
+    out, paused = f"{unique_topic[-40:]}.out", f"{unique_topic[-40:]}.paused"
+    for topic, records in ((out, 5), (paused, 3)):
+        east.create_topic(topic)
+        fill(east, topic, records)
+    holds = [replace(LINK, control=Control(paused_topics=(re.escape(paused),)))]
+    meters = Meters(EVERY_S)
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        store.twins.save([TwinRow(LINK.name, topic, 0, "aa", "bb", 0, 0, 5) for topic in (out, paused)])
+        with closing(Looks(lambda: holds[-1], east.cluster, store, meters, EVERY_S, lambda: True)):
+            _until(meters, 8)
+            holds.append(replace(holds[0], exclude=(re.escape(out),)))
+            changed_s = time.monotonic()
+            _until(meters, 3)
+            assert time.monotonic() - changed_s < TWINS_S / 2
+            assert [named.topic for named in meters.readings(LINK.name, time.monotonic())] == [paused]
+            holds.append(holds[0])
+            _until(meters, 8)
 
 
 def _until(meters: Meters, lag: int) -> None:

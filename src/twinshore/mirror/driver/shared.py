@@ -45,7 +45,7 @@ class Shared:
             lanes=self.lanes,
             log=self.log,
         )
-        self.instruments.watch(link, settings.cluster(link.source), driver.lease.generation)
+        self.instruments.watch(lambda: driver.link, settings.cluster(link.source), driver.lease.generation)
         return driver
 
     def leave(self, link: Link) -> None:

@@ -51,9 +51,11 @@ class Instruments:
         self._recorder.take(account)
         self._meters.take(account)
 
-    def watch(self, link: Link, source: Cluster, ours: Callable[[], object]) -> None:
-        """From now on the source's ends are looked at, while `ours` says that this process carries the link."""
-        self._looks[link.name] = Looks(link, source, self._store, self._meters, self._settings.ends_s, ours)
+    def watch(self, holds: Callable[[], Link], source: Cluster, ours: Callable[[], object]) -> None:
+        """From now on the source's ends are looked at, while `ours` says that this process carries the link. `holds`:
+        the link, with the filters that hold now."""
+        link = holds()
+        self._looks[link.name] = Looks(holds, source, self._store, self._meters, self._settings.ends_s, ours)
         self._collector.watch(link)
 
     def leave(self, link: Link) -> None:

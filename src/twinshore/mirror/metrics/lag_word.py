@@ -4,7 +4,7 @@ reads it there. Pure: moments come in."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -70,12 +70,21 @@ class LagWord:
     unseen: int
     topics: Mapping[str, TopicLag] = field(default_factory=dict)
 
+    def only(self, admits: Callable[[str], bool]) -> LagWord:
+        """Without topics that the link carries no more, as far as the word names its topics."""
+        kept = {name: one for name, one in self.topics.items() if admits(name)}
+        return self if len(kept) == len(self.topics) else _summed(kept, self.seen_ms)
+
 
 def lag_word(places: Iterable[tuple[NamedPartition, int, int]], seen_ms: int) -> LagWord:
     """The word of partitions, each with how far its twin is and where the source ends (below 0: not seen)."""
     topics: dict[str, TopicLag] = {}
     for named, reached, end in places:
         topics[named.topic] = topics.get(named.topic, TopicLag()).with_one(max(0, reached), end)
+    return _summed(topics, seen_ms)
+
+
+def _summed(topics: Mapping[str, TopicLag], seen_ms: int) -> LagWord:
     every = topics.values()
     lag, partitions, unseen = (sum(getattr(one, name) for one in every) for name in ("lag", "partitions", "unseen"))
     return LagWord(seen_ms, lag, partitions, unseen, topics)

@@ -10,6 +10,7 @@ from contextlib import suppress
 
 from twinshore.fleet import Cluster, Link, NamedPartition, TwinshoreError
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.links.filters import admits
 from twinshore.links.link_state import STANDBY
 from twinshore.mirror.metrics.lag_word import LOOK_S_MAX, as_row, reached_of
 from twinshore.mirror.metrics.meters import Meters
@@ -24,14 +25,22 @@ OURS_S = 0.2
 
 
 class Looks:
-    """One link's, in a task of its own: a slow source must not hold up the driver. `ours`: whether this process
-    carries the link now."""
+    """One link's, in a task of its own: a slow source must not hold up the driver. `holds`: the link with the filters
+    that hold now; what they do not admit has no lag. `ours`: whether this process carries the link now."""
 
     def __init__(
-        self, link: Link, source: Cluster, store: Store, meters: Meters, every_s: float, ours: Callable[[], object]
+        self,
+        holds: Callable[[], Link],
+        source: Cluster,
+        store: Store,
+        meters: Meters,
+        every_s: float,
+        ours: Callable[[], object],
     ) -> None:
+        link = holds()
         self._link, self._store, self._meters = link.name, store, meters
-        self._every_s, self._ours = every_s, ours
+        self._every_s, self._ours, self._holds = every_s, ours, holds
+        self._filters: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
         self._twins: tuple[NamedPartition, ...] = ()
         self._count = 0
         self._refused: frozenset[str] = frozenset()
@@ -73,10 +82,13 @@ class Looks:
             self._held = True
         # One that was made a moment ago counts at once: a link that is paused right then has a lag.
         refused = refused_topics(self._store, self._link)
-        known = self._store.twins.count(self._link) == self._count and refused == self._refused
+        link = self._holds()
+        filters = (link.topics, link.exclude)
+        known = self._store.twins.count(self._link) == self._count
+        known = known and (refused, filters) == (self._refused, self._filters)
         if not known or time.monotonic() - self._read_at_s >= TWINS_S:
-            self._refused = refused
-            self._read_twins(source, seen_s)
+            self._refused, self._filters = refused, filters
+            self._read_twins(source, link, seen_s)
         asked_s = time.monotonic()
         ends = source_ends(source, self._twins).without(made_again(self._store, self._link))
         if ends.gone or ends.mute:
@@ -89,11 +101,13 @@ class Looks:
         if word is not None:
             self._store.memories.remember([as_row(self._link, word)])
 
-    def _read_twins(self, source: KafkaCluster, seen_s: float) -> None:
+    def _read_twins(self, source: KafkaCluster, link: Link, seen_s: float) -> None:
         """Those that are new, and were never carried, stand where they begin."""
         reached = reached_of(self._store.twins.of(self._link), ())
         self._count = len(reached)
         reached |= starts_of(source, self._refused)  # All that these hold is missing.
+        admitted = {topic for topic in {named.topic for named in reached} if admits(link, topic)}
+        reached = {named: at for named, at in reached.items() if named.topic in admitted}
         self._twins = still_there(source, tuple(reached))
         self._read_at_s = time.monotonic()
         self._meters.keep_only(self._link, self._twins)
