@@ -10,11 +10,13 @@ import pytest
 
 from twinshore.delay.alarms import AlarmKind, Event
 from twinshore.delay.engines import PlainEngine, Rules
+from twinshore.delay.last_watch import told_of
 from twinshore.delay.monitor import KINDS, Clock, Monitor
 from twinshore.delay.readings import Axis, Reading, WatchedPlace
 from twinshore.delay.sampler import Sample
 from twinshore.delay.standing import StandingAlarms, manners_of
 from twinshore.delay.state import LEAVE_MS, LinkState
+from twinshore.fleet import Link
 from twinshore.fleet.settings import Settings, parse_settings
 from twinshore.store import DelayPlace, Store, open_store
 
@@ -73,6 +75,15 @@ def test_all_that_waits_is_taken_in_one_turn(tmp_path: Path) -> None:
         assert stage.monitor.states[LINK].samples == 61
         assert stage.told == []
         assert [row.beat for row in store.delay.watches()] == [1]
+
+
+def test_a_monitor_that_ends_leaves_when_it_did(tmp_path: Path) -> None:
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        stage = Stage(tmp_path, store)
+        stage.turn()
+        stage.monitor._leave(store)
+        (row,) = told_of([Link("east", "west")], store)
+        assert (row.link, abs(row.since_ms - stage.monitor._clock()) < 5_000, store.delay.watches()) == (LINK, True, ())
 
 
 def test_a_topic_that_the_link_carries_no_more_leaves_the_store(tmp_path: Path) -> None:

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from twinshore.delay.last_watch import ended
 from twinshore.delay.operations import check
 from twinshore.delay.operations.check import Level
 from twinshore.delay.operations.forget import ForgetWatcher, act, plan
 from twinshore.delay.operations.show import delays, history
-from twinshore.delay.watchers import name_of
+from twinshore.delay.watchers import WATCHER, name_of
 from twinshore.fleet import ConfigError
 from twinshore.fleet.incidents import POLICY_TOPIC
 from twinshore.fleet.settings import parse_settings
@@ -99,6 +100,44 @@ def test_a_verdict_has_its_level_and_why(store: Store) -> None:
     assert "has said nothing for 600 s" in check.figure("alarms", (), "", SETTINGS, store, clock=lambda: later_ms).why
     with pytest.raises(ConfigError, match="no item 'speed'"):
         check.figure("speed", (), "", SETTINGS, store, clock=lambda: NOW_MS)
+
+
+def test_an_alarm_that_nobody_judges_any_more_is_not_told_as_of_now(store: Store) -> None:
+    """A monitor had ended while an outage lasted; minutes after it was over, the alarm's age still grew."""
+    for row in (
+        AlarmRow("east", "cluster away", "", "", "east does not answer", NOW_MS - 9_000),
+        AlarmRow(LINK, "recovery point", "orders", "", "orders are late", NOW_MS - 8_000),
+    ):
+        store.delay.raise_alarm(row)
+    assert delays((), "", SETTINGS, store, clock=lambda: NOW_MS).sentences()[:2] == [
+        "alarm for 9 s: east does not answer",
+        "  with it, for 8 s: orders are late",
+    ]
+    then = "stood when a monitor last watched"
+    later_ms = NOW_MS + 420_000
+    for ends in (False, True):
+        if ends:
+            store.memories.remember(ended([LINK], NOW_MS + 60_000))
+            store.delay.end_watch(MONITOR)
+        found, ago = delays((), "", SETTINGS, store, clock=lambda: later_ms), f"{7 - ends} min ago"
+        assert found.sentences()[0] == f"alarm that {then}, {ago}: east does not answer"
+        assert found.sentences()[1] == f"  with it, {then}, {ago}: orders are late"
+        assert [one["watched"] for one in found.as_values()["alarms"]] == [False, False]
+        said = check.verdict((), "", SETTINGS, store, clock=lambda: later_ms)
+        assert said.level is Level.CRITICAL
+        assert f"east does not answer [{then}, {ago}]" in str(said) and "[for " not in str(said)
+    # Whoever watches the watchers judges mirrors alone.
+    store.delay.beat_watch(WatchRow(WATCHER, "watchers", "b", 1, 1_000, later_ms, later_ms, "watches"))
+    store.delay.raise_alarm(AlarmRow(LINK, "mirror silent", "", "", "it is silent", later_ms))
+    told = delays((), "", SETTINGS, store, clock=lambda: later_ms).sentences()
+    assert [line for line in told if line.startswith("alarm for ")] == ["alarm for 0 s: it is silent"]
+
+
+def test_without_any_word_of_when_a_monitor_ended_none_is_made_up(store: Store) -> None:
+    store.delay.raise_alarm(AlarmRow(LINK, "recovery point", "orders", "", "orders are late", NOW_MS - 9_000))
+    store.delay.end_watch(MONITOR)
+    told = delays((), "", SETTINGS, store, clock=lambda: NOW_MS).sentences()
+    assert told[0] == "alarm that stood when a monitor last watched: orders are late"
 
 
 def test_a_watcher_that_will_not_come_again_is_forgotten_with_its_alarm(store: Store) -> None:

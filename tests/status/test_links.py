@@ -12,10 +12,11 @@ from rich.console import Console
 from twinshore.cli.status import render
 from twinshore.fleet import Link
 from twinshore.fleet.incidents import POLICY_STOP
+from twinshore.fleet.sentences import ago
 from twinshore.fleet.settings import Settings, parse_settings
 from twinshore.mirror.metrics.lag_word import LagWord, TopicLag, as_row
 from twinshore.status import LinkView, as_values, look
-from twinshore.status.links import FROM_MIRROR, Lag, _by_topic, ago
+from twinshore.status.links import FROM_MIRROR, Lag, _by_topic
 from twinshore.store import (
     ControlRow,
     Flip,

@@ -15,6 +15,7 @@ from pathlib import Path
 from twinshore.delay.alarms import AlarmKey, AlarmKind, Event, Sign
 from twinshore.delay.causes import STORE
 from twinshore.delay.engines import Engine, open_engine
+from twinshore.delay.last_watch import ended
 from twinshore.delay.metrics import serve
 from twinshore.delay.sampler import Expected, Sample, Sampler
 from twinshore.delay.signs import away_signs, unproven_signs, window_signs
@@ -270,6 +271,7 @@ class Monitor:
 
     def _leave(self, store: Store) -> None:
         try:
+            store.memories.remember(ended(self.states, self._clock()))
             store.delay.end_watch(self._name)
         except StoreError as error:
             self._log(f"this monitor ends, and the store could not be told: {error.message}")

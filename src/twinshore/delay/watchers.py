@@ -134,7 +134,7 @@ def unwatched(links: Sequence[str], watches: Sequence[WatchRow], now_ms: int) ->
     """Those of the links that no living monitor watches, for a look that has no memory."""
     silent = stale(watches, now_ms)
     living = [row for row in watches if row.kind == WATCHES_LINKS and row.name not in silent]
-    covered = {link for row in living for link in _watched_by(row)}
+    covered = {link for row in living for link in watched_by(row)}
     return [link for link in links if link not in covered]
 
 
@@ -142,14 +142,15 @@ def watched_now(silences: Silences, watches: Sequence[WatchRow], now_s: float) -
     """The links of monitors that are not silent, by one's own clock."""
     rows = [row for row in watches if row.kind == WATCHES_LINKS]
     living = [row for row in rows if silences.of(f"watch {row.name}", (row.owner, row.beat), now_s) <= _patience_s(row)]
-    return frozenset(link for row in living for link in _watched_by(row))
+    return frozenset(link for row in living for link in watched_by(row))
 
 
 def _patience_s(row: WatchRow) -> float:
     return max(SILENT_S_MIN, BEATS_MISSED * row.every_ms / 1000)
 
 
-def _watched_by(row: WatchRow) -> list[str]:
+def watched_by(row: WatchRow) -> list[str]:
+    """The links of this monitor."""
     if not row.name.startswith(MONITOR_OF):
         return []
     if len(row.name) < NAME_MAX:

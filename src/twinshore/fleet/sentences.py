@@ -27,6 +27,14 @@ def moment(at_ms: float) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+def ago(age_s: float) -> str:
+    """How long ago, in the unit that says it best."""
+    for unit, length_s in (("d", 172_800), ("h", 7_200), ("min", 120)):
+        if age_s >= length_s:
+            return f"{age_s / {'d': 86_400, 'h': 3_600, 'min': 60}[unit]:.0f} {unit}"
+    return f"{age_s:.0f} s"
+
+
 def one_line(sentence: str) -> str:
     """The sentence with whatever does not print as its escape, as in "a\\nb": names that others chose may hold line
     breaks, and would write lines of their own."""

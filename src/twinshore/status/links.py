@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from twinshore.fleet import Link, TwinshoreError
 from twinshore.fleet.control import Control
-from twinshore.fleet.sentences import listed
+from twinshore.fleet.sentences import ago, listed
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.pool import Pool
@@ -372,14 +372,6 @@ def _by_topic(positions: Iterable[Position], word: LagWord | None, lag: Lag | No
             paused=link.control.pauses(topic),
             excluded=excluded,
         )
-
-
-def ago(age_s: float) -> str:
-    """How long ago, in the unit that says it best."""
-    for unit, length_s in (("d", 172_800), ("h", 7_200), ("min", 120)):
-        if age_s >= length_s:
-            return f"{age_s / {'d': 86_400, 'h': 3_600, 'min': 60}[unit]:.0f} {unit}"
-    return f"{age_s:.0f} s"
 
 
 def old(age_s: float) -> str:

@@ -8,6 +8,7 @@ from enum import IntEnum
 
 from twinshore.delay import zabbix
 from twinshore.delay.ages import aged, bare, fresh_s, paused
+from twinshore.delay.last_watch import LastWatch, last_watch, told_of
 from twinshore.delay.open_alarms import Heads, heads_of, standing_of
 from twinshore.delay.watchers import stale, unwatched
 from twinshore.fleet import ConfigError
@@ -51,6 +52,7 @@ class _Seen:
     unseen: tuple[str, ...]
     fresh_s: float
     now_ms: int
+    watch: LastWatch
 
 
 def check_item(item: str) -> None:
@@ -90,7 +92,7 @@ def verdict(links: Sequence[str], topic: str, settings: Settings, store: Store, 
         standing = tuple(row for row in standing if row.topic in ("", topic))
     if topic and not places:
         told.append(f"no place of topic {topic} is watched{did_you_mean(topic, sorted(known))}")
-    stands = _sentences(standing, heads, places, now_ms)
+    stands = _sentences(standing, heads, places, seen.watch, now_ms)
     if told:
         # What stands is what was known last, and worth as much as its age.
         return Verdict(Level.CRITICAL, (*told, *stands))
@@ -105,9 +107,11 @@ def _look(links: Sequence[str], settings: Settings, store: Store, clock: Callabl
     names = tuple(one.name for one in chosen)
     places = tuple(row for name in names for row in store.delay.places(name))
     silent = [row for row in store.delay.alarms(open_only=True, limit=None) if row.kind == "monitor silent"]
-    standing, watchers, now_ms = (*standing_of(chosen, store), *silent), store.delay.watches(), clock()
+    standing, watchers = (*standing_of(chosen, store), *silent), store.delay.watches()
+    told, now_ms = told_of(settings.links, store), clock()
     unseen = tuple(_unseen(names, watchers, now_ms))
-    return _Seen(names, places, standing, unseen, fresh_s(settings.delay.section), now_ms)
+    watch = last_watch(settings.links, watchers, told, now_ms)
+    return _Seen(names, places, standing, unseen, fresh_s(settings.delay.section), now_ms, watch)
 
 
 def _unseen(links: Sequence[str], watchers: Sequence[WatchRow], now_ms: int) -> list[str]:
@@ -124,14 +128,17 @@ def _in_figures(places: Sequence[DelayPlace]) -> str:
     return f"{len(places)} places watched, recovery point {worst_ms / 1000:.1f} s"
 
 
-def _sentences(standing: Sequence[AlarmRow], heads: Heads, places: Sequence[DelayPlace], now_ms: int) -> list[str]:
-    """Each alarm's, a cause's with its parts behind it: for how long it has stood, and when its topic was read last."""
+def _sentences(
+    standing: Sequence[AlarmRow], heads: Heads, places: Sequence[DelayPlace], watch: LastWatch, now_ms: int
+) -> list[str]:
+    """Each alarm's, a cause's with its parts behind it: for how long it has stood, or when it was judged last; and when
+    its topic was read last."""
     read_ms = _read_ms(places)
     said = {}
     for row in standing:
         at_ms = read_ms.get((row.link, row.topic))
         read = f", read {(now_ms - at_ms) / 1000:.0f} s ago" if at_ms is not None else ""
-        said[row] = f"{row.sentence} [for {(now_ms - row.raised_ms) / 1000:.0f} s{read}]"
+        said[row] = f"{row.sentence} [{watch.how_long(row, now_ms)}{read}]"
     found = []
     for row in [row for row in standing if heads[row] == row or heads[row] not in said]:
         parts = [said[one] for one in standing if heads[one] == row and one != row]

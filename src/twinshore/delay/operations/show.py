@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from twinshore.delay.last_watch import LastWatch, last_watch, told_of
 from twinshore.delay.open_alarms import heads_of, standing_of
 from twinshore.delay.sampler import resting_of
 from twinshore.fleet import ConfigError, Link
@@ -49,6 +50,7 @@ class Delays:
     standing: tuple[AlarmRow, ...]
     watchers: tuple[WatchRow, ...]
     now_ms: int
+    watch: LastWatch
     stopped: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def topics(self) -> list[TopicDelay]:
@@ -65,8 +67,9 @@ class Delays:
         found = [f"not carried: {why}" for at, why in sorted(self.stopped.items()) if at in shown]
         for alarm in [row for row in self.standing if heads[row] == row]:
             parts = [row for row in self.standing if heads[row] == alarm and row != alarm]
-            found.append(f"alarm for {self._age_s(alarm.raised_ms):.0f} s: {alarm.sentence}")
-            found += [f"  with it, for {self._age_s(one.raised_ms):.0f} s: {one.sentence}" for one in parts]
+            that = "" if self.watch.watches(alarm) else "that "
+            found.append(f"alarm {that}{self.watch.how_long(alarm, self.now_ms)}: {alarm.sentence}")
+            found += [f"  with it, {self.watch.how_long(one, self.now_ms)}: {one.sentence}" for one in parts]
         found += [f"{row.name}: {row.sentence}, {self._age_s(row.beaten_ms):.0f} s ago" for row in self.watchers]
         return [*found, *([] if self.watchers else ["nobody watches: start `twinshore delay watch`"])]
 
@@ -76,10 +79,13 @@ class Delays:
         parts = {row: heads[row].id if heads[row] != row else None for row in self.standing}
         return {
             "places": [_values(row) | {"age_s": round(self._age_s(row.at_ms), 3)} for row in self.places],
-            "alarms": [asdict(row) | {"part_of": parts[row]} for row in self.standing],
+            "alarms": [asdict(row) | {"part_of": parts[row]} | self._watched(row) for row in self.standing],
             "watchers": [asdict(row) | {"age_s": round(self._age_s(row.beaten_ms), 3)} for row in self.watchers],
             "not_carried": [{"link": at[0], "topic": at[1], "why": why} for at, why in sorted(self.stopped.items())],
         }
+
+    def _watched(self, row: AlarmRow) -> dict[str, Any]:
+        return {"watched": self.watch.watches(row), "last_watched_ms": self.watch.last_of(row)}
 
     def _age_s(self, at_ms: int) -> float:
         return (self.now_ms - at_ms) / 1000
@@ -110,7 +116,8 @@ def delays(links: Sequence[str], topic: str, settings: Settings, store: Store, *
         raise ConfigError(f"no place of topic {topic} is watched{near}")
     standing, watchers = tuple(standing_of(chosen, store)), tuple(store.delay.watches())
     stopped = {(link.name, name): why for link in chosen for name, why in _stopped(link, store) if topic in ("", name)}
-    return Delays(places, standing, watchers, clock(), stopped)
+    told, now_ms = told_of(settings.links, store), clock()
+    return Delays(places, standing, watchers, now_ms, last_watch(settings.links, watchers, told, now_ms), stopped)
 
 
 def history(links: Sequence[str], settings: Settings, store: Store, *, limit: int) -> list[AlarmRow]:
