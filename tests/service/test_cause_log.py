@@ -44,6 +44,17 @@ def test_one_cause_is_one_line_and_what_waits_for_it_is_counted_in_another() -> 
     assert len(stage.said) == 3, "it is told again after a while"
 
 
+def test_an_outage_counts_from_when_the_cluster_fell_silent_and_not_from_when_an_errand_gave_up() -> None:
+    stage = Stage()
+    stage.log.silent("west", LINKS[0], "groups", CAUSE)
+    stage.log.silent("west", LINKS[0], "records", CAUSE, since_s=95.0)
+    stage.log.silent("west", LINKS[1], "records", CAUSE, since_s=96.0)
+    stage.now_s += 7
+    assert stage.log.answers(LINKS[0], "records")
+    stage.log.silent("west", LINKS[1], "records", CAUSE, since_s=1.0)
+    assert stage.said == [f"west does not answer: {CAUSE}", "west answers again, after 12 s"]
+
+
 def test_what_waits_is_told_again_when_it_has_grown_but_not_at_each_errand() -> None:
     stage = Stage()
     stage.all_fail()

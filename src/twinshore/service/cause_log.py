@@ -47,8 +47,9 @@ class CauseLog:
     def __call__(self, sentence: str) -> None:
         self._log(sentence)
 
-    def silent(self, cluster: str, link: str, what: str, cause: str) -> None:
-        """`what` of the link is not done, since the cluster does not answer."""
+    def silent(self, cluster: str, link: str, what: str, cause: str, *, since_s: float = -1.0) -> None:
+        """`what` of the link is not done, since the cluster does not answer. `since_s`: when it fell silent by this
+        log's clock, where that is known: an errand may have waited for long before it gave up."""
         now_s = self._clock()
         with self._guard:
             away = self._away.get(cluster)
@@ -58,6 +59,8 @@ class CauseLog:
             if away is None:
                 away = self._away[cluster] = _Away(now_s, now_s + GATHER_S)
                 said = f"{cluster} does not answer: {cause}"
+            if since_s >= 0 and away.back_s is None:
+                away.since_s = min(away.since_s, since_s)
             away.waiting.add((link, what))
             if not said and away.back_s is None and now_s >= away.tell_at_s and _is_news(away, now_s):
                 said = _what_waits(cluster, away, now_s)

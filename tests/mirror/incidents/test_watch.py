@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -112,6 +113,39 @@ def test_a_side_that_is_away_has_its_row_and_loses_it_though_the_store_fails(
     place.until(lambda: place.open() == [])
     assert failed
     assert len(place.store.ledger.rows(LINK)) == 1
+
+
+def test_an_outage_is_as_long_by_its_row_as_by_its_sentence_and_the_log(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The row began with the incident, ten seconds late, and ended two seconds late; the log began in between."""
+    dead, away_after_s = [True], 1.5
+    place.watch._sides[0].away.after_s = away_after_s
+    monkeypatch.setattr(watching, "WAITS_AFTER_S", 0.5)
+    monkeypatch.setattr(watch_rules, "SETTLED_S", 1.5)
+
+    def ask(_: Watch, side: watching.WatchedCluster) -> tuple[str, bool]:
+        if side.called == "source" and dead:
+            error = KafkaError("east: no broker answers")
+            error.silent, error.cause = "east", "no broker answers"
+            raise error
+        return "", True
+
+    began_ms = time.time() * 1000
+    monkeypatch.setattr(Watch, "_leaderless", ask)
+    place.until(lambda: place.open() == ["source away"])
+    (row,) = place.store.ledger.rows(LINK)
+    assert abs(row.opened_ms - began_ms) < 700
+    time.sleep(0.7)
+    dead.clear()
+    answered_ms = time.time() * 1000
+    place.until(lambda: place.open() == [])
+    (row,) = place.store.ledger.rows(LINK)
+    assert row.closed_ms is not None and abs(row.closed_ms - answered_ms) < 700
+    (logged,) = [line for line in place.said if line.startswith("east answers again")]
+    for sentence in (row.incident.sentence, logged):
+        told = re.search(r"(?:back|again,) after (\d+) s", sentence)
+        assert told and abs(int(told[1]) - (row.closed_ms - row.opened_ms) / 1000) < 0.7, sentence
 
 
 def test_a_link_waits_for_a_side_by_which_nothing_can_cross(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

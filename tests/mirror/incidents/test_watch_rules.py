@@ -26,6 +26,14 @@ def test_a_side_is_away_after_a_while_and_back_once_it_is_settled() -> None:
     assert told(absence, False, 60.0) is Turn.NOTHING
 
 
+def test_a_side_that_is_away_again_at_once_is_so_since_then() -> None:
+    absence = Absence(1.0)
+    looks = [(10, True), (11, True), (12, False), (14, False), (15, True), (15.5, True), (16, True)]
+    found = [told(absence, trouble, float(at)) for at, trouble in looks]
+    assert [at for (at, _), turn in zip(looks, found, strict=True) if turn is not Turn.NOTHING] == [11, 14, 16]
+    assert absence.since_s == 15
+
+
 def test_what_the_ledger_did_not_take_is_asked_for_again() -> None:
     absence = Absence(1.0)
     assert [absence.look(True, at) for at in (0.0, 1.0, 2.0)] == [Turn.NOTHING, Turn.OPEN, Turn.OPEN]

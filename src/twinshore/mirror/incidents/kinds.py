@@ -164,11 +164,11 @@ _ROWS = (
         IncidentKind.SOURCE_AWAY,
         After.GOES_ON,
         POLICY_WAIT,
-        "The source, or the leader of some partitions there, has not answered for `away_after_s`. A row of one "
-        "partition: for half a minute its leader answered fetches with an error (for example because its object store "
-        "is away) or not at all, or the pump cannot connect to it; the sentence says which. A row of a whole topic "
-        "(partition -1): the link cannot begin with the topic now, for example because a partition has no leader; "
-        "other topics go on.",
+        "The source, or the leader of some partitions there, has not answered for `away_after_s`. The row's times are "
+        "those at which it fell silent and answered again. A row of one partition: for half a minute its leader "
+        "answered fetches with an error (for example because its object store is away) or not at all, or the pump "
+        "cannot connect to it; the sentence says which. A row of a whole topic (partition -1): the link cannot begin "
+        "with the topic now, for example because a partition has no leader; other topics go on.",
         "Bring the source back before its retention deletes records that have not crossed; the row names the lag when "
         "it closes. For one partition, look at three things: that broker's log, its object store if the topic is "
         "tiered, and whether the machines on which the pumps run reach the broker.",
@@ -177,7 +177,8 @@ _ROWS = (
         IncidentKind.TARGET_AWAY,
         After.GOES_ON,
         POLICY_WAIT,
-        "The target, or the leader of some twins there, has not answered for `away_after_s`. A row of one partition: "
+        "The target, or the leader of some twins there, has not answered for `away_after_s`. The row's times are those "
+        "at which it fell silent and answered again. A row of one partition: "
         "for half a minute the pump could not learn where the twin ends, the leader answered records or markers with "
         "an error or not at all, a quota of the cluster let nothing be sent, or the pump could not connect to the "
         "leader; the sentence says which.",

@@ -182,11 +182,13 @@ class Watch:
             absence.open = False
 
     def _tell_away(self, side: WatchedCluster, trouble: str, came_to: str) -> None:
+        """The row stands from when the side fell silent to when it answered again, as its words and the log say."""
         if side.row is not None:
-            self._close(side.row, came_to)
+            self._close(side.row, came_to, at_s=side.away.well_s)
         if trouble:
             self._say_silent(side)
-        side.row = self._open(side.kind, trouble, side.kind.side) if trouble else None
+        where = side.kind.side
+        side.row = self._open(side.kind, trouble, where, at_s=side.away.since_s) if trouble else None
 
     def _tell_refused(self, side: WatchedCluster, trouble: str, came_to: str) -> None:
         """The row names every side that turns the mirror away: a new one begins when that changes."""
@@ -215,7 +217,7 @@ class Watch:
 
     def _say_silent(self, side: WatchedCluster) -> None:
         if side.silent:
-            self._log.silent(side.cluster.name, self._link.name, RECORDS, side.silent)
+            self._log.silent(side.cluster.name, self._link.name, RECORDS, side.silent, since_s=side.none_since_s)
 
     def _leaderless(self, side: WatchedCluster) -> tuple[str, bool]:
         """Which partitions nobody leads there, in words, empty where all is well; and whether others are led."""
@@ -299,14 +301,15 @@ class Watch:
         for side, said in zip(away, words if len(words) == len(away) else [told.sentence] * len(away), strict=True):
             self._refused_row, side.refuses, side.refused.open = row, said, True
 
-    def _open(self, kind: IncidentKind, sentence: str, where: IncidentSide) -> LedgerRow:
+    def _open(self, kind: IncidentKind, sentence: str, where: IncidentSide, at_s: float = -1.0) -> LedgerRow:
+        """`at_s`: since when it is so, where that is known."""
         incident = Incident(self._link.name, "", -1, kind, -1, -1, known(kind).policy, sentence, where)
-        row = self._store.ledger.add(incident, now_ms=wall_ms())
+        row = self._store.ledger.add(incident, now_ms=_moment_ms(at_s))
         self._say_of(kind, sentence)
         return row
 
-    def _close(self, row: LedgerRow, came_to: str) -> None:
-        self._store.ledger.close(row.id, now_ms=wall_ms(), came_to=came_to)
+    def _close(self, row: LedgerRow, came_to: str, at_s: float = -1.0) -> None:
+        self._store.ledger.close(row.id, now_ms=max(row.opened_ms, _moment_ms(at_s)), came_to=came_to)
         self._say_of(row.incident.kind, came_to)
 
     def _say_of(self, kind: IncidentKind, sentence: str) -> None:
@@ -314,3 +317,8 @@ class Watch:
         side = next((one for one in self._sides if one.kind is kind), None)
         if side is None or not self._log.spoke_of(side.cluster.name):
             self._log(f"{self._link.name}: {kind}: {sentence}")
+
+
+def _moment_ms(at_s: float) -> int:
+    """A moment of the monotonic clock in the world's time; below 0: now."""
+    return wall_ms() - (int((time.monotonic() - at_s) * 1000) if at_s >= 0 else 0)

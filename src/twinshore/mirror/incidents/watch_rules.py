@@ -30,8 +30,8 @@ class Absence:
     def look(self, trouble: bool, now_s: float, begun_s: float = -1.0) -> Turn:
         """What a look means that found trouble, or none. Where it took long, nothing has answered since `begun_s`."""
         if trouble:
-            self.well_s = -1.0
-            if self.since_s < 0:
+            over, self.well_s = self.well_s >= 0 and not self.open, -1.0
+            if self.since_s < 0 or over:
                 self.since_s = begun_s if begun_s >= 0 else now_s
             if not self.open and now_s - self.since_s >= self.after_s:
                 return Turn.OPEN
