@@ -103,6 +103,17 @@ def test_what_the_filters_leave_out_now_has_no_lag_and_is_called_excluded(store:
     assert _shown([seen()])[1] == [LINK, "till", "1", "0", "60", "-", "(excluded)", "5.0"]
 
 
+def test_a_row_of_a_topic_is_of_one_moment(store: Store, settings: Settings) -> None:
+    """Receipts that came after the look put the twin's end beyond the source's, with a lag beside it."""
+    now_ms = int(time.time() * 1000)
+    store.links.save_status(_word(now_ms))
+    store.memories.remember([as_row(LINK, LagWord(now_ms, 1, 1, 0, {"orders": TopicLag(1, 49, 50, 1, 0)}))])
+    (orders,) = look(store, settings, [LINK], clock=lambda: now_ms, topics=True)[0].topics
+    assert (orders.twin_end, orders.source_end, orders.lag_records) == (49, 50, 1)
+    (orders,) = look(store, settings, [LINK], clock=lambda: now_ms + 60_000, topics=True)[0].topics
+    assert (orders.twin_end, orders.source_end) == (60, None), "where the source cannot be asked, the newest of the twin"
+
+
 class CountedReads(list[Position]):
     """Positions that count how often one is handed out."""
 

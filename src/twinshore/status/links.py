@@ -363,7 +363,8 @@ def _by_topic(positions: Iterable[Position], word: LagWord | None, lag: Lag | No
             topic,
             partitions=max(len(ours), told.partitions),
             stopped=sum(position.state == "stopped" for position in ours),
-            twin_end=max(sum(position.to_offset for position in ours), told.reached),
+            # Of the same moment as the source's end: receipts are younger than a look, and would be beyond that.
+            twin_end=told.reached if fresh else max(sum(position.to_offset for position in ours), told.reached),
             source_end=told.source_end if fresh else None,
             lag_records=told.lag if fresh else None,
             last_lag_records=None if excluded else told.lag if topic in known else last_lag,
