@@ -237,6 +237,7 @@ def test_topics_sum_their_partitions(store: Store, settings_file: Path) -> None:
         "bytes": 10_000_000,
         "paused": False,
         "excluded": False,
+        "refused": False,
     }
     assert re.search(r"orders +2 +0 +100 +140 +40 +10.0", _status(settings_file, "--topics"))
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from twinshore.cli.status import render
 from twinshore.fleet import Link
-from twinshore.fleet.incidents import POLICY_STOP
+from twinshore.fleet.incidents import POLICY_STOP, POLICY_TOPIC
 from twinshore.fleet.sentences import ago
 from twinshore.fleet.settings import Settings, parse_settings
 from twinshore.mirror.metrics.lag_word import LagWord, TopicLag, as_row
@@ -103,6 +103,21 @@ def test_what_the_filters_leave_out_now_has_no_lag_and_is_called_excluded(store:
     assert _shown([seen()])[1] == [LINK, "till", "1", "0", "60", "-", "(excluded)", "5.0"]
 
 
+def test_of_a_topic_that_is_refused_no_twin_ends_at_nought(store: Store, settings: Settings) -> None:
+    """The target's own topic holds records of others, and 0 partitions of it are stopped."""
+    now_ms = int(time.time() * 1000)
+    row = Incident(LINK, "theirs", -1, IncidentKind.FOREIGN_WRITE, -1, -1, POLICY_TOPIC, "holds data of others")
+    store.ledger.add(row, now_ms=now_ms)
+    topics = {"orders": TopicLag(1, 60, 100, 40, 0), "theirs": TopicLag(2, 0, 500, 500, 0)}
+    store.memories.remember([as_row(LINK, LagWord(now_ms, 540, 3, 0, topics))])
+    store.links.save_status(_word(now_ms))
+    (view,) = look(store, settings, [LINK], clock=lambda: now_ms, topics=True)
+    orders, theirs = view.topics
+    assert (orders.refused, orders.twin_end) == (False, 60)
+    assert (theirs.refused, theirs.twin_end, theirs.lag_records) == (True, None, 500)
+    assert _shown([view])[1][:7] == [LINK, "theirs", "2", "refused", "-", "500", "500"]
+
+
 def test_a_row_of_a_topic_is_of_one_moment(store: Store, settings: Settings) -> None:
     """Receipts that came after the look put the twin's end beyond the source's, with a lag beside it."""
     now_ms = int(time.time() * 1000)
@@ -111,7 +126,7 @@ def test_a_row_of_a_topic_is_of_one_moment(store: Store, settings: Settings) -> 
     (orders,) = look(store, settings, [LINK], clock=lambda: now_ms, topics=True)[0].topics
     assert (orders.twin_end, orders.source_end, orders.lag_records) == (49, 50, 1)
     (orders,) = look(store, settings, [LINK], clock=lambda: now_ms + 60_000, topics=True)[0].topics
-    assert (orders.twin_end, orders.source_end) == (60, None), "where the source cannot be asked, the newest of the twin"
+    assert (orders.twin_end, orders.source_end) == (60, None), "the newest of the twin"
 
 
 class CountedReads(list[Position]):

@@ -154,6 +154,9 @@ def _topic_table(views: list[LinkView]) -> RenderableType:
             cells = ["unknown" if count is None else f"{count:,}" for count in counts]
             if one.excluded:
                 cells[-2:] = ["-", "(excluded)"]
+            if one.refused:
+                # Nothing of it is the link's on the target, whatever a topic of its name holds there.
+                cells[1:3] = ["refused", "-"]
             name = f"{one.topic} (paused)" if one.paused else one.topic
             table.add_row(view.link, name, *cells, f"{one.bytes / 1e6:.1f}")
     return table

@@ -6,7 +6,7 @@ What is old says so. Where no mirror looks at the source any more, the source is
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -79,12 +79,13 @@ class Lag:
 @dataclass(frozen=True, slots=True)
 class TopicView:
     """A topic's partitions together; offsets are sums over them. None is not known now. One that is `excluded` by the
-    filters that hold now was carried before, and has no lag."""
+    filters that hold now was carried before, and has no lag; one that is `refused` was never begun with: it has no
+    twin that could end anywhere."""
 
     topic: str
     partitions: int
     stopped: int
-    twin_end: int
+    twin_end: int | None
     source_end: int | None
     lag_records: int | None
     last_lag_records: int | None
@@ -92,6 +93,7 @@ class TopicView:
     bytes: int
     paused: bool = False
     excluded: bool = False
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +238,7 @@ def look(
         age_s = _age_s(word.updated_ms, read_ms) if word else 0.0
         state = _state(word, age_s, holds_s)
         seen = _lag(store, settings, link, clock, state, pool, topics=topics)
-        found = tuple(_by_topic(store.receipts.positions(name), seen.word, seen.lag, link)) if topics else ()
+        found = tuple(_topics_of(store, link, seen)) if topics else ()
         incidents = store.ledger.rows(name, open_only=True)
         proven = _proven(store, settings, name, clock())
         paused = _paused(store, name, link.control)
@@ -350,21 +352,33 @@ def _ask(store: Store, settings: Settings, link: Link, now_ms: int, pool: Pool, 
     return lag_word(places, now_ms)
 
 
-def _by_topic(positions: Iterable[Position], word: LagWord | None, lag: Lag | None, link: Link) -> Iterator[TopicView]:
+def _topics_of(store: Store, link: Link, seen: _Seen) -> Iterator[TopicView]:
+    refused = refused_topics(store, link.name)
+    return _by_topic(store.receipts.positions(link.name), seen.word, seen.lag, link, refused)
+
+
+def _by_topic(
+    positions: Iterable[Position],
+    word: LagWord | None,
+    lag: Lag | None,
+    link: Link,
+    refused: Container[str] = (),
+) -> Iterator[TopicView]:
     grouped: dict[str, list[Position]] = {}
     for position in positions:
         grouped.setdefault(position.topic, []).append(position)
     known = word.topics if word else {}
     for topic in sorted({*grouped, *known}):
         ours = grouped.get(topic, [])
-        told, last_lag = known.get(topic, TopicLag(unseen=1)), sum(position.lag_records for position in ours)
+        told, last_end = known.get(topic, TopicLag(unseen=1)), sum(position.to_offset for position in ours)
+        last_lag = sum(position.lag_records for position in ours)
         fresh, excluded = lag is not None and lag.known and not told.unseen, not admits(link, topic)
         yield TopicView(
             topic,
             partitions=max(len(ours), told.partitions),
             stopped=sum(position.state == "stopped" for position in ours),
             # Of the same moment as the source's end: receipts are younger than a look, and would be beyond that.
-            twin_end=told.reached if fresh else max(sum(position.to_offset for position in ours), told.reached),
+            twin_end=None if topic in refused else told.reached if fresh else max(last_end, told.reached),
             source_end=told.source_end if fresh else None,
             lag_records=told.lag if fresh else None,
             last_lag_records=None if excluded else told.lag if topic in known else last_lag,
@@ -372,6 +386,7 @@ def _by_topic(positions: Iterable[Position], word: LagWord | None, lag: Lag | No
             bytes=sum(position.bytes for position in ours),
             paused=link.control.pauses(topic),
             excluded=excluded,
+            refused=topic in refused,
         )
 
 
