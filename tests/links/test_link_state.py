@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from tests.mirror.driver.desk_office import KEY, LINK, Office, going, until
-from twinshore.fleet import NamedPartition
+from twinshore.fleet import HEARTBEATS, Link, NamedPartition
+from twinshore.links.filters import admits
 from twinshore.links.link_state import STANDBY, Carrying, Idle, carrying, link_state
 from twinshore.mirror.lane.orders import TrackOrder
 
@@ -100,3 +102,13 @@ def test_partitions_have_no_pump_until_one_carries_their_lane() -> None:
     line.close()
     until(lambda: len(office.desk.unmanned(LINK)) == 1)
     office.desk.close()
+
+
+def test_the_page_says_that_heartbeats_count_among_the_partitions() -> None:
+    """Somebody with 8 partitions looked for the ninth."""
+    link = Link("east", "west", topics=("orders",))
+    carried = [topic for topic in ("bills", HEARTBEATS, "orders") if admits(link, topic)]
+    assert carried == [HEARTBEATS, "orders"]
+    _, sentence = link_state(Carrying(8 * carried.count("orders") + carried.count(HEARTBEATS), 1))
+    page = Path(__file__).parents[2] / "docs" / "mirror.md"
+    assert f"with 8 partitions of yours it is *{sentence}*" in page.read_text()
