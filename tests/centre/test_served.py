@@ -75,7 +75,7 @@ def test_who_waits_hears_at_once_and_who_has_no_token_nothing(served: PushProces
     until_s = time.monotonic() + 10
     while request(url, token)[0] != 401:
         assert time.monotonic() < until_s
-    assert served.end() == 0
+    assert served.end(signal.SIGHUP) == 0
     assert token not in served.said()
 
 

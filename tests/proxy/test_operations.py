@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import time
 from pathlib import Path
@@ -55,7 +56,7 @@ def test_without_a_cluster_that_answers_nobody_is_let_in_and_health_says_why(tmp
         code, found = proxy.health()
         assert (code, found["says"]) == (503, "no cluster answers")
         assert found["clusters"] == {"east": {"answers": False, "brokers": 0, "topics": 0}}
-        assert proxy.end() == 0
+        assert proxy.end(signal.SIGHUP) == 0
         assert "there is no store" in proxy.said()
     finally:
         proxy.close()

@@ -175,7 +175,7 @@ def test_processes_end_together_and_are_told_of_as_one(tmp_path: Path, monkeypat
             assert found[f'twinshore_proxy_restarts_total{{process="{number}"}}'] == 0
         parts = proxy.process.children()
         assert len(parts) == 2
-        assert proxy.end() == 0
+        assert proxy.end(signal.SIGHUP) == 0
         assert not any(one.is_running() for one in parts)
     finally:
         proxy.close()

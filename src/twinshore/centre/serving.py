@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,6 +14,7 @@ from twinshore.centre.doors import Doors
 from twinshore.fleet import ConfigError
 from twinshore.fleet.settings.sections.push import PushSettings
 from twinshore.service.server import not_served
+from twinshore.service.signals import of_a_good_end
 from twinshore.store import Store
 
 CONNECTIONS_MAX = 20_000
@@ -32,7 +32,7 @@ class Serving(uvicorn.Server):
 
 
 def serve(settings: PushSettings, store: Store, log: Callable[[str], None]) -> None:
-    """Until Ctrl-C or SIGTERM. ConfigError where the address or the certificate is not to be had."""
+    """Until Ctrl-C, SIGTERM or SIGHUP. ConfigError where the address or the certificate is not to be had."""
     with _listening(settings) as door:
         asyncio.run(_serve(settings, door, store, log))
 
@@ -54,7 +54,7 @@ async def _serve(settings: PushSettings, door: socket.socket, store: Store, log:
         board.stop()
         server.should_exit = True
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in of_a_good_end():
         with suppress(RuntimeError):  # where no signals can be heard, as in a thread of a test
             loop.add_signal_handler(number, stop)
     await board.refresh()

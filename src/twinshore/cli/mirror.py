@@ -46,8 +46,8 @@ def register(app: typer.Typer) -> None:
 
 
 def run(settings: Path = SETTINGS, link: list[str] = LINKS, dry_run: bool = DRY_RUN) -> None:
-    """Runs the links until stopped (Ctrl-C or SIGTERM ends it in good order). Changes of links take effect while it
-    runs."""
+    """Runs the links until stopped (Ctrl-C, SIGTERM or a closed terminal ends it in good order). Changes of links take
+    effect while it runs."""
     if dry_run:
         plan(settings, link, json_output=False, details=False, rate_mb_s=0.0)
         return

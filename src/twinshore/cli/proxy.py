@@ -38,7 +38,8 @@ def run(
     settings: Path = SETTINGS,
     processes: int = typer.Option(0, "--processes", min=0, help="In place of [proxy] processes; 0: as it says."),
 ) -> None:
-    """Serves clients at [proxy] address and port, until stopped (Ctrl-C or SIGTERM ends it in good order).
+    """Serves clients at [proxy] address and port, until stopped (Ctrl-C, SIGTERM or a closed terminal ends it in good
+    order).
 
     Each topic is led to the cluster where it is at home.
     """

@@ -132,7 +132,8 @@ def revoke(beginning: str = BEGINNING, settings: Path = SETTINGS, dry_run: bool 
 
 
 def serve(settings: Path = SETTINGS) -> None:
-    """Tells clients what they are set to, until stopped (Ctrl-C or SIGTERM ends it in good order)."""
+    """Tells clients what they are set to, until stopped (Ctrl-C, SIGTERM or a closed terminal ends it in good
+    order)."""
     from twinshore.centre.operations.serve import serve as run
     from twinshore.service.log_lines import LogLines
 

@@ -103,7 +103,7 @@ class Monitor:
         self._stop.set()
 
     def run(self) -> None:
-        """Until `stop`, or SIGINT or SIGTERM."""
+        """Until `stop`, SIGINT, SIGTERM or SIGHUP."""
         signals.hear(self.stop)
         with ExitStack() as stack:
             store = stack.enter_context(open_store(self._settings.store.url, self._settings.store.password))

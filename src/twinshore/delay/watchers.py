@@ -186,7 +186,7 @@ class Watcher:
         self._stop.set()
 
     def run(self) -> None:
-        """Until `stop`, or SIGINT or SIGTERM."""
+        """Until `stop`, SIGINT, SIGTERM or SIGHUP."""
         section = self._settings.delay.section
         with ExitStack() as stack:
             store = stack.enter_context(open_store(self._settings.store.url, self._settings.store.password))

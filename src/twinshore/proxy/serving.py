@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import math
-import signal
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -45,6 +44,7 @@ from twinshore.proxy.telling import HOUR_MS, Grown, Telling
 from twinshore.proxy.topic_of_traffic import TopicOfTraffic
 from twinshore.service.clock import wall_ms
 from twinshore.service.server import MetricsServer
+from twinshore.service.signals import of_a_good_end
 from twinshore.store import InstanceRow
 
 # Groups of which a mover of groups hears that they have members at work.
@@ -54,8 +54,8 @@ DRAIN_S: Final = 10.0
 
 
 def serve(settings: Settings, store: LateStore, log: Callable[[str], None], part: Part | None = None) -> None:
-    """Until Ctrl-C or SIGTERM. ConfigError where the address is not to be had, or a certificate cannot be used. `part`:
-    which of several processes this one is."""
+    """Until Ctrl-C, SIGTERM or SIGHUP. ConfigError where the address is not to be had, or a certificate cannot be used.
+    `part`: which of several processes this one is."""
     clusters = chosen(settings)
     spare_tls_buffers()
     # Python's own loop: uvloop saves nothing of a small request, and takes 2.6 times the CPU for what consumers read.
@@ -148,7 +148,7 @@ class _Serving:
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._unforeseen)
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in of_a_good_end():
             with suppress(RuntimeError):  # where no signals can be heard, as in a thread of a test
                 loop.add_signal_handler(number, self._asked_to_end.set)
         await self._doors.bind()

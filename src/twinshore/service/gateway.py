@@ -46,9 +46,11 @@ def start_gateway(options: Mapping[str, str]) -> None:
     quiet = f'"-Dlog4j2.configurationFile={OWN_LOG4J.as_uri()}"'
     conf.set(JAVA_OPTIONS, f"{quiet} {options.get(JAVA_OPTIONS, '')}".rstrip())
     says, write = os.pipe()
+    # A terminal that is closed tells the whole group; the JVM would end before what runs on it.
+    ways = {"stderr": write, "process_group": 0}
     threading.Thread(target=_pass_on, args=(says,), name="spark-says", daemon=True).start()
     try:
-        gateway = launch_gateway(conf, popen_kwargs={"stderr": write})  # type: ignore[no-untyped-call]
+        gateway = launch_gateway(conf, popen_kwargs=ways)  # type: ignore[no-untyped-call]
     finally:
         os.close(write)
     SparkContext._ensure_initialized(gateway=gateway)

@@ -40,10 +40,19 @@ def _end_at_once(_number: int, _frame: object) -> None:
     os._exit(INTERRUPTED)
 
 
+def of_a_good_end() -> list[signal.Signals]:
+    """By which a process that goes on and on is asked to end: Ctrl-C, SIGTERM, and SIGHUP, which says that the terminal
+    is gone. A process that was told to ignore SIGHUP, as `nohup` does, goes on without a terminal."""
+    asks = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        asks.append(signal.SIGHUP)
+    return asks
+
+
 def hear(stop: Callable[[], None]) -> None:
-    """Ctrl-C and SIGTERM ask for a good end, however often they come."""
+    """What asks for a good end is heard, however often it comes."""
     if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in of_a_good_end():
             signal.signal(number, lambda *_: stop())
 
 

@@ -41,7 +41,7 @@ STOPPED_BEFORE = LinkStatus(
 
 
 class Run:
-    """The command in a process group of its own."""
+    """The command in a session of its own."""
 
     def __init__(self, folder: Path, *verb: str) -> None:
         self.folder = folder
@@ -73,23 +73,33 @@ class Run:
     def stop(self, number: signal.Signals) -> int:
         """Its exit code, once nothing of it is left."""
         below = self.below()
-        self.process.send_signal(number)
+        if (
+            number == signal.SIGHUP
+        ):  # as a terminal that is closed: all of its group hears it, and a shell says it again
+            os.killpg(self.process.pid, number)
+            os.killpg(self.process.pid, number)
+        else:
+            self.process.send_signal(number)
         code = self.process.wait(ENDS_S)
         _, left = psutil.wait_procs(below, timeout=ENDS_S)
         assert not left, left
-        assert self.gone(), "something of its group is left"
+        assert self.gone(), "something of its session is left"
         return code
 
     def gone(self) -> bool:
-        """Whether nothing of its group is left. What was killed counts until the system has taken it away."""
+        """Whether nothing of its session is left. What was killed counts until the system has taken it away."""
         until_s = time.monotonic() + TAKEN_AWAY_S
         while time.monotonic() < until_s:
-            try:
-                os.killpg(self.process.pid, 0)
-            except ProcessLookupError:
+            if not any(self._is_of_it(pid) for pid in psutil.pids()):
                 return True
             time.sleep(0.02)
         return False
+
+    def _is_of_it(self, pid: int) -> bool:
+        try:
+            return os.getsid(pid) == self.process.pid
+        except OSError:
+            return False
 
     def end(self) -> None:
         for one in self.below():
@@ -176,14 +186,17 @@ def test_a_mirror_that_is_stopped_while_spark_starts_leaves_nothing(
 
 
 @pytest.mark.timeout(400)
-def test_a_mirror_that_runs_says_nothing_of_sparks_start_and_shows_no_secret(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGHUP, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
+def test_a_mirror_that_runs_says_nothing_of_sparks_start_and_shows_no_secret(
+    tmp_path: Path, number: signal.Signals
+) -> None:
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
         store.links.save_status(STOPPED_BEFORE)
     with begun(tmp_path, "mirror", "run") as run:
-        _runs_and_says_nothing_of_sparks_start(run)
+        _runs_and_says_nothing_of_sparks_start(run, number)
 
 
-def _runs_and_says_nothing_of_sparks_start(run: Run) -> None:
+def _runs_and_says_nothing_of_sparks_start(run: Run, number: signal.Signals) -> None:
     run.until(lambda: "east->west: starting Spark on local" in run.said)
     with open_store(f"sqlite:///{run.folder / 'store.db'}") as store:
         run.until(lambda: store.links.statuses()[0] != STOPPED_BEFORE)
@@ -197,7 +210,7 @@ def _runs_and_says_nothing_of_sparks_start(run: Run) -> None:
             shown.append(" ".join(one.cmdline()))
     assert any("java" in line for line in shown)
     assert not [line for line in shown if "told-to-nobody" in line]
-    assert run.stop(signal.SIGINT) == 0
+    assert run.stop(number) == 0, run.said
     *lines, last = run.said.splitlines()
     assert last.endswith("stopped in good order")
     assert all("east->west" in line for line in lines), run.said

@@ -11,6 +11,6 @@ from twinshore.store.opening import open_or_make
 
 
 def serve(settings: Settings, log: Callable[[str], None]) -> None:
-    """Until Ctrl-C or SIGTERM."""
+    """Until Ctrl-C, SIGTERM or SIGHUP."""
     with open_or_make(settings) as store:
         until_ended(settings.of(push.SECTION), store, log)

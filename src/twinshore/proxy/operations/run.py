@@ -16,8 +16,8 @@ from twinshore.service.open_files import allow_most
 
 
 def serve(settings: Settings, log: Callable[[str], None], processes: int = 0) -> None:
-    """Until Ctrl-C or SIGTERM. It begins without a store as well, and takes up one that is made later. `processes`: so
-    many, in place of what the settings say, where it is not 0."""
+    """Until Ctrl-C, SIGTERM or SIGHUP. It begins without a store as well, and takes up one that is made later.
+    `processes`: so many, in place of what the settings say, where it is not 0."""
     chosen(settings)
     count = processes or settings.of(SECTION).processes
     if count > 1:

@@ -22,7 +22,7 @@ LOOK_S: Final = 0.2
 
 
 def keep(settings: Settings, count: int, log: Callable[[str], None]) -> None:
-    """Until Ctrl-C or SIGTERM. ConfigError where no part could begin."""
+    """Until Ctrl-C, SIGTERM or SIGHUP. ConfigError where no part could begin."""
     asked = settings.of(SECTION)
     # Each part would say so by itself, again and again.
     Gate(asked, chosen(settings), lambda _: None).close()
