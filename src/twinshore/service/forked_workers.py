@@ -16,6 +16,8 @@ from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 
+from twinshore.service.loading import without_test_tools
+
 TO_LOAD = "TWINSHORE_WORKERS_LOAD"
 # As Spark names them: SPARK_HOME/python/lib/pyspark.zip, and py4j's beside it.
 _ARCHIVE = re.compile(r"pyspark\.zip|py4j-.*-src\.zip")
@@ -55,6 +57,7 @@ def unpacked(path: Iterable[str]) -> list[str]:
 
 def main() -> None:
     sys.path[:] = unpacked(sys.path)
+    without_test_tools()
     from pyspark import daemon
 
     for name in _THREADS:

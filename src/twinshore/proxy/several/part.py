@@ -18,6 +18,7 @@ from typing import Final
 
 from twinshore.fleet import TwinshoreError
 from twinshore.fleet.settings import Settings
+from twinshore.service.loading import without_test_tools
 from twinshore.service.log_lines import LogLines
 
 FAILED: Final = 2
@@ -67,6 +68,7 @@ def read_word(line: str) -> tuple[Word, str]:
 
 def main() -> None:
     """Until its keeper ends it, or is gone."""
+    without_test_tools()
     from twinshore.proxy.operations.run import serve_part
 
     task = pickle.load(sys.stdin.buffer)  # of the process that started this one
