@@ -10,19 +10,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.proof.logs import batched
 from tests.proof.small_broker import TOPIC, SmallBroker
+from twinshore.cli.entry import app, gather
+from twinshore.fleet import ConfigError
 from twinshore.fleet.incidents import POLICY_HEAL, POLICY_STOP
 from twinshore.fleet.settings import load_settings
 from twinshore.kafka.errors import Code
 from twinshore.proof.incidents import GONE
 from twinshore.proof.job import in_this_process
+from twinshore.proof.operations.prove import Prove, check_topics, prepare
 from twinshore.proof.planning import RENEWED_MS, Wishes
 from twinshore.proof.proving import Proving, Report
 from twinshore.proof.telling import exit_code, in_words
 from twinshore.proof.values import Way
-from twinshore.store import Incident, IncidentKind, Store, open_store
+from twinshore.store import Incident, IncidentKind, LinkIdentity, Store, open_store
 from twinshore.wire.batch import CONTROL, HEADER_BYTES, TRANSACTIONAL, head_bytes, seal
 from twinshore.wire.records import Record
 
@@ -153,7 +157,7 @@ def test_a_proof_that_is_stopped_says_so_and_asks_nobody_whether_the_target_is_f
         assert verdict.startswith("cannot tell: 0 of 1 partitions identical, 1 cannot be told")
         assert line == "east->west: small-0: nothing was compared (exact), though the source has offsets 0 to 99"
         assert trouble == "  could not go on: it was stopped before all was compared"
-        assert advice == "    try: prove again: it goes on from here"
+        assert advice == "    try: `twinshore prove` goes on from here, without --again"
         (told,) = in_words(two.round(stopped=lambda: True))
         assert told.startswith("cannot tell: east->west: it was stopped before all was compared")
         assert exit_code(two.round()) == 0
@@ -372,3 +376,23 @@ def test_what_was_carried_again_after_a_loss_is_proven_anew(tmp_path: Path) -> N
         assert two.round().partitions[0].compared == 0, "once is enough"
         (row,) = two.store.proofs.of()
         assert (row.from_offset, row.to_offset, row.records) == (0, COUNT, COUNT)
+
+
+@pytest.mark.parametrize(("asked", "meant"), [("smal", "; did you mean small?"), ("payments", ""), (".*", "")], ids=str)
+def test_a_topic_that_no_source_has_is_refused_before_spark_is_started(tmp_path: Path, asked: str, meant: str) -> None:
+    gather()
+    with rig(tmp_path, log(), log()) as two:
+        words = ["prove", "--settings", str(two.settings), "--topic", TOPIC, "--topic", asked]
+        result = CliRunner().invoke(app, words)
+    assert isinstance(result.exception, ConfigError), result.output
+    lacks = f"there is no topic {asked} on east, or the right to describe it is lacking"
+    assert (result.exception.message, result.output) == (lacks + meant, "")
+
+
+def test_a_topic_that_is_there_or_may_be_made_later_is_not_refused(tmp_path: Path) -> None:
+    with rig(tmp_path, log(), log()) as two:
+        loaded = load_settings(two.settings, {})
+        for asked in (Prove(topics=[TOPIC]), Prove(topics=["late"], continuous=True), Prove()):
+            check_topics(prepare(asked, loaded), loaded, two.store)
+        two.store.links.save_identity(LinkIdentity("east->west", 7, 0, "another", "west"))
+        check_topics(prepare(Prove(topics=["late"]), loaded), loaded, two.store)

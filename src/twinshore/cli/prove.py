@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -97,17 +98,17 @@ def _prove(
     wanted: Prove, settings: Settings, asked: Asked, shows: Callable[..., None], *, here: bool, metrics_port: int
 ) -> int:
     from twinshore.proof.metrics import served
-    from twinshore.proof.operations.prove import prepare
+    from twinshore.proof.operations.prove import check_topics, prepare
     from twinshore.proof.operations.prove import prove as proven
     from twinshore.proof.runner import runner
     from twinshore.store.opening import open_or_make
 
     prepared = prepare(wanted, settings)
-    with (
-        open_or_make(settings) as store,
-        served(metrics_port, store) as beat,
-        runner(settings, here=here, stop=asked.stop, log=log) as run,
-    ):
+    with ExitStack() as stack:
+        store = stack.enter_context(open_or_make(settings))
+        check_topics(prepared, settings, store)
+        beat = stack.enter_context(served(metrics_port, store))
+        run = stack.enter_context(runner(settings, here=here, stop=asked.stop, log=log))
         if run is None:
             return asked.exit_code
 

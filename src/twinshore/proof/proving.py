@@ -28,7 +28,7 @@ SETTLE_S = 10.0
 LOOK_S = 0.5
 HEED_S = 0.1
 STOPPED = "it was stopped before all was compared"
-GO_ON = "prove again: it goes on from here"
+GO_ON = "`twinshore prove` goes on from here, without --again"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from twinshore.fleet import ConfigError, Link
+from twinshore.fleet import ConfigError, Link, TwinshoreError
+from twinshore.fleet.sentences import listed
 from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings.edge import did_you_mean
 from twinshore.fleet.settings.sections.proof import ProofSettings, overdrawn
@@ -18,9 +19,16 @@ from twinshore.proof.job import RunBundle
 from twinshore.proof.planning import Wishes
 from twinshore.proof.proving import Proving, Report
 from twinshore.proof.rereading import Rereading
+from twinshore.proof.surveying import UNSEEN
 from twinshore.proof.telling import as_values, exit_code, in_words
 from twinshore.proof.values import Way
+from twinshore.service.ends import Ends
+from twinshore.service.identity import hold_to
 from twinshore.store import Store
+
+LOOK_S = 5.0
+PLACES_MAX = 3
+MEANT = "did you mean"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +72,29 @@ def prepare(asked: Prove, settings: Settings) -> Prepared:
     if not links:
         raise ConfigError("no link to prove", hint='name one in the settings: [links."east->west"]')
     return Prepared(asked, tuple(links), way, wishes, asked.every_s or settings.proof.every_s, wishes.seed)
+
+
+def check_topics(prepared: Prepared, settings: Settings, store: Store) -> None:
+    """ConfigError where the source of no link has a topic that is asked for by name, so that nobody waits for Spark to
+    hear of a slip of the pen. A topic that is to be proven for ever may be made later; and where a source does not say
+    what it has, the proof says why."""
+    asked = prepared.asked
+    if not asked.topics or asked.continuous:
+        return
+    known: set[str] = set()
+    try:
+        for link in prepared.links:
+            with Ends(link, settings, patience_s=LOOK_S, call_s=LOOK_S) as ends:
+                hold_to(link, store, ends.source, ends.target)
+                known |= {name for name, one in ends.source.metadata().topics.items() if not one.error}
+    except TwinshoreError:
+        return
+    if lacking := [topic for topic in asked.topics if topic not in known]:
+        near = did_you_mean(lacking[0], sorted(known))
+        places = listed(sorted({link.source for link in prepared.links}), PLACES_MAX)
+        # All that there are would be pages.
+        meant = near if MEANT in near else ""
+        raise ConfigError(f"there is no topic {lacking[0]} on {places}{UNSEEN}{meant}")
 
 
 def prove(
