@@ -48,6 +48,9 @@ def test_clusters_stay_after_up_and_are_gone_after_down(tmp_path: Path) -> None:
         assert [(one["name"], one["state"]) for one in stand] == [("north", "up"), ("south", "up")]
         assert "stays" in admin_of(Cluster("north", tuple(stand[0]["bootstrap"]))).list_topics(timeout=10).topics
 
+        for topic in ("bare", "bare"):
+            made = lab("fill", "--dir", folder, "--cluster", "north", "--topic", topic, "--records", 0)
+            assert made.stdout == "north: bare has 4 partitions\n", made.stderr
         for said in ("10 records appended to sold, which has 3 partitions", "10 records appended to sold"):
             filled = lab(
                 "fill", "--dir", folder, "--cluster", "north", "--topic", "sold", "--records", 10, "--partitions", 3
@@ -94,12 +97,14 @@ def test_clusters_stay_after_up_and_are_gone_after_down(tmp_path: Path) -> None:
         (["--clusters", "North"], "'North' cannot be a cluster's name"),
         (["--clusters", "a,a"], "a cluster is named twice"),
         (["--brokers", "2"], "1 or 3 brokers, not 2"),
+        (["--brokers", "2", "--dry-run"], "1 or 3 brokers, not 2"),
     ],
 )
 def test_mistakes_are_told_before_anything_is_made(tmp_path: Path, arguments: list[str], sentence: str) -> None:
     said = lab("up", "--dir", tmp_path / "none", *arguments)
     assert said.returncode == 2
     assert sentence in said.stderr
+    assert "starting" not in said.stderr
     assert standing(tmp_path / "none") == []
 
 

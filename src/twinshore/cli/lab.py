@@ -20,7 +20,13 @@ BROKERS = typer.Option(1, "--brokers", help="Brokers of each cluster: 1 or 3.")
 VERSION = typer.Option("", "--version", help="Version of Kafka; the newest tested one by default.")
 FILLED = typer.Option("east", "--cluster", help="The cluster that gets the records.")
 TOPIC = typer.Option("orders", "--topic", help="The topic; it is made if it is not there.")
-RECORDS = typer.Option(10_000, "--records", min=1, max=100_000_000, help="How many records are appended.")
+RECORDS = typer.Option(
+    10_000,
+    "--records",
+    min=0,
+    max=100_000_000,
+    help="How many records are appended; 0: the topic is only made.",
+)
 PARTITIONS = typer.Option(4, "--partitions", min=1, max=1_000, help="Partitions of a topic that is made.")
 JSON = typer.Option(False, "--json", help="Print JSON for programs.")
 DRY_RUN = typer.Option(False, "--dry-run", help="Say what would be done, and do nothing.")
@@ -79,6 +85,7 @@ def fill(
 ) -> None:
     """Appends records to a topic of a lab cluster, so that there is something to mirror."""
     from twinshore.fleet import Cluster, ConfigError
+    from twinshore.fleet.sentences import counted
     from twinshore.lab.fill import fill as append
     from twinshore.lab.standing import default_folder, standing
 
@@ -92,7 +99,8 @@ def fill(
             hint = "name one of them with --cluster"
         raise ConfigError(f"no cluster {cluster} is up (up are: {there})", hint=hint)
     found = append(Cluster(cluster, stand[cluster].bootstrap), topic, records=records, partitions=partitions)
-    typer.echo(f"{cluster}: {records:,} records appended to {topic}, which has {found} partitions")
+    said = f"{counted(records, 'record')} appended to {topic}, which has" if records else f"{topic} has"
+    typer.echo(f"{cluster}: {said} {counted(found, 'partition')}")
 
 
 def stop(clusters: list[str] = NAMED, dir: Path | None = DIR, dry_run: bool = DRY_RUN) -> None:

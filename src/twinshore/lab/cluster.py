@@ -30,6 +30,12 @@ _ROTATED_WITHIN_S = 20.0
 _NETWORK_THREADS_MAX = 8
 
 
+def check_brokers(count: int) -> None:
+    """ConfigError where no cluster of the lab has so many."""
+    if count not in (1, 3):
+        raise ConfigError(f"a lab cluster has 1 or 3 brokers, not {count}")
+
+
 class LabCluster:
     """Start it, use `cluster` or `bootstrap`, do what you must to its `brokers`, stop it.
 
@@ -56,8 +62,7 @@ class LabCluster:
     ) -> None:
         if via_proxy and detached:
             raise ConfigError("a detached cluster cannot have proxies: they end with this process")
-        if brokers not in (1, 3):
-            raise ConfigError(f"a lab cluster has 1 or 3 brokers, not {brokers}")
+        check_brokers(brokers)
         self.name = name
         self.version = version
         self.cluster_id = new_cluster_id()

@@ -20,6 +20,8 @@ def fill(cluster: Cluster, topic: str, *, records: int, partitions: int) -> int:
     found = admin_of(cluster).list_topics(timeout=_ANSWER_S).topics.get(topic)
     if found is None:
         create_topic(cluster, topic, partitions=partitions)
+    if not records:
+        return len(found.partitions) if found is not None else partitions
     producer = Producer({**client_settings(cluster), "enable.idempotence": True, "linger.ms": 20})
     for number in range(records):
         value = json.dumps({"number": number, "item": f"item {number % 97}", "amount": number % 1_000 / 10})

@@ -18,7 +18,7 @@ from typing import Any
 
 from twinshore.fleet import ConfigError
 from twinshore.lab.broker import read_mark
-from twinshore.lab.cluster import LabCluster
+from twinshore.lab.cluster import LabCluster, check_brokers
 from twinshore.lab.home import cache_folder
 from twinshore.lab.jars import KAFKA_NEWEST
 from twinshore.lab.processes import ProcessMark
@@ -74,6 +74,7 @@ def bring_up(
     its data, and is refused."""
     folder = folder.absolute()
     _check(folder, names)
+    check_brokers(brokers)
     with locked(folder, dry_run=dry_run):
         there = {one.name: one for one in standing(folder)}
         for name in names:
