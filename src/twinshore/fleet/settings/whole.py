@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,7 @@ from twinshore.fleet.settings.sections import links as section_of_links
 from twinshore.fleet.settings.sections.broadcasts import where_written, with_links
 
 T = TypeVar("T")
+_BARE_LINK = re.compile(r"^\s*\[\s*links\.([\w-]+->[\w-]+)((?:\.\w+)*)\s*\]", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,7 @@ def parse_settings(text: str, *, name: str, env: Mapping[str, str]) -> Settings:
     try:
         raw: dict[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{name} is not TOML: {error}", hint="docs/settings.md has an example") from error
+        raise ConfigError(f"{name} is not TOML: {error}", hint=_hint_for(text)) from error
     except (RecursionError, ValueError) as error:  # the parser's own limits
         raise ConfigError(f"{name} is not TOML that can be read: {error}", hint="is it a settings file?") from error
     complaints = Complaints()
@@ -142,6 +144,14 @@ def parse_settings(text: str, *, name: str, env: Mapping[str, str]) -> Settings:
             _all_of(where_written(complaints.lines, written), name), hint="docs/settings.md lists every setting"
         )
     return Settings(values, link_sections=raw.get("links", {}))
+
+
+def _hint_for(text: str) -> str:
+    """What to do where it is no TOML: its parser does not say that the arrow in a link's name asks for quotes."""
+    found = _BARE_LINK.search(text)
+    if found is None:
+        return "docs/settings.md has an example"
+    return f'put the link\'s name in quotes: [links."{found[1]}"{found[2]}]'
 
 
 def _all_of(lines: list[str], name: str) -> str:

@@ -131,6 +131,10 @@ def _spark(raw: object, complaints: Complaints) -> SparkSettings | None:
         return None
     pairs = flat({key: value for key, value in raw.items() if key == "spark" or key.startswith("spark.")})
     rest = {key: value for key, value in raw.items() if key != "spark" and not key.startswith("spark.")}
+    strays = {key: value for key, value in rest.items() if "." in key or isinstance(value, Mapping)}
+    for key, _ in flat(strays):
+        complaints.add(place, f"{key}: unknown; settings of Spark begin with `spark.`: did you mean spark.{key}?")
+    rest = {key: value for key, value in rest.items() if key not in strays}
     section = read_section(SparkSection, rest, place, complaints)
     for key, _ in pairs:
         if key in SPARKS_FIXED:
