@@ -152,7 +152,9 @@ def test_a_cluster_that_does_not_answer_is_one_alarm_and_what_follows_from_it_is
             readings = () if away else (reading,)
             stage.monitor._samples.put(Sample(LINK, at_ms, -1, readings, failures=failures, away=sides))
             stage.turn()
+            said.update(row.sentence.rpartition("; ")[2] for row in store.delay.watches())
 
+        said: set[str] = set()
         after(1, away=False)
         stage.monitor.states[LINK].heard(1, stage.monitor._clock(), stage.monitor._clock())
         for _ in range(120):
@@ -167,6 +169,7 @@ def test_a_cluster_that_does_not_answer_is_one_alarm_and_what_follows_from_it_is
             after(1, away=False)
             stage.monitor.states[LINK].heard(int(machine.steady_s), stage.monitor._clock(), stage.monitor._clock())
         assert [event.happening for event in stage.told] == ["raised", "cleared"]
+        assert {"0 alarms stand", "1 alarm stands", "2 alarms stand"} <= said
 
 
 class Machine:

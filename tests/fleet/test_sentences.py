@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from twinshore.cli import prove
-from twinshore.fleet.sentences import one_line
+from twinshore.fleet.sentences import followed, one_line
 from twinshore.service.log_lines import LogLines
 
 
@@ -32,3 +32,12 @@ def test_no_log_takes_two_lines_for_one(capsys: pytest.CaptureFixture[str]) -> N
     lines.close()
     said = capsys.readouterr()
     assert (said.out.count("\n"), said.err.count("\n")) == (1, 1)
+
+
+def test_what_can_be_done_follows_as_a_sentence_of_its_own() -> None:
+    assert followed("it is gone", "make it anew") == "it is gone. Make it anew"
+    assert followed("it is gone", "where it was lost: make it") == "it is gone. Where it was lost: make it"
+    assert followed("it is gone", "acks=all helps") == "it is gone. acks=all helps", "a setting is written as it is"
+    assert followed("it is gone", "max.bytes is low") == "it is gone. max.bytes is low"
+    assert followed("it is gone", "`twinshore status` says why") == "it is gone. `twinshore status` says why"
+    assert followed("it is gone", "") == "it is gone"

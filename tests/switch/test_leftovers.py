@@ -39,7 +39,7 @@ def test_a_log_that_is_shorter_or_not_there_is_named_once_for_each_side() -> Non
     level = [*half_filled([LINK, BACK], ["orders", "bills", "others"], {"east": east, "west": east})]
     assert level == []
     (said,) = half_filled([LINK, BACK], ["orders", "bills", "others"], {"east": east, "west": {"orders": {0: 4}}})
-    assert said.startswith("bills, orders is shorter on west than on east, by 20 offsets: "), said
+    assert said.startswith("bills, orders are shorter on west than on east, by 20 offsets: "), said
     assert [*half_filled([LINK], ["orders"], {"east": east})] == [], "the other side was not asked"
     parted = {"east": {"orders": {0: 1, 1: 3}}, "west": {"orders": {0: 2, 1: 2}}}
     assert len([*half_filled([LINK, BACK], ["orders"], parted)]) == 2

@@ -86,7 +86,7 @@ def test_the_old_home_hears_what_it_lacks_and_what_the_store_says_too() -> None:
 
 def test_whoever_is_on_call_reads_which_cluster_is_open() -> None:
     said = open_still(BACK, ["orders", "bills"], "east was not reached since")
-    assert said.startswith("bills, orders is at home on west, and nothing keeps writers from east")
+    assert said.startswith("bills, orders are at home on west, and nothing keeps writers from east")
     assert said.endswith("never crosses: east was not reached since")
 
 

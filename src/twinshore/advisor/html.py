@@ -11,6 +11,7 @@ from twinshore.advisor.profiles import Kind, Profile
 from twinshore.advisor.rule import WEIGHTS, Finding
 from twinshore.advisor.telling import verdict
 from twinshore.fleet.html_page import html_page
+from twinshore.fleet.sentences import followed
 from twinshore.loss import STORIES, Story, play
 from twinshore.loss.page import ended
 from twinshore.loss.telling import described, picture, sentence
@@ -50,8 +51,8 @@ def _body(advice: Advice, changed: Difference | None) -> Iterator[str]:
         yield _listed(gone, map(_line, changed.gone))
     waived = (f"{_line(one.finding)} (until {one.waiver.until}: {one.waiver.reason})" for one in advice.waived)
     yield _listed("Waived", waived)
-    yield _listed("Could not be seen", (f"{one.what}: {one.why}. {one.hint}" for one in advice.unseen))
-    yield _listed("Unknown to everybody", (f"{one.what}: {one.why}. {one.hint}" for one in advice.untold))
+    yield _listed("Could not be seen", (followed(f"{one.what}: {one.why}", one.hint) for one in advice.unseen))
+    yield _listed("Unknown to everybody", (followed(f"{one.what}: {one.why}", one.hint) for one in advice.untold))
     yield _listed("Of the policy", advice.remarks)
     yield _profiles(advice.profiles)
     yield _stories({one.story for one in advice.findings})

@@ -71,9 +71,9 @@ def audit(
 
     loaded = load(settings)
     with open_known(loaded) as store:
-        rows = changes(Changes(link, kind, by, topic, group, before), loaded, store, last=last)
+        rows = changes(Changes(link, kind, by, topic, group, before), loaded, store, last=last + 1)
     if json_output:
-        typer.echo(json.dumps([asdict(row) for row in rows], indent=2))
+        typer.echo(json.dumps([asdict(row) for row in rows[:last]], indent=2))
         return
     say_page(rows, in_words, last=last, none="nothing has been changed besides records")
 

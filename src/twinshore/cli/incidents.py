@@ -36,11 +36,13 @@ def incidents(
 
     loaded = load(settings)
     with open_known(loaded) as store:
-        rows = found(Incidents(link, kind, topic, open_only, before), loaded, store, last=last)
+        rows = found(Incidents(link, kind, topic, open_only, before), loaded, store, last=last + 1)
     if json_output:
-        typer.echo(json.dumps([values_of(row) for row in rows], indent=2))
+        typer.echo(json.dumps([values_of(row) for row in rows[:last]], indent=2))
         return
-    say_page(rows, in_words, last=last, none="nothing of that is in the ledger")
+    narrowed = link or kind or topic or open_only or before
+    none = "nothing of that is in the ledger" if narrowed else "the ledger is empty"
+    say_page(rows, in_words, last=last, none=none)
 
 
 def register(app: typer.Typer) -> None:

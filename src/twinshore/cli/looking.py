@@ -53,13 +53,13 @@ def load_alone(path: Path) -> Settings:
 
 
 def say_page(rows: Sequence[R], words: Callable[[R], str], *, last: int, none: str) -> None:
-    """Rows, the newest first, a line each; how the page that follows is asked for, where there may be one."""
-    for row in rows:
+    """The newest rows, a line each, so many at `last`. Where there are more, it says how older ones are asked for."""
+    for row in rows[:last]:
         typer.echo(one_line(words(row)))
     if not rows:
         typer.echo(none)
-    elif len(rows) == last:
-        typer.echo(f"older ones: --before {rows[-1].id}")
+    elif len(rows) > last:
+        typer.echo(f"older ones: --before {rows[last - 1].id}")
 
 
 def write(path: Path, text: str) -> None:

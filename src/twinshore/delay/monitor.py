@@ -34,6 +34,7 @@ from twinshore.delay.watchers import (
 from twinshore.delay.webhook import Webhook
 from twinshore.fleet import ConfigError, Link, StoreError
 from twinshore.fleet.quiet import parse_quiet
+from twinshore.fleet.sentences import counted
 from twinshore.fleet.settings import Settings
 from twinshore.links.filters import admits
 from twinshore.service import signals
@@ -227,7 +228,7 @@ class Monitor:
         if self._beaten_s < self._store_again_s:
             return
         oldest_ms = min(self.sampled_ms.values())
-        says = f"watches {', '.join(map(_in_words, self.states.values()))}; {len(alarms.book)} alarms stand"
+        says = f"watches {', '.join(map(_in_words, self.states.values()))}; {_stand(len(alarms.book))}"
         try:
             beat = WatchRow(
                 self._name, WATCHES_LINKS, self._owner, self._beats, int(BEAT_S * 1000), now_ms, oldest_ms, says
@@ -315,3 +316,7 @@ class Monitor:
 
 def _in_words(state: LinkState) -> str:
     return f"{state.link} (heartbeats take {state.beat_late_ms / 1000:.1f} s)" if state.beat_seen_ms else state.link
+
+
+def _stand(alarms: int) -> str:
+    return f"{counted(alarms, 'alarm')} {'stands' if alarms == 1 else 'stand'}"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Sequence, Sized
 from datetime import UTC, datetime
+
+# A first word that is no name of a setting, nor a command in quotes.
+_PLAIN = re.compile(r"[a-z]+(?:[ ,:;]|$)")
 
 
 def listed(names: Sequence[str], most: int, between: str = ", ") -> str:
@@ -15,6 +19,16 @@ def listed(names: Sequence[str], most: int, between: str = ", ") -> str:
 def counted(count: int, thing: str) -> str:
     """As in "1 lane" and "1,200 lanes"."""
     return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
+def are(names: Sized) -> str:
+    """ "is" behind one name, "are" behind several."""
+    return "is" if len(names) == 1 else "are"
+
+
+def have(names: Sized) -> str:
+    """ "has" behind one name, "have" behind several."""
+    return "has" if len(names) == 1 else "have"
 
 
 def copies(count: int) -> str:
@@ -33,6 +47,13 @@ def ago(age_s: float) -> str:
         if age_s >= length_s:
             return f"{age_s / {'d': 86_400, 'h': 3_600, 'min': 60}[unit]:.0f} {unit}"
     return f"{age_s:.0f} s"
+
+
+def followed(sentence: str, hint: str) -> str:
+    """What is wrong and, as a sentence of its own, what can be done: as in "It is gone. Make it anew"."""
+    if not hint:
+        return sentence
+    return f"{sentence}. {hint[0].upper()}{hint[1:]}" if _PLAIN.match(hint) else f"{sentence}. {hint}"
 
 
 def one_line(sentence: str) -> str:

@@ -54,6 +54,7 @@ def passing_store(place: str) -> Iterator[Store]:
         tempfile.TemporaryDirectory(prefix="twinshore-empty-") as folder,
         _open(Database(f"sqlite:///{folder}/empty.db", Secret(), place)) as store,
     ):
+        store.passes = True
         yield store
 
 
@@ -80,6 +81,7 @@ class Store:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.passes = False  # Whether it is gone once it is closed, and nobody can find it again.
         self.leases = Leases(database)
         self.links = Links(database)
         self.link_rows = LinkRows(database)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from twinshore.fleet.sentences import listed
+from twinshore.fleet.sentences import are, listed
 from twinshore.links.homes import pair_of
 from twinshore.service.clock import wall_ms
 from twinshore.store import AuditRow, Flip
@@ -67,7 +67,8 @@ class Bare(Work):
         done = {one.topic for one in self._store.switching.flip(flips, told)}
         if lacking := [one.topic for one in record.topics if one.topic not in done]:
             return Wait(f"the store has another home of {listed(lacking, NAMED_MAX)}", said)
-        return Done(said, f"{listed(record.names(), NAMED_MAX)} is at home on {record.new}; writers go on there")
+        names = record.names()
+        return Done(said, f"{listed(names, NAMED_MAX)} {are(names)} at home on {record.new}; writers go on there")
 
     def _guard(self, record: Record) -> Outcome:
         self._words.tell_old(record)

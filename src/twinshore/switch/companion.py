@@ -12,6 +12,7 @@ from functools import partial
 
 from twinshore.fleet import KafkaError, Naming
 from twinshore.fleet.once import Once, in_words
+from twinshore.fleet.sentences import are, counted
 from twinshore.homes.home_notes import HomeNotes
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links.homes import pair_of
@@ -168,7 +169,8 @@ class OldHomeCompanion:
         try:
             if hold_to(self._link, self._store, ends.source, ends.target):
                 self._guards.drop(RulesOf(ends.target), self._guarded_at_home)
-                self._log(f"{len(topics)} topics are at home on {ends.target.name} again: nobody is kept out any more")
+                these = f"{counted(len(topics), 'topic')} {are(topics)}"
+                self._log(f"{these} at home on {ends.target.name} again: nobody is kept out any more")
         except KafkaError as error:
             if not error.retriable:
                 self._unpaid.say(f"the guard of topics that are at home on {ends.target.name} still stands: {error}")

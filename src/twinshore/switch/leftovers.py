@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from twinshore.fleet import Link
-from twinshore.fleet.sentences import counted, listed
+from twinshore.fleet.sentences import are, counted, listed
 from twinshore.links.filters import admits
 from twinshore.links.homes import pair_of
 from twinshore.links.kept_records import is_kept
@@ -49,9 +49,9 @@ def half_filled(links: Iterable[Link], topics: Iterable[str], ends: Mapping[str,
         if short := [topic for topic in ours if lacks[topic]]:
             offsets = counted(sum(lacks.values()), "offset")
             yield (
-                f"{listed(short, NAMED_MAX)} is shorter on {here} than on {there}, by {offsets}: if that switch was a "
-                f"fail-back or a rebuild, it may have stopped while it filled {here} again, and its claim is what "
-                "keeps a forced switch from moving the topic to a part of it. Wait until the mirror has filled "
+                f"{listed(short, NAMED_MAX)} {are(short)} shorter on {here} than on {there}, by {offsets}: if that "
+                f"switch was a fail-back or a rebuild, it may have stopped while it filled {here} again, and its claim "
+                "is what keeps a forced switch from moving the topic to a part of it. Wait until the mirror has filled "
                 f"{here}; where it does not, rebuild the twins right after this (`twinshore mirror rebuild "
                 f"'{there}->{here}'`), and force no switch there before"
             )

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from twinshore.fleet import Link
-from twinshore.fleet.sentences import listed
+from twinshore.fleet.sentences import are, listed
 from twinshore.fleet.terms import FIRST_TERM
 from twinshore.homes.home_lines import HomeLine
 from twinshore.links.homes import pair_of
@@ -95,6 +95,6 @@ def open_still(link: Link, topics: Collection[str], why: str) -> str:
     """What whoever is on call must know; `why` the old home could not be shut."""
     names = listed(sorted(topics), NAMED_MAX)
     return (
-        f"{names} is at home on {link.source}, and nothing keeps writers from {link.target}, where it was before: what "
-        f"they write there never crosses: {why}"
+        f"{names} {are(topics)} at home on {link.source}, and nothing keeps writers from {link.target}, the old home: "
+        f"what they write there never crosses: {why}"
     )

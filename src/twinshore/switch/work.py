@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from twinshore.fleet import KafkaError, Link
-from twinshore.fleet.sentences import counted, listed
+from twinshore.fleet.sentences import are, counted, have, listed
 from twinshore.fleet.settings import Settings
 from twinshore.fleet.terms import FIRST_TERM, next_term, written_epoch
 from twinshore.homes.home_lines import HomeState
@@ -106,7 +106,7 @@ class Work:
         if why := self._changed(record) or self._not_allowed():
             return Cannot(why)
         if stopped := stopped_of(self._link, record.names(), self._store):
-            return Cannot(f"{listed(stopped, NAMED_MAX)} has stopped: `twinshore status` says why")
+            return Cannot(f"{listed(stopped, NAMED_MAX)} {have(stopped)} stopped: `twinshore status` says why")
         behind = log_ends.behind(self._old, self._new, record.topics)
         if behind > BEHIND_MAX:
             return Wait(f"the twins are {counted(behind, 'offset')} behind")
@@ -118,7 +118,7 @@ class Work:
     def _announce(self, record: Record) -> Outcome:
         said = record if _said(record, Deed.ANNOUNCE) else self._words.say(record, HomeState.ANNOUNCED)
         if waits := self._words.awaited(said, parked=False):
-            return Wait(f"{listed(waits, NAMED_MAX)} has not heard of the switch yet", said)
+            return Wait(f"{listed(waits, NAMED_MAX)} {have(waits)} not heard of the switch yet", said)
         return Done(said)
 
     def _hold(self, record: Record) -> Outcome:
@@ -227,7 +227,8 @@ class Work:
         lacking = [one.topic for one in record.topics if one.topic not in done]
         if lacking:
             return Wait(f"the store has another home of {listed(lacking, NAMED_MAX)}", said)
-        return Done(said, f"{listed(record.names(), NAMED_MAX)} is at home on {record.new}; writers go on there")
+        names = record.names()
+        return Done(said, f"{listed(names, NAMED_MAX)} {are(names)} at home on {record.new}; writers go on there")
 
     def _take_up(self, record: Record) -> Outcome:
         self._words.tell_old(record)

@@ -17,7 +17,7 @@ from twinshore.kafka.errors import Code, kafka_error
 from twinshore.kafka.notes import Note
 from twinshore.mirror.driver import link_notes
 from twinshore.mirror.driver.link_notes import AGAIN_S, POLICY, WHOLE_S, Holding, LinkNotes
-from twinshore.store import LinkIdentity, Store, TwinRow, open_store
+from twinshore.store import LinkIdentity, Store, TwinRow, empty_store, open_store
 
 LINK = Link("east", "west")
 SOURCE = "a source"
@@ -310,3 +310,15 @@ def test_stores_take_turns_and_one_holds_whatever_vanishes(begin: Begin, log: Lo
                 running.discard(one)
             clock[0] += AGAIN_S
         assert len(running) == 1, order
+
+
+def test_a_store_that_is_not_there_yet_is_named_without_an_id(begin: Begin, log: Log, tmp_path: Path) -> None:
+    first = begin("first").notes.own
+    with empty_store(f"sqlite:///{tmp_path}/none.db") as none:
+        looking = Process(log, none, "a plan", 0)
+        with pytest.raises(RefusedError, match=f"is written by store {first[:8]}") as refused:
+            looking.notes.refuse_another(SOURCE)
+    here = refused.value.message.partition("; the store here is ")[2]
+    assert here.endswith("none.db, which is not there yet") and "," not in here.removesuffix(", which is not there yet")
+    with pytest.raises(RefusedError, match=r"; the store here is [0-9a-f]{8}, "):
+        begin("second", begun=False).notes.refuse_another(SOURCE)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from twinshore.fleet import Link
+from twinshore.fleet import Link, RefusedError
 from twinshore.fleet.settings import parse_settings
 from twinshore.links.known import taken
 from twinshore.links.operations.change import Add, Asked, Remove, Set, act, plan
@@ -231,3 +231,12 @@ def test_a_link_that_there_is_no_room_for_waits_until_another_goes(place: Place)
     assert place.said.count(told) == 1
     place.ask(Remove(TWO))
     place.until(lambda: place.names() == [ONE, TWO, THREE])
+
+
+def test_the_remedy_of_a_refused_link_is_said_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(_: LinkDriver) -> str:
+        raise RefusedError("another store writes it", hint="run it with that store")
+
+    monkeypatch.setattr(LinkDriver, "turn", refuses)
+    place.until(lambda: any("refused" in line for line in place.said))
+    assert f"{ONE}: refused: another store writes it (run it with that store)" in place.said

@@ -54,3 +54,10 @@ def test_closed_units_are_slower_where_few_partitions_take_them() -> None:
     one = cost_of("orders", "exact", [Stretch(90_000, 0)], [Sample(10, 0, 10)], rate)
     many = cost_of("orders", "exact", [Stretch(900, 0)] * 100, [Sample(10, 0, 10)], rate)
     assert one.seconds > 10 * many.seconds
+
+
+def test_a_topic_that_is_carried_to_its_end_takes_no_time() -> None:
+    rate = Rate(5e7, measured=False)
+    assert cost_of("orders", "exact", [Stretch(0, 0)] * 4, [], rate).figures == "nothing is to be carried now"
+    filled = cost_of("orders", "exact", [Stretch(0, 0), Stretch(0, 7)], [], rate).figures
+    assert filled == "nothing is to be carried now, 7 offsets of filler, 5 s at 50.0 MB/s (assumed)"

@@ -44,6 +44,30 @@ def test_what_is_over_is_shown_with_its_offsets(file: Path) -> None:
     assert asking.run(file, "incidents", "--topic", "orders") == "nothing of that is in the ledger\n"
 
 
+def test_older_rows_are_offered_only_where_there_are_some(file: Path) -> None:
+    assert "older ones" not in asking.run(file, "incidents", "--last", "2")
+    assert len(json.loads(asking.run(file, "incidents", "--last", "1", "--json"))) == 1
+    first = asking.run(file, "incidents", "--last", "1").splitlines()
+    before = first[1].split()[-1]
+    assert len(first) == 2
+    assert len(asking.run(file, "incidents", "--last", "1", "--before", before).splitlines()) == 1
+
+
+def test_what_is_about_a_whole_link_names_it_alone(file: Path) -> None:
+    with opened(file) as store:
+        away = Incident(LINK, "", -1, IncidentKind.TARGET_AWAY, -1, -1, POLICY_STOP, "west does not answer")
+        store.ledger.add(away, now_ms=1_700_000_003_000)
+    (said, *_) = asking.run(file, "incidents").splitlines()
+    assert f"{LINK}: target away: west does not answer (open)" in said
+
+
+def test_an_empty_ledger_is_told_from_one_that_has_nothing_of_that(tmp_path: Path) -> None:
+    found = write_settings(tmp_path, f'[links."{LINK}"]\n')
+    opened(found).close()
+    assert asking.run(found, "incidents") == "the ledger is empty\n"
+    assert asking.run(found, "incidents", "--open") == "nothing of that is in the ledger\n"
+
+
 def test_a_kind_that_does_not_exist_is_refused_with_those_that_do(file: Path) -> None:
     with opened(file) as store, pytest.raises(ConfigError, match="no such incident 'stale'") as refused:
         incidents(Incidents(kind="stale"), load_settings(file, {}), store, last=5)

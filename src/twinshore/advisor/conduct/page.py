@@ -14,6 +14,7 @@ from twinshore.advisor.conduct.uses import Use
 from twinshore.advisor.html import STYLE
 from twinshore.advisor.rule import WEIGHTS
 from twinshore.fleet.html_page import html_page
+from twinshore.fleet.sentences import followed
 from twinshore.store.traffic_values import FlowKey, FlowKind
 
 SHOWN = 20
@@ -43,7 +44,7 @@ def _body(conduct: Conduct) -> Iterator[str]:
         for one in conduct.waived
     )
     yield _listed("Waived", waived)
-    yield _listed("Could not be seen", (f"{one.what}: {one.why}. {one.hint}" for one in conduct.unseen))
+    yield _listed("Could not be seen", (followed(f"{one.what}: {one.why}", one.hint) for one in conduct.unseen))
     yield _listed("To be known", conduct.remarks)
 
 

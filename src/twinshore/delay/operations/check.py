@@ -12,6 +12,7 @@ from twinshore.delay.last_watch import LastWatch, last_watch, told_of
 from twinshore.delay.open_alarms import Heads, heads_of, standing_of
 from twinshore.delay.watchers import stale, unwatched
 from twinshore.fleet import ConfigError
+from twinshore.fleet.sentences import counted
 from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings.edge import did_you_mean
 from twinshore.store import AlarmRow, DelayPlace, Store, WatchRow
@@ -125,7 +126,7 @@ def _unseen(links: Sequence[str], watchers: Sequence[WatchRow], now_ms: int) -> 
 
 def _in_figures(places: Sequence[DelayPlace]) -> str:
     worst_ms = max((row.recovery_point_ms for row in places if not row.group), default=0)
-    return f"{len(places)} places watched, recovery point {worst_ms / 1000:.1f} s"
+    return f"{counted(len(places), 'place')} watched, recovery point {worst_ms / 1000:.1f} s"
 
 
 def _sentences(

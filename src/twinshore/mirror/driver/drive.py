@@ -52,7 +52,7 @@ class Drive:
             sentence = f"{name}: {error}"
         except RefusedError as error:
             # Its clusters are not the link's: that is its own trouble, until there is no link that has none.
-            sentence = f"{name}: refused: {error}; {error.hint}"
+            sentence = f"{name}: refused: {error}"
             self._refused(name, error)
             pause_s = REFUSED_AGAIN_S
         except TwinshoreError as error:

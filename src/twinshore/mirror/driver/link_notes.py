@@ -366,9 +366,10 @@ class LinkNotes:
     def _refusal(self, holder: Claim) -> RefusedError:
         name = self._link.name
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(holder.since_ms / 1000))
+        here = self._store.place if self._store.passes else f"{self.own[:8]}, {self._store.place}"
         return RefusedError(
             f"link {name} into {self._link.target} is written by store {holder.store[:8]} (host {holder.host}, since "
-            f"{since}); the store here is {self.own[:8]}, {self._store.place}",
+            f"{since}); the store here is {here}",
             hint=f"run it with that store; if that is lost, or shall not write any more: stop its mirror, then "
             f'`twinshore link recover "{name}" --dry-run`',
         )

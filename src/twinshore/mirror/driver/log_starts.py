@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from twinshore.fleet import KafkaError, Link, NamedPartition, WireError
 from twinshore.fleet.incidents import POLICY_UNCUT, Effect, IncidentSide
 from twinshore.fleet.once import Once
+from twinshore.fleet.sentences import followed
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
 from twinshore.mirror.driver.left_filler import LeftFiller
@@ -128,7 +129,7 @@ class LogStarts:
     def _tell(self, topic: str, twin: str, at: int, error: KafkaError) -> None:
         kind = IncidentKind.RIGHTS_LOST if error.code in RIGHTS else IncidentKind.REFUSED
         what = f"the log of twin {twin} cannot be cut to its source's start, and may show more than the source"
-        sentence = f"{what}: {error.message}. {error.hint}"
+        sentence = followed(f"{what}: {error.message}", error.hint)
         incident = Incident(self._link.name, topic, -1, kind, 0, at, POLICY_UNCUT, sentence, IncidentSide.TARGET)
         self._store.ledger.add(incident, now_ms=wall_ms())
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Container, Iterable
 
 from twinshore.fleet import is_heartbeats
 from twinshore.fleet.incidents import Effect
+from twinshore.fleet.sentences import followed
 from twinshore.mirror.driver.plan import Refuse
 from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.follow.lifecycle import RECREATED
@@ -71,7 +72,7 @@ class Refusals:
         if step.kind == RECREATED:
             self._doubt([topic])
         else:
-            sentence = f"{step.sentence}. {step.hint}"
+            sentence = followed(step.sentence, step.hint)
             if not is_heartbeats(topic):  # else nothing of the operator's is missing on the target
                 self._recorder.stopped(self._link, Stoppage(topic, -1, step.kind, -1, -1, sentence, None, step.side))
             self._log(f"{self._link}: refused: {step.sentence} (try: {step.hint})")

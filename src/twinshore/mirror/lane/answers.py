@@ -8,6 +8,7 @@ from enum import Enum
 
 from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.fleet.incidents import POLICY_HEAL, IncidentKind, IncidentSide
+from twinshore.fleet.sentences import followed
 from twinshore.kafka.errors import describe
 from twinshore.mirror.lane.cutting import Halt, Parcel
 from twinshore.mirror.lane.observe import Stop, Verdict, Wait, parted_sentence
@@ -106,7 +107,7 @@ def source_error(part: FetchedPartition, position: int, failures: int = 0) -> Ha
             IncidentKind.RIGHTS_LOST,
             position,
             position,
-            f"the source refuses to be read: {kind.sentence}. {kind.hint}",
+            followed(f"the source refuses to be read: {kind.sentence}", kind.hint),
             IncidentSide.SOURCE,
         )
     if means is Means.DAMAGE and failures >= UNREADABLE_MAX:
@@ -129,7 +130,7 @@ def target_error(part: ProducedPartition, parcel: Parcel, failures: int) -> Halt
             IncidentKind.RIGHTS_LOST,
             parcel.base,
             parcel.end,
-            f"the twin refuses {where}: {kind.sentence}. {kind.hint}",
+            followed(f"the twin refuses {where}: {kind.sentence}", kind.hint),
             IncidentSide.TARGET,
         )
     if means is Means.SIZE:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from twinshore.fleet import NamedPartition
 from twinshore.fleet.incidents import IncidentKind, IncidentSide
+from twinshore.fleet.sentences import followed
 from twinshore.kafka.errors import Code, describe
 from twinshore.mirror.lane.answers import LOOKS_MAX, RIGHTS, Means, meaning
 from twinshore.mirror.lane.cutting import Halt
@@ -98,7 +99,8 @@ def refused(answer: Marked | None, blank: Blank, failures: int) -> Halt | None:
         return Halt(IncidentKind.POSITION_DISAGREEMENT, blank.base, answer.end, sentence)
     kind = describe(answer.error)
     if answer.error in RIGHTS:
-        sentence = f"the target refuses markers for {where}: {kind.sentence}. {_GRANTS.get(answer.error, kind.hint)}"
+        said = f"the target refuses markers for {where}: {kind.sentence}"
+        sentence = followed(said, _GRANTS.get(answer.error, kind.hint))
         return Halt(IncidentKind.RIGHTS_LOST, blank.base, blank.end, sentence, IncidentSide.TARGET)
     if answer.error in FENCED and failures >= LOOKS_MAX:
         sentence = f"the twin keeps refusing markers for {where} as fenced: another pump of this link is at work"

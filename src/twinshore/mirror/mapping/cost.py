@@ -13,6 +13,7 @@ CLOSED_UNITS_S = 3_000.0
 CLOSED_UNITS_S_EACH = 200.0  # Of one partition.
 FILLER_S = 5e6
 BEGIN_S = 5.0
+NOTHING = "nothing is to be carried now"
 
 
 class Sample(NamedTuple):
@@ -67,13 +68,14 @@ class Cost:
     @property
     def figures(self) -> str:
         """How much there is, and how long it will take."""
-        parts = [f"about {_bytes(self.bytes)} in {self.offsets} offsets"]
+        parts = [f"about {_bytes(self.bytes)} in {self.offsets} offsets" if self.offsets else NOTHING]
         if self.markers:
             parts.append(f"{self.markers} markers{' by closed units' if self.closed_units else ''}")
         if self.filler:
             parts.append(f"{self.filler} offsets of filler")
-        kind = "measured" if self.measured else "assumed"
-        parts.append(f"{self.seconds:.0f} s at {_bytes(int(self.rate_bytes_s))}/s ({kind})")
+        if self.offsets or self.filler:
+            kind = "measured" if self.measured else "assumed"
+            parts.append(f"{self.seconds:.0f} s at {_bytes(int(self.rate_bytes_s))}/s ({kind})")
         if self.drops_s:
             parts.append(f"each offset that its queue drops takes a marker, about {self.drops_s:,.0f} of them a second")
         return ", ".join(parts)

@@ -40,10 +40,10 @@ def in_words(row: LedgerRow) -> str:
     """One row, for people; the last offset is the last that it is about."""
     one = row.incident
     place = f"{one.topic}-{one.partition}" if one.partition >= 0 else one.topic
-    where = f" {place}" if place else ""
+    where = f" {place}:" if place else ""
     offsets = f", offsets {one.from_offset} to {one.to_offset - 1}" if one.to_offset > one.from_offset >= 0 else ""
     ended = f"closed {moment(row.closed_ms)}" if row.closed_ms is not None else "open"
-    return f"{row.id} {moment(row.opened_ms)} {one.link}:{where}: {one.kind}{offsets}: {one.sentence} ({ended})"
+    return f"{row.id} {moment(row.opened_ms)} {one.link}:{where} {one.kind}{offsets}: {one.sentence} ({ended})"
 
 
 def values_of(row: LedgerRow) -> dict[str, object]:

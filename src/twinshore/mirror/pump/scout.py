@@ -15,6 +15,7 @@ from functools import partial
 from queue import SimpleQueue
 
 from twinshore.fleet import KafkaError, NamedPartition
+from twinshore.fleet.sentences import followed
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.metadata import ClusterMetadata, TopicMetadata
@@ -252,7 +253,7 @@ class Scout:
         for named, seen in due.items():
             if error := failed.get(twins[named]):
                 kept = error.code in KEPT
-                seen_again[named] = replace(seen, uncut=f"{error.message}. {error.hint}") if kept else _told(error)
+                seen_again[named] = replace(seen, uncut=followed(error.message, error.hint)) if kept else _told(error)
         return seen_again
 
     def _aged(self, found: dict[NamedPartition, Observation]) -> dict[NamedPartition, Observation]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.incidents import POLICY_RESCUE, IncidentKind
-from twinshore.fleet.sentences import counted, listed
+from twinshore.fleet.sentences import are, counted, listed
 from twinshore.fleet.settings import Settings
 from twinshore.groups.place import MARK
 from twinshore.kafka.cluster import KafkaCluster
@@ -94,7 +94,7 @@ def made(record: Record, topics: Iterable[Moved], old: KafkaCluster, store: Stor
     done = {one.topic: is_made(record, one, old, store) for one in topics}
     if waits := [topic for topic in done if not done[topic]]:
         return silence.waiting(f"the mirror of {record.back} makes {listed(waits, NAMED_MAX)} anew")
-    return Done(record, f"{listed(list(done), NAMED_MAX)} is made anew on {record.old}" if done else "")
+    return Done(record, f"{listed(list(done), NAMED_MAX)} {are(done)} made anew on {record.old}" if done else "")
 
 
 def is_made(record: Record, one: Moved, old: KafkaCluster, store: Store) -> bool:
@@ -169,7 +169,8 @@ class PutBack:
                 self._lacked_ms = now_ms
             # A clock that went back counts as one that went on.
             if 0 <= now_ms - self._lacked_ms < PLACES_STAND_MS:
-                return Wait(f"{listed(lacking or sorted(wanted), NAMED_MAX)} is put back on {record.old}")
+                names = lacking or sorted(wanted)
+                return Wait(f"{listed(names, NAMED_MAX)} {are(names)} put back on {record.old}")
             stands = f"{counted(len(wanted), 'group')} stands on {record.old} where it stood"
         followed = follow(record, self._link, self._settings, self._store, self._now_ms())
         return replace(followed, sentence="; ".join(filter(None, (stands, followed.sentence))))

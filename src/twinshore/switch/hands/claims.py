@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from twinshore.fleet import Link, RefusedError
-from twinshore.fleet.sentences import listed
+from twinshore.fleet.sentences import are, listed
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links.homes import pair_of
 from twinshore.service.clock import wall_ms
@@ -45,8 +45,9 @@ def taken(store: Store, pair: str, names: Collection[str]) -> RefusedError | Non
     rows = [row for row in store.switching.of(pair) if row.topic in names]
     if not rows:
         return None
+    names = listed([row.topic for row in rows], NAMED_MAX)
     return RefusedError(
-        f"{listed([row.topic for row in rows], NAMED_MAX)} is in switch {rows[0].switch_id[:ID_SHOWN]} already",
+        f"{names} {are(rows)} in switch {rows[0].switch_id[:ID_SHOWN]} already",
         hint="`twinshore switch status` shows it",
     )
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from twinshore.fleet import KafkaError, NamedPartition
-from twinshore.fleet.sentences import counted, listed
+from twinshore.fleet.sentences import are, counted, have, listed
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.errors import Code, kafka_error
@@ -47,7 +47,7 @@ def make(new: KafkaCluster, record: Record) -> Outcome:
                 if error.code != Code.TOPIC_ALREADY_EXISTS:
                     raise
     if lacking := [one.topic for one in record.topics if one.topic not in there]:
-        return Wait(f"{listed(lacking, NAMED_MAX)} is made on {new.name}")
+        return Wait(f"{listed(lacking, NAMED_MAX)} {are(lacking)} made on {new.name}")
     found = tuple(replace(one, new_id=one.new_id or there[one.topic].topic_id.hex()) for one in record.topics)
     if why := changed(new, found, new=True):
         return Cannot(why)
@@ -56,7 +56,7 @@ def make(new: KafkaCluster, record: Record) -> Outcome:
         f"{one.topic}-{part.partition}" for one in found for part in there[one.topic].partitions if part.leader < 0
     ]
     if unled:
-        return Wait(f"{listed(unled, NAMED_MAX)} has no leader on {new.name} yet")
+        return Wait(f"{listed(unled, NAMED_MAX)} {have(unled)} no leader on {new.name} yet")
     logs = [NamedPartition(one.topic, at) for one in found for at in range(one.partitions) if one.topic in fresh]
     starts, ends = new.list_offsets(logs, OffsetKind.EARLIEST), new.list_offsets(logs, OffsetKind.LOG_END)
     if taken := [str(named) for named in logs if starts[named] < ends[named]]:
@@ -89,7 +89,7 @@ def fill(new: KafkaCluster, record: Record, ends: Mapping[str, Sequence[int]]) -
         return Cannot(f"{listed(strange, NAMED_MAX)} on {new.name} was written by others meanwhile: {WHO}")
     if below:
         new.cut_logs(below, ids)
-        return Wait(f"{listed([str(one) for one in below], NAMED_MAX)} is cut to its end on {new.name}")
+        return Wait(f"{listed([str(one) for one in below], NAMED_MAX)} {are(below)} cut to its end on {new.name}")
     return Done(record, f"the logs on {new.name} are empty, and end where those on {record.old} do")
 
 

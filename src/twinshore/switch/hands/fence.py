@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from twinshore.fleet import NamedPartition
-from twinshore.fleet.sentences import listed
+from twinshore.fleet.sentences import counted, listed
 from twinshore.fleet.terms import fence_epoch
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.connection import Connection
@@ -124,7 +124,8 @@ def put_up(
     if lacking:
         return Wait("the fence is written, and its place is looked at again", record)
     record = replace(record, strays=())
-    return Done(record, f"late requests of {record.link} are shut out of {len(points)} partitions on {new.name}")
+    of = counted(len(points), "partition")
+    return Done(record, f"late requests of {record.link} are shut out of {of} on {new.name}")
 
 
 def _with_points(record: Record, points: Mapping[NamedPartition, int], read: Iterable[Seen] = ()) -> Record:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from twinshore.fleet import KafkaError, NamedPartition
-from twinshore.fleet.sentences import counted, listed
+from twinshore.fleet.sentences import counted, have, listed
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.transactions import Transactions
 from twinshore.switch.decision import Cannot, Done, Outcome, Wait
@@ -67,7 +67,7 @@ def drain(old: KafkaCluster, record: Record) -> Outcome:
         would = f"; transactions are open in {parts}, and would be waited for" if due else ""
         return Done(_ending(record, seen), f"the logs on {old.name} as they are now{would}")
     if due:
-        return Wait(f"{listed(list(due), NAMED_MAX)} has a transaction open on {old.name} in {parts}")
+        return Wait(f"{listed(list(due), NAMED_MAX)} {have(due)} a transaction open on {old.name} in {parts}")
     seen = log_ends(old, record.topics)
     found = _ending(record, seen)
     if seen.unsettled:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from twinshore.fleet import ConfigError, Link, Mode, NamedPartition, Naming, RefusedError
 from twinshore.fleet.incidents import IncidentKind
-from twinshore.fleet.sentences import counted, listed
+from twinshore.fleet.sentences import are, counted, have, listed
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.links.filters import admits
@@ -191,9 +191,9 @@ def lacks(carrier: Link, fresh: Sequence[str], ends: Ends, store: Store) -> str:
         )
     if rest:
         why = sorted({str(kind) for kind in rest.values()})
-        return f"{listed(sorted(rest), NAMED_MAX)} is tried again by {carrier.name}: {listed(why, NAMED_MAX)}"
+        return f"{listed(sorted(rest), NAMED_MAX)} {are(rest)} tried again by {carrier.name}: {listed(why, NAMED_MAX)}"
     if without := sorted(set(fresh) - {row.topic for row in rows}):
-        return f"{listed(without, NAMED_MAX)} has no twin on {carrier.target} yet"
+        return f"{listed(without, NAMED_MAX)} {have(without)} no twin on {carrier.target} yet"
     moved = [planning.moved_of(topic, rows, carrier, store) for topic in fresh]
     away = behind(ends.source, ends.target, moved)
     return f"the twins are {counted(away, 'offset')} behind" if away > BEHIND_MAX else ""

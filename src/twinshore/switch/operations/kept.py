@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from twinshore.fleet import KafkaError, Link, Naming, RefusedError, StoreError, WireError
-from twinshore.fleet.sentences import listed
+from twinshore.fleet.sentences import are, listed
 from twinshore.fleet.settings import Settings
 from twinshore.homes.home_lines import HomeLog
 from twinshore.homes.home_notes import HomeNotes
@@ -125,7 +125,7 @@ def its_own(record: Record, lines: Mapping[str, Home], store: Store) -> Record:
         store.switching.end(record.id)
     if held:
         raise RefusedError(
-            f"{listed([row.topic for row in held], NAMED_MAX)} is in switch {held[0].switch_id[:8]} by now",
+            f"{listed([row.topic for row in held], NAMED_MAX)} {are(held)} in switch {held[0].switch_id[:8]} by now",
             hint="`twinshore switch status` shows it; resume this one once that has ended",
         )
     return record

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from twinshore.fleet import ConfigError, Link, RefusedError, is_heartbeats
 from twinshore.fleet.pace import HOLD_S
-from twinshore.fleet.sentences import listed
+from twinshore.fleet.sentences import are, listed
 from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings.edge import did_you_mean
 from twinshore.fleet.settings.shapes import why_not_pattern
@@ -126,7 +126,8 @@ def link_of(asked: Switch, links: Sequence[Link], store: Store) -> tuple[Link, l
         raise uncarried(found.lacking, into, asked.to, found.known)
     if not found.rows:
         said = listed(list(asked.topics), NAMED_MAX)
-        raise RefusedError(f"{said} is at home on {asked.to} already", hint="`twinshore link homes` shows homes")
+        said = f"{said} {are(asked.topics)} at home on {asked.to} already"
+        raise RefusedError(said, hint="`twinshore link homes` shows homes")
     if len(found.rows) > 1:
         names = listed(sorted(found.rows), NAMED_MAX)
         raise ConfigError(f"several links carry these topics: {names}", hint="say --link")

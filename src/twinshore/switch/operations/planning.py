@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from twinshore.fleet import KafkaError, Link, Mode, Naming, RefusedError, TwinshoreError
 from twinshore.fleet.operations import Plan
-from twinshore.fleet.sentences import counted, listed
+from twinshore.fleet.sentences import counted, have, listed
 from twinshore.fleet.settings import Settings
 from twinshore.fleet.terms import TERM_MAX
 from twinshore.kafka.cluster import KafkaCluster
@@ -160,8 +160,8 @@ def _refused(asked: Switch, link: Link, topics: Sequence[str], store: Store, awa
     homes = store.homes.of(pair_of(link))
     if worn := [topic for topic in topics if topic in homes and homes[topic].term >= TERM_MAX]:
         return RefusedError(
-            f"{listed(worn, NAMED_MAX)} has changed homes {TERM_MAX:,} times: brokers could not tell old writers from "
-            "new ones any more",
+            f"{listed(worn, NAMED_MAX)} {have(worn)} changed homes {TERM_MAX:,} times: brokers could not tell old "
+            "writers from new ones any more",
             hint="move what is in it to a topic of another name",
         )
     if asked.kind is Kind.FORCED:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from twinshore.fleet import KafkaError, RefusedError
-from twinshore.fleet.sentences import listed
+from twinshore.fleet.sentences import have, listed
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.disks import read_disks
@@ -53,7 +53,7 @@ def unready(new: KafkaCluster, topics: Sequence[str]) -> RefusedError | None:
     seen = {name: one for name, one in new.metadata(sorted(topics), refresh=True).topics.items() if not one.error}
     unled = [f"{name}-{part.partition}" for name, one in seen.items() for part in one.partitions if part.leader < 0]
     if unled:
-        return RefusedError(f"{listed(unled, NAMED_MAX)} has no leader on {new.name}")
+        return RefusedError(f"{listed(unled, NAMED_MAX)} {have(unled)} no leader on {new.name}")
     settings, _ = new.admin.readable_settings(sorted(seen), (MIN_ISR,))
     least = {name: int(one[MIN_ISR].value or 1) for name, one in settings.items() if MIN_ISR in one}
     short = [

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from twinshore.fleet import ConfigError, Link, Mode, Naming, RefusedError, TwinshoreError, is_heartbeats
 from twinshore.fleet.incidents import Effect
-from twinshore.fleet.sentences import counted, listed
+from twinshore.fleet.sentences import are, counted, have, listed
 from twinshore.fleet.settings import Settings, with_arrow
 from twinshore.fleet.settings.edge import did_you_mean
 from twinshore.links.homes import pair_of
@@ -98,7 +98,7 @@ def _unfit(link: Link, topics: Sequence[str], store: Store) -> TwinshoreError | 
         return RefusedError(f"mapped twins hold data of others, and are not rebuilt: {listed(mapped, NAMED_MAX)}")
     homes = store.homes.of(pair_of(link))
     away = sorted(topic for topic in set(topics) if topic in homes and homes[topic].home != link.source)
-    return RefusedError(f"{listed(away, NAMED_MAX)} is not at home on {link.source}") if away else None
+    return RefusedError(f"{listed(away, NAMED_MAX)} {are(away)} not at home on {link.source}") if away else None
 
 
 def _shown(record: Record, ends: Ends, store: Store) -> Iterator[str]:
@@ -125,7 +125,7 @@ def _refused(
         return others
     if live:
         return RefusedError(
-            f"group {listed(live, NAMED_MAX)} has members on {record.old}, which read what is to be deleted",
+            f"group {listed(live, NAMED_MAX)} {have(live)} members on {record.old}, which read what is to be deleted",
             hint="stop these consumers; --anyway deletes it under them",
         )
     return kept_from_deletion(record.names(), link, settings, store)

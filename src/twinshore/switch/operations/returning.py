@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from twinshore.fleet import ConfigError, Link, Naming, RefusedError, TwinshoreError, is_heartbeats
-from twinshore.fleet.sentences import counted, listed
+from twinshore.fleet.sentences import are, counted, have, listed
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links.homes import pair_of
@@ -114,7 +114,7 @@ def _link_of(asked: FailBack, links: Sequence[Link], store: Store) -> tuple[Link
     homes = store.homes.of(pair_of(back))
     away = sorted({row.topic for row in rows if row.topic not in homes or homes[row.topic].home != back.source})
     if away:
-        raise RefusedError(f"{listed(away, NAMED_MAX)} is not at home on {back.source}")
+        raise RefusedError(f"{listed(away, NAMED_MAX)} {are(away)} not at home on {back.source}")
     return back, tuple(twin_of(rows, topic, homes[topic].term) for topic in sorted({row.topic for row in rows}))
 
 
@@ -165,7 +165,7 @@ def _refused(
         return others
     if live:
         return RefusedError(
-            f"group {listed(live, NAMED_MAX)} has members on {back.target}, which read what is to be deleted",
+            f"group {listed(live, NAMED_MAX)} {have(live)} members on {back.target}, which read what is to be deleted",
             hint=f"stop these consumers, or point them to {back.source}; one that is gone without a word is a"
             " member until its session times out",
         )

@@ -11,7 +11,7 @@ from shlex import quote
 from typing import Any
 
 from twinshore.fleet import ConfigError, WireError
-from twinshore.fleet.sentences import counted
+from twinshore.fleet.sentences import are, counted
 from twinshore.service.clock import steady_s
 from twinshore.store import Store, SwitchRow
 from twinshore.switch.alone import LEASE_S
@@ -99,12 +99,12 @@ class Shown:
         if one.kind is Kind.GROUP:
             return self._group_moved(topics)
         if one.state is not State.DONE:
-            return f"turned back: {one.why}; {topics} is at home on {one.old}"
+            return f"turned back: {one.why}; {topics} {are(one.names())} at home on {one.old}"
         if one.kind is Kind.DRILL:
             took = f"to catch up and to prove the tails took {one.held_s:.1f} s"
             return f"{one.why or f'nothing stands in the way of switching {topics} to {one.new}'}; {took}"
         held = f"; writers waited {one.held_s:.1f} s" if one.held_s else ""
-        return f"done: {topics} is at home on {one.new}{held}"
+        return f"done: {topics} {are(one.names())} at home on {one.new}{held}"
 
     def _group_moved(self, group: str) -> str:
         one = self.record

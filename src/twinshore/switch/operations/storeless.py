@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
 from twinshore.fleet import TWINS_TOPIC, ConfigError, KafkaError, Naming, RefusedError, StoreError
-from twinshore.fleet.sentences import listed
+from twinshore.fleet.sentences import are, listed
 from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings.sections.switch import SECTION as SWITCH
 from twinshore.homes.home_notes import HomeNotes
@@ -171,8 +171,8 @@ def _refused(asked: Switch, where: Without) -> ConfigError | RefusedError | None
     if held := meant(where.claims):
         switch = where.claims[held[0]]
         return RefusedError(
-            f"{listed(held, NAMED_MAX)} is in switch {switch[:8]} already, as {asked.to} says, and the record of that "
-            "is in the store that does not answer",
+            f"{listed(held, NAMED_MAX)} {are(held)} in switch {switch[:8]} already, as {asked.to} says, and the record "
+            "of that is in the store that does not answer",
             hint="let whoever runs it end it",
         )
     if where.last.refused:
