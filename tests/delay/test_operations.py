@@ -11,7 +11,7 @@ from twinshore.delay.last_watch import ended
 from twinshore.delay.operations import check
 from twinshore.delay.operations.check import Level
 from twinshore.delay.operations.forget import ForgetWatcher, act, plan
-from twinshore.delay.operations.show import delays, history
+from twinshore.delay.operations.show import delays, history, stood
 from twinshore.delay.watchers import WATCHER, name_of
 from twinshore.fleet import ConfigError
 from twinshore.fleet.incidents import POLICY_TOPIC
@@ -113,6 +113,8 @@ def test_an_alarm_that_nobody_judges_any_more_is_not_told_as_of_now(store: Store
         "alarm for 9 s: east does not answer",
         "  with it, for 8 s: orders are late",
     ]
+    rows = history((), SETTINGS, store, limit=9)
+    assert stood(rows, SETTINGS, store, clock=lambda: NOW_MS) == ["stands", "stands"]
     then = "stood when a monitor last watched"
     later_ms = NOW_MS + 420_000
     for ends in (False, True):
@@ -126,6 +128,10 @@ def test_an_alarm_that_nobody_judges_any_more_is_not_told_as_of_now(store: Store
         said = check.verdict((), "", SETTINGS, store, clock=lambda: later_ms)
         assert said.level is Level.CRITICAL
         assert f"east does not answer [{then}, {ago}]" in str(said) and "[for " not in str(said)
+        assert stood(rows, SETTINGS, store, clock=lambda: later_ms) == [f"{then}, {ago}"] * 2
+    store.delay.clear_alarm(rows[0].id, rows[0].raised_ms + 5_000)
+    (over, *_) = history((), SETTINGS, store, limit=9)
+    assert stood([over], SETTINGS, store, clock=lambda: later_ms) == ["for 5 s"]
     # Whoever watches the watchers judges mirrors alone.
     store.delay.beat_watch(WatchRow(WATCHER, "watchers", "b", 1, 1_000, later_ms, later_ms, "watches"))
     store.delay.raise_alarm(AlarmRow(LINK, "mirror silent", "", "", "it is silent", later_ms))

@@ -26,7 +26,7 @@ from twinshore.proof.planning import RENEWED_MS, Wishes
 from twinshore.proof.proving import Proving, Report
 from twinshore.proof.telling import exit_code, in_words
 from twinshore.proof.values import Way
-from twinshore.store import Incident, IncidentKind, LinkIdentity, Store, open_store
+from twinshore.store import Incident, IncidentKind, LinkIdentity, Store, TwinRow, open_store
 from twinshore.wire.batch import CONTROL, HEADER_BYTES, TRANSACTIONAL, head_bytes, seal
 from twinshore.wire.records import Record
 
@@ -392,7 +392,9 @@ def test_a_topic_that_no_source_has_is_refused_before_spark_is_started(tmp_path:
 def test_a_topic_that_is_there_or_may_be_made_later_is_not_refused(tmp_path: Path) -> None:
     with rig(tmp_path, log(), log()) as two:
         loaded = load_settings(two.settings, {})
-        for asked in (Prove(topics=[TOPIC]), Prove(topics=["late"], continuous=True), Prove()):
+        two.store.twins.save([TwinRow("east->west", "gone", 0, "aa", "bb", 0, 0, 1)])
+        named = (Prove(topics=[TOPIC]), Prove(topics=["gone"]), Prove(topics=["late"], continuous=True))
+        for asked in (*named, Prove()):
             check_topics(prepare(asked, loaded), loaded, two.store)
         two.store.links.save_identity(LinkIdentity("east->west", 7, 0, "another", "west"))
         check_topics(prepare(Prove(topics=["late"]), loaded), loaded, two.store)

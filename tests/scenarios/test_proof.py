@@ -31,7 +31,7 @@ from tests.scenarios.pair_of_logs import (
     stretch_of,
     write,
 )
-from twinshore.fleet import NamedPartition
+from twinshore.fleet import ConfigError, NamedPartition
 from twinshore.fleet.settings import load_settings
 from twinshore.kafka.cluster import OffsetKind
 from twinshore.lab import LabCluster
@@ -241,7 +241,8 @@ def test_the_verb_goes_on_from_the_last_proof_and_scripts_learn_by_its_exit_code
     assert one["difference"]["target"]["value"] == "else"
     code, text = said(tmp_path, east, west, topic, *how, "--here", "--sample", "1", "--seed", "5")
     assert code == 1 and "they differ" in text and "--seed 5" in text
-    assert said(tmp_path, east, west, topic, "--here", "--topic", "nowhere")[0] == 2
+    with pytest.raises(ConfigError, match=f"there is no topic {topic}s on east, .*; did you mean {topic}?"):
+        said(tmp_path, east, west, topic, "--topic", f"{topic}s")
 
 
 @pytest.mark.claim(

@@ -136,6 +136,26 @@ def test_a_paused_link_has_its_true_lag(stage: Watched) -> None:
     stage.until_all_say("flowing", 0)
 
 
+def test_a_topic_that_is_filtered_out_is_missed_no_more(stage: Watched) -> None:
+    """What it took meanwhile counted for ever in lag and recovery point."""
+    stage.rig.verb("link", "pause", LINK)
+    stage.rig.until_said("paused: nothing is carried")
+    stage.write(100)
+    stage.until_all_say("paused", 100)
+    stage.rig.verb("link", "filter", LINK, "--exclude", TOPIC)
+    stage.rig.verb("link", "resume", LINK)
+    stage.until_all_say("flowing", 0)
+    for level in ("link", "topic"):
+        found = re.findall(rf"^twinshore_{level}_recovery_point_seconds\{{.*\}} (\S+)$", stage.metrics(), re.MULTILINE)
+        assert found == ["0.0"], "of the neighbour alone"
+    (counted,) = [one for one in stage.status()["topics"] if one["topic"] == TOPIC]
+    assert (counted["excluded"], counted["lag_records"]) == (True, None)
+    stage.rig.verb("link", "reset", LINK, "--name", "exclude")
+    stage.crossed(TOPIC, 1)
+    stage.until_all_say("flowing", 0)
+    assert not stage.status()["topics"][1]["excluded"]
+
+
 @pytest.mark.long
 def test_a_side_that_is_down_is_waited_for_and_lag_goes_on_or_has_its_age(stage: Watched) -> None:
     (east,), (west,) = stage.east.brokers, stage.west.brokers

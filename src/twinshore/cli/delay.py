@@ -144,19 +144,19 @@ def alarms(
     json_output: bool = JSON,
 ) -> None:
     """Shows the history of alarms, newest first."""
-    from twinshore.delay.operations.show import history
+    from twinshore.delay.operations.show import history, stood
     from twinshore.store.opening import open_found
 
     loaded = load(settings)
     with open_found(loaded, NOT_WATCHED, WATCH_IT) as store:
         rows = history(link, loaded, store, limit=limit)
+        words = stood(rows, loaded, store, clock=wall_ms)
     if json_output:
         typer.echo(json.dumps([asdict(row) for row in rows]))
         return
-    for row in rows:
-        stood = "stands" if row.cleared_ms is None else f"for {(row.cleared_ms - row.raised_ms) / 1000:.0f} s"
+    for row, said in zip(rows, words, strict=True):
         when = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(row.raised_ms / 1000))
-        typer.echo(f"{when} {stood}  {row.sentence}")
+        typer.echo(f"{when} {said}  {row.sentence}")
     if not rows:
         typer.echo(f"no alarm {'of these links ' if link else ''}has ever risen")
 

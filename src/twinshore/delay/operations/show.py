@@ -126,6 +126,21 @@ def history(links: Sequence[str], settings: Settings, store: Store, *, limit: in
     return list(store.delay.alarms(*names, limit=limit))
 
 
+def stood(rows: Sequence[AlarmRow], settings: Settings, store: Store, *, clock: Callable[[], int]) -> list[str]:
+    """For how long each of these alarms stood; that it stands, or when it was judged last. `clock` as in `delays`."""
+    told, watchers = told_of(settings.links, store), store.delay.watches()
+    now_ms = clock()
+    watch = last_watch(settings.links, watchers, told, now_ms)
+    return [
+        f"for {(row.cleared_ms - row.raised_ms) / 1000:.0f} s"
+        if row.cleared_ms is not None
+        else "stands"
+        if watch.watches(row)
+        else watch.how_long(row, now_ms)
+        for row in rows
+    ]
+
+
 def _stopped(link: Link, store: Store) -> Iterable[tuple[str, str]]:
     """By the ledger, as a monitor hears it too."""
     held = in_force(link, store.controls.of(link.name)).link

@@ -75,9 +75,9 @@ def prepare(asked: Prove, settings: Settings) -> Prepared:
 
 
 def check_topics(prepared: Prepared, settings: Settings, store: Store) -> None:
-    """ConfigError where the source of no link has a topic that is asked for by name, so that nobody waits for Spark to
-    hear of a slip of the pen. A topic that is to be proven for ever may be made later; and where a source does not say
-    what it has, the proof says why."""
+    """ConfigError where a topic that is asked for by name is on the source of no link, and none began with it: nobody
+    is to wait for Spark to hear of a slip of the pen. A topic that is to be proven for ever may be made later; and
+    where a source does not say what it has, the proof says why."""
     asked = prepared.asked
     if not asked.topics or asked.continuous:
         return
@@ -87,6 +87,7 @@ def check_topics(prepared: Prepared, settings: Settings, store: Store) -> None:
             with Ends(link, settings, patience_s=LOOK_S, call_s=LOOK_S) as ends:
                 hold_to(link, store, ends.source, ends.target)
                 known |= {name for name, one in ends.source.metadata().topics.items() if not one.error}
+            known |= {row.topic for row in store.twins.of(link.name)}
     except TwinshoreError:
         return
     if lacking := [topic for topic in asked.topics if topic not in known]:
