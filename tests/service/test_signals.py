@@ -42,3 +42,24 @@ def test_what_was_told_to_outlive_its_terminal_does_and_ends_when_it_is_asked() 
     child.send_signal(signal.SIGTERM)
     said, _ = child.communicate(timeout=60)
     assert (said, child.returncode) == ("stopped in good order\n", 0)
+
+
+AMIDST = """
+import os, signal, threading
+from twinshore.service.signals import hear, heard
+with heard() as asked:
+    stop = asked.stop if {heard} else threading.Event()
+    {heard} or hear(stop.set)
+    with stop._cond:
+        os.kill(os.getpid(), signal.SIGTERM)
+        {heard} or os.kill(os.getpid(), signal.SIGHUP)
+    print("stopped in good order" if stop.wait(60) else "never asked")
+"""
+
+
+@pytest.mark.parametrize("one", [True, False])
+def test_who_is_asked_while_he_looks_whether_he_was_asked_does_not_wait_for_himself(one: bool) -> None:
+    """A closed terminal says it twice: the second came in the midst of the first, and the mirror never ended."""
+    code = AMIDST.replace("{heard}", str(one))
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (found.stdout, found.returncode) == ("stopped in good order\n", 0), found.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import os
 import signal
@@ -49,11 +50,18 @@ def of_a_good_end() -> list[signal.Signals]:
     return asks
 
 
+def aside(work: Callable[[], object]) -> None:
+    """Has a handler's work done by a thread of its own, begun without any of Python's locks. A handler runs in the
+    midst of whatever the main thread does, another handler of the same signal included: where that holds the lock of
+    the event that is to be set, setting it here would wait for itself, for ever."""
+    _thread.start_new_thread(work, ())
+
+
 def hear(stop: Callable[[], None]) -> None:
     """What asks for a good end is heard, however often it comes."""
     if threading.current_thread() is threading.main_thread():
         for number in of_a_good_end():
-            signal.signal(number, lambda *_: stop())
+            signal.signal(number, lambda *_: aside(stop))
 
 
 @dataclass(slots=True)
@@ -75,10 +83,10 @@ def heard() -> Iterator[Asked]:
     asked = Asked()
 
     def hear(number: int, _frame: object) -> None:
-        if asked.stop.is_set():
+        if asked.number:
             _end_now(128 + number)
         asked.number = number
-        asked.stop.set()
+        aside(asked.stop.set)
 
     old = {}
     if threading.current_thread() is threading.main_thread():

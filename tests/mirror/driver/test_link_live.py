@@ -1,14 +1,10 @@
-"""The rates that `twinshore status` shows: means that forget, over the time that the docs name."""
+"""The rates that `twinshore status` shows: means that forget."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 
 from twinshore.mirror.driver.link_live import RATE_HALF_LIFE_S, LinkLive
-
-PAGE = Path(__file__).parents[3] / "docs" / "mirror.md"
 
 
 @pytest.mark.parametrize("every_s", [0.25, 1.0, 3.0])
@@ -24,9 +20,3 @@ def test_a_rate_is_half_there_after_its_half_life_however_often_it_is_told(every
             live.rates(now_s)
         found.append((live.records_per_s, live.bytes_per_s))
     assert found == [pytest.approx((rate, 1_000 * rate)) for rate in (500, 250, 125)]
-
-
-def test_the_page_names_that_time() -> None:
-    text = PAGE.read_text()
-    assert f"means that forget half every {RATE_HALF_LIFE_S:g} s: {RATE_HALF_LIFE_S:g} s after a burst" in text
-    assert f"after 10 s {'a tenth' if 0.09 < 0.5 ** (10 / RATE_HALF_LIFE_S) < 0.11 else 'what?'}" in text
