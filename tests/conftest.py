@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import re
+import signal
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -204,3 +205,11 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 def unique_topic(request: pytest.FixtureRequest) -> str:
     """A topic name that no other test of this session has."""
     return f"{re.sub('[^a-zA-Z0-9._-]', '-', request.node.name)[:80]}-{next(_numbers)}"
+
+
+@pytest.fixture
+def a_terminal() -> Iterator[None]:
+    """What a test starts hears that its terminal is closed, also where `nohup` has told the tests to outlive theirs."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)

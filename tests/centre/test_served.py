@@ -18,6 +18,8 @@ from twinshore.client.centres.served import PushServer
 from twinshore.fleet import ConfigError
 from twinshore.lab import PostgresServer
 
+pytestmark = pytest.mark.usefixtures("a_terminal")
+
 APPS = "/v1/apps/shop/push"
 
 

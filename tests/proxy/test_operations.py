@@ -15,6 +15,8 @@ from twinshore.fleet.settings import Settings, parse_settings
 from twinshore.lab.ports import free_port
 from twinshore.proxy.operations.run import serve
 
+pytestmark = pytest.mark.usefixtures("a_terminal")
+
 
 def settings(text: str) -> Settings:
     return parse_settings(text, name="test", env={})

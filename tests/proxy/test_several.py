@@ -27,6 +27,8 @@ from twinshore.proxy.several import process
 from twinshore.proxy.several.part import Task, Word, read_word
 from twinshore.proxy.several.process import PartProcess
 
+pytestmark = pytest.mark.usefixtures("a_terminal")
+
 NOBODY = [Cluster("east", ("127.0.0.1:1",))]
 SETTINGS = '[clusters.east]\nbootstrap = ["127.0.0.1:1"]\n[store]\nurl = "sqlite:///{folder}/store.db"\n'
 

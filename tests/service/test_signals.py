@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("a_terminal")
+
 WAITS = """
 import threading
 from twinshore.service.signals import hear

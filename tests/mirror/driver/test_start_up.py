@@ -17,6 +17,8 @@ import pytest
 from twinshore.mirror.driver.run import STARTING
 from twinshore.store import LinkStatus, open_store
 
+pytestmark = pytest.mark.usefixtures("a_terminal")
+
 STARTS_S = 240
 ENDS_S = 60
 TAKEN_AWAY_S = 5.0
