@@ -121,7 +121,7 @@ def test_a_twin_that_may_not_be_cut_shows_nothing_but_its_sources_records(stage:
 )
 def test_a_cut_that_is_refused_has_its_row_until_it_is_done_and_nothing_leaves_its_lane(stage: IncidentStage) -> None:
     row = stage.row("uncut", "rights lost", within_s=3 * SETTLE_LOG_START_S)
-    assert "grant Delete on topic uncut" in row.incident.sentence
+    assert "Grant Delete on topic uncut" in row.incident.sentence
     assert (row.incident.partition, row.incident.to_offset) == (-1, 60)
     before = len(stage.rig.process.said)
     time.sleep(2 * FOLLOW_S)

@@ -160,6 +160,9 @@ def test_a_topic_that_is_filtered_out_is_missed_no_more(stage: Watched) -> None:
 @pytest.mark.long
 def test_a_side_that_is_down_is_waited_for_and_lag_goes_on_or_has_its_age(stage: Watched) -> None:
     (east,), (west,) = stage.east.brokers, stage.west.brokers
+    stage.write(2)
+    stage.crossed(TOPIC, 1)  # what has no twin yet has no lag
+    stage.until_all_say("flowing", 0)
     west.kill()
     stage.write(300)
     took_s = stage.until_all_say("waiting", 300)
