@@ -163,3 +163,26 @@ def test_what_retention_took_before_anybody_told_of_it_stops_a_mapped_twin(both:
     assert isinstance(verdict, Stop)
     assert "its leader remembers more" in verdict.sentence
     assert isinstance(look_at_mapped(*asked, reach_of(Extent(SourceOffset(0), TargetOffset(0), 4, 0))).verdict, Go)
+
+
+def test_where_the_source_has_no_more_what_landed_untold_a_mapped_twin_is_stopped_and_not_waited_for(
+    both: Both,
+) -> None:
+    """The look asked the source for records that it has no more, and was told to wait, for ever."""
+    both.write(["data"] * 6, ["data"] * 4)
+    delete_records(both.kafka.cluster, {both.source.named: 3})
+    asked = both.kafka, both.kafka, both.twin.producer_id, both.source.named, both.twin.named
+    verdict = look_at_mapped(*asked, reach_of(Extent(SourceOffset(0), TargetOffset(0), 2, 0))).verdict
+    assert isinstance(verdict, Stop)
+    assert (verdict.offset, verdict.end) == (2, 3)
+    assert "the source's log now begins at 3, behind 2, up to which was told what the link wrote" in verdict.sentence
+    told_of_all = look_at_mapped(*asked, reach_of(Extent(SourceOffset(0), TargetOffset(0), 4, 0))).verdict
+    assert isinstance(told_of_all, Go)
+
+
+def test_what_a_fresh_queue_dropped_that_its_source_has_no_more_is_told_and_not_asked_for(both: Both) -> None:
+    both.write(["a", "b", "c", "d", "e", "f"], ["a", "d", "f"])
+    delete_records(both.kafka.cluster, {both.source.named: 2})
+    seen = look_at_fresh(both, reach_of(Extent(SourceOffset(0), TargetOffset(0), 1, 0)))
+    assert isinstance(seen.verdict, Go)
+    assert (seen.verdict.position, seen.dropped) == (6, ((1, 3), (4, 5)))

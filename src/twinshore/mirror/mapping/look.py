@@ -28,6 +28,7 @@ DISAGREES = IncidentKind.POSITION_DISAGREEMENT
 SOUGHT_MAX = 4_000_000
 # Records do not come in the order of their time stamps, but seldom so far out of it.
 LATER_MS = 60_000
+Place = Callable[[list[Landed]], list[Extent] | Stop]
 GONE = (
     "the twin now begins at {}, behind {}, up to which was told what the link wrote; its leader remembers more, which"
     " retention took before anybody told of it: whose records they were cannot be known"
@@ -58,11 +59,19 @@ def look_at_mapped(
     verdict: Verdict | None = _refusal(reach, start, end, remembered)
     if verdict is None:
         place = _sought if drops else _counted
-        found = partial(place, source, target, named, twin, reach, source_stop)
+        found: Place = partial(place, source, target, named, twin, reach, source_stop)
+        if source_start > reach.source and not drops:
+            found = partial(_gone, reach, source_start)
         verdict, extents = _landed(target, producer_id, twin, reach, (start, end), remembered, found)
     if drops and isinstance(verdict, Go):
         runs = between(reach.source, extents)
-        dropped = [one for one in runs if next(seen_runs(source, named, one[0]), (one[1], 0))[0] < one[1]]
+        # What the source has no more was not sent, as what was lies elsewhere: nobody need look at it.
+        first = {one: max(one[0], source_start) for one in runs}
+        dropped = [
+            one
+            for one in runs
+            if first[one] > one[0] or next(seen_runs(source, named, first[one]), (one[1], 0))[0] < one[1]
+        ]
     epoch = wrote = UNKNOWN
     if isinstance(verdict, Go):
         # Before records are compared: what they tell holds for the history that was asked for.
@@ -119,7 +128,7 @@ def _landed(
     reach: Reach,
     span: tuple[int, int],
     remembered: tuple[int, int] | None,
-    found: Callable[[list[Landed]], list[Extent] | Stop],
+    found: Place,
 ) -> tuple[Verdict, list[Extent]]:
     """`found` says of what landed which records of the source it is."""
     ours: list[Landed] = []
@@ -145,6 +154,15 @@ def _landed(
     if isinstance(extents, Stop):
         return extents, []
     return Go(source_end(extents[-1]), timestamp, reach_of(extents[-1]).sequence), extents
+
+
+def _gone(reach: Reach, source_start: int, _fresh: list[Landed]) -> Stop:
+    """More has landed than was told, and the source has the first of it no more: nothing is left to count by."""
+    sentence = (
+        f"the source's log now begins at {source_start}, behind {reach.source}, up to which was told what the link"
+        " wrote; more had landed, and which records those were cannot be known"
+    )
+    return Stop(DISAGREES, reach.source, source_start, sentence)
 
 
 def _counted(
