@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -21,10 +22,11 @@ class Counted:
     """How often the database was read."""
 
     def __init__(self) -> None:
-        self.times, self.broken = 0, False
+        self.times, self.broken, self.slow_s = 0, False, 0.0
 
     def __call__(self, connection: Connection) -> dict[str, int]:
         self.times += 1
+        time.sleep(self.slow_s)
         if self.broken:
             raise StoreError("the store is away")
         return versions(connection)
@@ -87,9 +89,34 @@ def test_nothing_old_is_told_of_a_store_that_cannot_be_read(url: str, monkeypatc
     counted.broken = True
     with pytest.raises(StoreError):
         looked.now()
-    monkeypatch.setattr(glance, "HOLDS_S", 60.0)
     with pytest.raises(StoreError):
         looked.now()
     counted.broken = False
     assert looked.now() == {}
+    database.close()
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_who_waits_for_a_slow_reading_has_that_one_be_it_a_failure(
+    url: str, broken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each read by itself, one behind the other: with a store far away, or away, the last waited for all of them."""
+    database, counted = Database(url, Secret()), Counted()
+    monkeypatch.setattr(glance, "HOLDS_S", 1.0)
+    counted.broken, counted.slow_s = broken, 1.5
+    looked = Glance(database, counted)
+    found: list[dict[str, int] | None] = []
+
+    def ask() -> None:
+        try:
+            found.append(looked.now())
+        except StoreError:
+            found.append(None)
+
+    threads = [threading.Thread(target=ask) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (found, counted.times) == ([None if broken else {}] * 20, 1)
     database.close()

@@ -55,18 +55,13 @@ class Database:
         self.place = place or _place(self._url)
         self.kind = self._url.get_backend_name()
         self._engine = _engine(self._url, password, _place(self._url))
-        # How often this process has written: grows behind each transaction, whatever became of it.
-        self.writes = 0
 
     def write(self, work: Callable[[Connection], T]) -> T:
         """Runs `work` in one transaction that may write; again from its start when another transaction was in the way.
 
         So `work` must have no effect but on the database.
         """
-        try:
-            return self._run(work, writes=True)
-        finally:
-            self.writes += 1
+        return self._run(work, writes=True)
 
     def read(self, work: Callable[[Connection], T]) -> T:
         """Runs `work` in one transaction that only reads."""

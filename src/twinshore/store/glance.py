@@ -17,20 +17,35 @@ HOLDS_S = 0.1
 
 
 class Glance(Generic[T]):
-    """What `work` reads, at most a tenth of a second old, and never older than what this process wrote last. For what
-    is looked at again and again; who decides by it reads it anew."""
+    """What `work` reads: begun a tenth of a second before it was asked for at most, however long it took, so all who
+    wait for one reading have it, be it a failure. For what is looked at again and again; who decides by it reads it
+    anew."""
 
     def __init__(self, database: Database, work: Callable[[Connection], T]) -> None:
         self._database, self._work = database, work
         self._lock = threading.Lock()
-        # What was read, when, and behind how many writes.
-        self._read: tuple[T, float, int] | None = None
+        self._found: list[T] = []
+        self._error: Exception | None = None
+        self._begun_s = -HOLDS_S
+        self._void = True
+
+    def void(self) -> None:
+        """This process has written what is read here: whoever asks from now on sees that."""
+        self._void = True
 
     def now(self) -> T:
-        """StoreError where it has to be read and cannot."""
+        """StoreError where it cannot be read."""
+        asked_s = time.monotonic()
         with self._lock:
-            writes, now_s = self._database.writes, time.monotonic()
-            if self._read is None or now_s - self._read[1] >= HOLDS_S or self._read[2] != writes:
-                self._read = None
-                self._read = self._database.read(self._work), now_s, writes
-            return self._read[0]
+            if self._void or self._begun_s < asked_s - HOLDS_S:
+                self._read()
+            if self._error is not None:
+                raise self._error
+            return self._found[0]
+
+    def _read(self) -> None:
+        self._void, self._begun_s = False, time.monotonic()
+        try:
+            self._found, self._error = [self._database.read(self._work)], None
+        except Exception as error:
+            self._found, self._error = [], error
