@@ -53,6 +53,8 @@ def test_a_sample_can_be_drawn_again(tmp_path: Path) -> None:
 def test_what_makes_no_sense_is_refused_before_anything_is_opened(tmp_path: Path) -> None:
     with rig(tmp_path, log(1), log(1)) as two:
         settings = load_settings(two.settings, {})
+    with pytest.raises(ConfigError, match="a sample goes through no offset"):
+        prepare(Prove(sample=0.1, behind_max=0), settings)
     with pytest.raises(ConfigError, match="did you mean content"):
         prepare(Prove(way="contents"), settings)
     with pytest.raises(ConfigError, match="no link 'north"):

@@ -74,8 +74,10 @@ def test_the_verdict_says_how_much_of_the_source_lies_beyond_what_both_have() ->
     ]
     verdict = next(in_words(report(GOOD, *others)))
     assert "the source has 113 offsets not compared (orders 100, lists 7, bills 5, ...)" in verdict
-    level = replace(GOOD, row=replace(ROW, source_end=900))
+    level = replace(GOOD, row=replace(ROW, source_end=900), look=replace(LOOK, source_high=900))
     assert "beyond" not in next(in_words(report(level)))
+    open_from = replace(level, look=replace(LOOK, source_high=1_500))
+    assert "has 600 offsets not compared (orders 600)" in next(in_words(report(open_from))), "a transaction is open"
     assert (as_values(report(GOOD))["behind"], as_values(report(level))["behind"]) == (100, 0)
 
 

@@ -53,6 +53,8 @@ class PartitionLook:
     remembered: ProofRow | None = None
     dropped: tuple[tuple[int, int], ...] = ()
     untold: int = -1
+    # Where the source ends with what lies in transactions that are still open, which nobody compares yet.
+    source_high: int = -1
 
     # What is there
 

@@ -56,11 +56,13 @@ class PartitionReport:
 
     @property
     def behind(self) -> int:
-        """How many offsets of the source lie beyond what could be compared, as the twin ends before them; 0 where
-        something worse is told, and of a sample, which goes through no offset."""
+        """How many offsets of the source lie beyond what could be compared, as the twin ends before them or they lie
+        behind the beginning of a transaction that is open; 0 where something worse is told, and of a sample, which goes
+        through no offset."""
         if self.sampled or self.differs or self.unknown:
             return 0
-        return max(0, self.row.source_end - self.row.to_offset)
+        high = self.look.source_high if self.look is not None else -1
+        return max(0, max(self.row.source_end, high) - self.row.to_offset)
 
     @property
     def owed(self) -> int:

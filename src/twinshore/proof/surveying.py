@@ -225,6 +225,7 @@ class Surveyor:
         target_starts = self._target.list_offsets(twin_of.values(), OffsetKind.EARLIEST)
         target_ends = self._target.list_offsets(twin_of.values(), OffsetKind.LAST_STABLE)
         ends = self._source.list_offsets(parts, OffsetKind.LAST_STABLE)
+        highs = self._source.list_offsets(parts, OffsetKind.HIGH_WATERMARK)
         starts = self._source.list_offsets(parts, OffsetKind.EARLIEST)
         rows = self._store.proofs.of(self._link.name) if self._store else ()
         stored = {NamedPartition(row.topic, row.partition): row for row in rows}
@@ -252,6 +253,7 @@ class Surveyor:
                 looked_ms,
                 dropped=dropped_of(told.get(named, ()), made_ms.get(named, 0)),
                 untold=reached.get(named, 0) if self._link.queue.fresh and way is Way.EXACT else -1,
+                source_high=highs[named],
             )
 
     def _reached(self) -> tuple[dict[NamedPartition, int], dict[NamedPartition, int]]:

@@ -54,7 +54,10 @@ def aside(work: Callable[[], object]) -> None:
     """Has a handler's work done by a thread of its own, begun without any of Python's locks. A handler runs in the
     midst of whatever the main thread does, another handler of the same signal included: where that holds the lock of
     the event that is to be set, setting it here would wait for itself, for ever."""
-    _thread.start_new_thread(work, ())
+    try:
+        _thread.start_new_thread(work, ())
+    except RuntimeError:
+        work()  # the machine has no thread left: better now and then too late than never
 
 
 def hear(stop: Callable[[], None]) -> None:

@@ -249,6 +249,7 @@ def look(
         told = store.memories.of(name, READING_KIND) if link.broadcast and state not in (UNKNOWN, STOPPED) else ()
         reading, never = reading_of(told, read_ms, holds_s), settings.safety.never_delete
         beside = standby_of(store.memories.of(name, STANDBY_KIND), read_ms, holds_s)
+        beside = None if beside and word and beside.who == word.owner else beside  # it has taken over meanwhile
         more = {"broadcast": link.broadcast, "reading": reading, "standby": beside}
         views.append(LinkView(*given, never_delete=never, open_home=open_home, **more))  # type: ignore[arg-type]
     return views

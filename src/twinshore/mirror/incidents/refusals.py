@@ -44,7 +44,7 @@ class Refusals:
         return sum(step is not None for step in self._steps.values())
 
     def __contains__(self, topic: str) -> bool:
-        return self._steps.get(topic) is not None
+        return self._steps.get(topic) is not None or topic in self._put_off
 
     def begin(self) -> None:
         """What the ledger says at the beginning of a term; nobody knows yet whether it still holds."""

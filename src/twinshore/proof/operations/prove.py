@@ -69,6 +69,8 @@ def prepare(asked: Prove, settings: Settings) -> Prepared:
     way = _way(asked.way)
     wishes = wishes_asked(asked, settings.proof)
     links = settings.chosen(asked.links)
+    if asked.sample and asked.behind_max >= 0:
+        raise ConfigError("--behind-max: a sample goes through no offset", hint="leave --sample out, or this")
     if not links:
         raise ConfigError("no link to prove", hint='name one in the settings: [links."east->west"]')
     return Prepared(asked, tuple(links), way, wishes, asked.every_s or settings.proof.every_s, wishes.seed)

@@ -134,16 +134,17 @@ def _agree(store: Store, back: str, one: Moved, by: str, now_ms: int) -> None:
 
 
 def _delete(record: Record, one: Moved, old: KafkaCluster, store: Store) -> None:
-    """The topic with just this id, with a row in the audit; done twice, the second time nothing."""
+    """The topic with just this id; done twice, the second time nothing. The audit has it before: whatever becomes of
+    the answer, or of this process, what is gone is told."""
+    before, after = f"id {one.old_id}", f"deleted on {record.old}, to be filled anew from {record.new}"
+    if not any((row.kind, row.before) == ("twin", before) for row in store.audit.rows(record.back)):
+        told = AuditRow(wall_ms(), record.back, "twin", one.topic, before, after, "asked", record.by, one.topic)
+        store.audit.add([told])
     try:
         old.admin.delete_topic(one.topic, topic_id=bytes.fromhex(one.old_id))
     except KafkaError as error:
         if error.code not in ABSENT:
             raise
-        return
-    after = f"deleted on {record.old}, to be filled anew from {record.new}"
-    told = AuditRow(wall_ms(), record.back, "twin", one.topic, f"id {one.old_id}", after, "done", record.by, one.topic)
-    store.audit.add([told])
 
 
 class PutBack:
