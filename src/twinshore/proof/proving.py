@@ -119,7 +119,7 @@ class Report:
 
     @property
     def incomplete(self) -> bool:
-        """Something could not be compared, or nothing was there to be."""
+        """Something could not be compared, or nothing was there to be, or the source has more beyond than it may."""
         if bool(self.lacks) or not self.partitions or any(one.unknown for one in self.partitions):
             return True
         return 0 <= self.behind_max < self.behind

@@ -34,13 +34,15 @@ from twinshore.mirror.metrics.lag_word import (
     reached_of,
     word_holds_s,
 )
-from twinshore.mirror.metrics.reading_word import (
-    READING_KIND,
-    ReadingWord,
-    reading_of,
-    says_of_broadcast,
+from twinshore.mirror.metrics.reading_word import READING_KIND, ReadingWord, reading_of, says_of_broadcast
+from twinshore.mirror.metrics.source_ends import (
+    admitted,
+    made_again,
+    refused_topics,
+    source_ends,
+    starts_of,
+    still_there,
 )
-from twinshore.mirror.metrics.source_ends import made_again, refused_topics, source_ends, starts_of, still_there
 from twinshore.mirror.metrics.standby_word import STANDBY_KIND, StandbyWord, standby_of
 from twinshore.proof import lacking
 from twinshore.proof.again import Pass, in_words, whole_pass
@@ -248,10 +250,13 @@ def look(
         open_home = nobody_kept_out(link, Guarding(store, name).known(link.target), left) if left else ""
         told = store.memories.of(name, READING_KIND) if link.broadcast and state not in (UNKNOWN, STOPPED) else ()
         reading, never = reading_of(told, read_ms, holds_s), settings.safety.never_delete
-        beside = standby_of(store.memories.of(name, STANDBY_KIND), read_ms, holds_s)
-        beside = None if beside and word and beside.who == word.owner else beside  # it has taken over meanwhile
-        more = {"broadcast": link.broadcast, "reading": reading, "standby": beside}
-        views.append(LinkView(*given, never_delete=never, open_home=open_home, **more))  # type: ignore[arg-type]
+        heir = standby_of(store.memories.of(name, STANDBY_KIND), read_ms, holds_s)
+        heir = None if heir and word and heir.who == word.owner else heir  # it has taken over meanwhile
+        views.append(
+            LinkView(
+                *given, never_delete=never, open_home=open_home, broadcast=link.broadcast, reading=reading, standby=heir
+            )
+        )
     return views
 
 
@@ -273,8 +278,8 @@ def _proven(
 ) -> tuple[tuple[str, ...], Pass | None, tuple[Lack, ...]]:
     rows, bytes_s = store.proofs.of(link), settings.proof.reread_mb_s * 1e6
     lacks = lacking.lacking_of(store.memories.of(link, lacking.KIND))
-    going = settings.proof.beside_mirror
-    says = [*in_words(rows, bytes_s, settings.proof.read_again_h, now_ms, going=going)]
+    proof = settings.proof
+    says = [*in_words(rows, bytes_s, proof.read_again_h, now_ms, going=proof.beside_mirror)]
     if lacks is not None:
         says.append(lacks.in_words(ago(max(0.0, (now_ms - lacks.at_ms) / 1000))))
     return tuple(says), whole_pass(rows, bytes_s), lacks.lacks if lacks is not None else ()
@@ -329,8 +334,7 @@ def _ask(store: Store, settings: Settings, link: Link, now_ms: int, pool: Pool, 
     refused = refused_topics(store, link.name)
     if not reached and not refused:
         return "none of its twins is in this store any more" if before else lag_word((), now_ms)
-    reached = {named: at for named, at in reached.items() if admits(link, named.topic)}
-    refused = frozenset(topic for topic in refused if admits(link, topic))
+    reached, refused = admitted(link, reached), frozenset(topic for topic in refused if admits(link, topic))
     known = store.links.identity(link.name)
     try:
         source = KafkaCluster(

@@ -33,7 +33,7 @@ def as_values(view: LinkView, *, topics: bool) -> dict[str, Any]:
         "never_delete": view.never_delete,
         "open_home": view.open_home,
         "broadcast": broadcast_values(view.broadcast, view.reading),
-        "standby": {"who": view.standby.who, "sentence": view.standby.sentence} if view.standby else None,
+        "standby": asdict(view.standby) if view.standby else None,
         "keeps_all": "" in view.kept,
         "kept_topics": [topic for topic in view.kept if topic],
     }

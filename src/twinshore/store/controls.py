@@ -97,7 +97,4 @@ class Controls:
 
     def change(self, link: str, rows: Mapping[str, ControlRow | None], *, seen: int, told: Sequence[AuditRow]) -> bool:
         """Whether the version was still `seen` and the rows stand now; None drops a name. The audit is told with it."""
-        try:
-            return self._database.write(lambda connection: change(connection, rows, link, seen, list(told)))
-        finally:
-            self._glance.void()
+        return self._glance.write(lambda connection: change(connection, rows, link, seen, list(told)))

@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 from twinshore.store.engine import Database
 
 T = TypeVar("T")
+R = TypeVar("R")
 HOLDS_S = 0.1
 
 
@@ -29,9 +30,12 @@ class Glance(Generic[T]):
         self._begun_s = -HOLDS_S
         self._void = True
 
-    def void(self) -> None:
-        """This process has written what is read here: whoever asks from now on sees that."""
-        self._void = True
+    def write(self, work: Callable[[Connection], R]) -> R:
+        """A transaction that writes what is read here: whoever asks from now on sees it."""
+        try:
+            return self._database.write(work)
+        finally:
+            self._void = True
 
     def now(self) -> T:
         """StoreError where it cannot be read."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
-from typing import TypeVar
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, select, true
 
@@ -19,7 +18,6 @@ from twinshore.store.switch_values import Asked, Flip, TopicInSwitch
 from twinshore.store.tables import homes as home_table
 from twinshore.store.values import AuditRow, HomeRow, TwinRow
 
-T = TypeVar("T")
 _SUBJECTS = "switching "
 
 
@@ -156,15 +154,9 @@ class Switching:
         self._database = database
         self._glance = Glance(database, lambda connection: revisions.each_of(connection, _SUBJECTS))
 
-    def _write(self, work: Callable[[Connection], T]) -> T:
-        try:
-            return self._database.write(work)
-        finally:
-            self._glance.void()
-
     def begin(self, rows: Sequence[TopicInSwitch]) -> tuple[TopicInSwitch, ...]:
         """What stands for each row afterwards: its own, or that of another switch, which was first."""
-        return self._write(lambda connection: begin(connection, rows))
+        return self._glance.write(lambda connection: begin(connection, rows))
 
     def of(self, pair: str) -> tuple[TopicInSwitch, ...]:
         """The topics of this pair that are in a switch, by name."""
@@ -185,16 +177,16 @@ class Switching:
     def ask(self, switch_id: str, asked: Asked, now_ms: int) -> int:
         """Asks the mirror this of the switch's topics; of how many it was not asked before. What was let go is no
         longer once something else is asked."""
-        return self._write(lambda connection: ask(connection, switch_id, asked, now_ms))
+        return self._glance.write(lambda connection: ask(connection, switch_id, asked, now_ms))
 
     def let_go(self, link: str, names: Collection[str], now_ms: int) -> int:
         """The mirror's word that no pump of the link writes these topics any more, where that was asked; of how many
         it is news."""
-        return self._write(lambda connection: let_go(connection, link, names, now_ms))
+        return self._glance.write(lambda connection: let_go(connection, link, names, now_ms))
 
     def end(self, switch_id: str, names: Collection[str] | None = None) -> int:
         """No topic is in this switch any more, or none of these; how many were."""
-        return self._write(lambda connection: end(connection, switch_id, names))
+        return self._glance.write(lambda connection: end(connection, switch_id, names))
 
     def flip(self, flips: Sequence[Flip], told: Sequence[AuditRow] = ()) -> tuple[Flip, ...]:
         """Gives each topic its other home, takes the twin of `link` away with what hangs on it, and gives `back` its
@@ -202,4 +194,4 @@ class Switching:
         force afterwards, whoever made them: done twice it changes nothing, and where a later term stands, or another
         home in this one, nothing is touched. `told` is kept in the audit where its topic, or where it names none any
         topic, was flipped now."""
-        return self._write(lambda connection: flip(connection, flips, told))
+        return self._glance.write(lambda connection: flip(connection, flips, told))

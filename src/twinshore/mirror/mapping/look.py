@@ -66,11 +66,10 @@ def look_at_mapped(
     if drops and isinstance(verdict, Go):
         runs = between(reach.source, extents)
         # What the source has no more was not sent, as what was lies elsewhere: nobody need look at it.
-        first = {one: max(one[0], source_start) for one in runs}
         dropped = [
-            one
-            for one in runs
-            if first[one] > one[0] or next(seen_runs(source, named, first[one]), (one[1], 0))[0] < one[1]
+            (begin, end)
+            for begin, end in runs
+            if begin < source_start or next(seen_runs(source, named, begin), (end, 0))[0] < end
         ]
     epoch = wrote = UNKNOWN
     if isinstance(verdict, Go):

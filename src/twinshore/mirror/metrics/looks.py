@@ -10,11 +10,17 @@ from contextlib import suppress
 
 from twinshore.fleet import Cluster, Link, NamedPartition, TwinshoreError
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.links.filters import admits
 from twinshore.links.link_state import STANDBY
 from twinshore.mirror.metrics.lag_word import LOOK_S_MAX, as_row, reached_of
 from twinshore.mirror.metrics.meters import Meters
-from twinshore.mirror.metrics.source_ends import made_again, refused_topics, source_ends, starts_of, still_there
+from twinshore.mirror.metrics.source_ends import (
+    admitted,
+    made_again,
+    refused_topics,
+    source_ends,
+    starts_of,
+    still_there,
+)
 from twinshore.service.clock import wall_ms
 from twinshore.service.connections import QUICK
 from twinshore.service.scheduler import tasks
@@ -106,8 +112,7 @@ class Looks:
         reached = reached_of(self._store.twins.of(self._link), ())
         self._count = len(reached)
         reached |= starts_of(source, self._refused)  # All that these hold is missing.
-        admitted = {topic for topic in {named.topic for named in reached} if admits(link, topic)}
-        reached = {named: at for named, at in reached.items() if named.topic in admitted}
+        reached = admitted(link, reached)
         self._twins = still_there(source, tuple(reached))
         self._read_at_s = time.monotonic()
         self._meters.keep_only(self._link, self._twins)

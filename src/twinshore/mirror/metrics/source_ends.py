@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from twinshore.fleet import KafkaError, NamedPartition
+from twinshore.fleet import KafkaError, Link, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.kafka.questions import OffsetKind
+from twinshore.links.filters import admits
 from twinshore.mirror.incidents.kinds import rests
 from twinshore.store import IncidentKind, Store
 
@@ -52,6 +53,12 @@ def starts_of(source: KafkaCluster, topics: Collection[str]) -> dict[NamedPartit
     parts = [NamedPartition(name, part.partition) for name, topic in seen.items() for part in topic.partitions]
     found, _ = source.offsets_of_each(parts, OffsetKind.EARLIEST)
     return {named: found.get(named, 0) for named in parts}
+
+
+def admitted(link: Link, reached: Mapping[NamedPartition, int]) -> dict[NamedPartition, int]:
+    """The partitions of topics that the link's filters admit; each topic is asked about once."""
+    topics = {topic for topic in {named.topic for named in reached} if admits(link, topic)}
+    return {named: at for named, at in reached.items() if named.topic in topics}
 
 
 def still_there(source: KafkaCluster, parts: Collection[NamedPartition]) -> tuple[NamedPartition, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from twinshore.mirror.metrics.lag_word import is_fresh
 from twinshore.store.values import Remembered
@@ -20,21 +20,17 @@ class StandbyWord:
 
     who: str
     sentence: str
-    told_ms: int
-
-    def __str__(self) -> str:
-        return f"{self.who} stands by: {self.sentence}"
 
 
 def as_row(link: str, who: str, sentence: str, now_ms: int) -> Remembered:
     """As it stands in the store."""
-    said = json.dumps({"who": who, "sentence": sentence}, separators=(",", ":"))
+    said = json.dumps(asdict(StandbyWord(who, sentence)), separators=(",", ":"))
     return Remembered(link, STANDBY_KIND, "", said, STANDBY_KIND, now_ms)
 
 
 def standby_of(rows: Iterable[Remembered], now_ms: int, holds_s: float) -> StandbyWord | None:
     """The last word, while it holds: who said it longer ago may be gone."""
     for row in rows:
-        if row.kind == STANDBY_KIND and is_fresh((now_ms - row.since_ms) / 1000, holds_s):
-            return StandbyWord(**json.loads(row.value), told_ms=row.since_ms)
+        if is_fresh((now_ms - row.since_ms) / 1000, holds_s):
+            return StandbyWord(**json.loads(row.value))
     return None

@@ -21,6 +21,7 @@ from twinshore.mirror.follow.last_resort import Word
 from twinshore.mirror.follow.lifecycle import CONFIRMED
 from twinshore.service.clock import wall_ms
 from twinshore.store import AuditRow, Incident, Remembered, Store
+from twinshore.store.audit import Wanted
 from twinshore.switch.decision import Done, Outcome, Wait
 from twinshore.switch.deeds import Kind
 from twinshore.switch.hands import old_places, rescue
@@ -137,7 +138,8 @@ def _delete(record: Record, one: Moved, old: KafkaCluster, store: Store) -> None
     """The topic with just this id; done twice, the second time nothing. The audit has it before: whatever becomes of
     the answer, or of this process, what is gone is told."""
     before, after = f"id {one.old_id}", f"deleted on {record.old}, to be filled anew from {record.new}"
-    if not any((row.kind, row.before) == ("twin", before) for row in store.audit.rows(record.back)):
+    told_before = store.audit.page(Wanted((record.back,), "twin", topic=one.topic))
+    if before not in {row.before for row in told_before}:
         told = AuditRow(wall_ms(), record.back, "twin", one.topic, before, after, "asked", record.by, one.topic)
         store.audit.add([told])
     try:

@@ -45,9 +45,9 @@ def taken(store: Store, pair: str, names: Collection[str]) -> RefusedError | Non
     rows = [row for row in store.switching.of(pair) if row.topic in names]
     if not rows:
         return None
-    names = listed([row.topic for row in rows], NAMED_MAX)
+    held = listed([row.topic for row in rows], NAMED_MAX)
     return RefusedError(
-        f"{names} {are(rows)} in switch {rows[0].switch_id[:ID_SHOWN]} already",
+        f"{held} {are(rows)} in switch {rows[0].switch_id[:ID_SHOWN]} already",
         hint="`twinshore switch status` shows it",
     )
 
