@@ -37,6 +37,26 @@ def test_a_source_that_lost_its_end_is_believed() -> None:
     assert seen.age_s(7, 60.0) == 10.0
 
 
+def test_what_an_earlier_process_saw_is_older_than_all_that_is_known_here() -> None:
+    seen = Arrivals()
+    seen.saw(5, 100.0)
+    seen.saw(9, 110.0)
+    seen.recall([(10.0, 3), (20.0, 6)])
+    assert seen.age_s(0, 120.0) == 110.0
+    assert seen.age_s(3, 120.0) == 100.0
+    assert seen.age_s(6, 120.0) == 10.0
+    assert seen.missing(6) == [(110.0, 9)]
+
+
+def test_of_what_an_earlier_process_saw_counts_what_the_source_still_has() -> None:
+    seen = Arrivals()
+    seen.saw(4, 100.0)
+    seen.recall([(10.0, 3), (20.0, 6), (30.0, 8)])
+    assert seen.missing(0) == [(10.0, 3), (20.0, 4)]
+    seen.saw(5, 130.0)
+    assert seen.age_s(4, 140.0) == 10.0
+
+
 STEPS = st.lists(st.tuples(st.floats(0.01, 5.0), st.integers(0, 9), st.integers(0, 9)), max_size=300)
 
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 from tests.scenarios.test_mirror_basic import fill
-from twinshore.fleet import Link
+from twinshore.fleet import Link, NamedPartition
 from twinshore.fleet.control import Control
 from twinshore.fleet.incidents import POLICY_TOPIC
 from twinshore.lab import LabCluster
 from twinshore.mirror.metrics.looks import TWINS_S, Looks
 from twinshore.mirror.metrics.meters import Meters
+from twinshore.mirror.metrics.waits_word import WAITS_KIND, Mark, as_row, from_rows
+from twinshore.service.clock import wall_ms
 from twinshore.store import Incident, IncidentKind, TwinRow, open_store
 
 LINK = Link("east", "west")
@@ -62,6 +65,26 @@ def test_the_end_of_a_topic_that_was_made_again_is_not_its_twins(
             _until(meters, 10)
 
 
+def test_a_restart_makes_no_recovery_point_young(east: LabCluster, unique_topic: str, tmp_path: Path) -> None:
+    """A topic that had been paused for hours was seconds behind after each restart, and its alarm ended."""
+    topic = unique_topic[-40:]
+    east.create_topic(topic)
+    fill(east, topic, 5)
+    named = NamedPartition(topic, 0)
+    meters = Meters(EVERY_S)
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        store.twins.save([TwinRow(LINK.name, topic, 0, "aa", "bb", 0, 0, 5)])
+        hours_ago_ms = wall_ms() - 2 * 3_600_000
+        store.memories.remember([as_row(LINK.name, {named: [Mark(hours_ago_ms, 3)]}, wall_ms())])
+        with closing(Looks(lambda: LINK, east.cluster, store, meters, EVERY_S, lambda: True)):
+            _until(meters, 5)
+            _until_so(lambda: (meters.readings(LINK.name, time.monotonic())[named].recovery_point_s or 0) >= 7_200)
+            _until_so(lambda: store.memories.of(LINK.name, WAITS_KIND)[0].since_ms > hours_ago_ms + 7_200_000)
+            kept, *_ = from_rows(store.memories.of(LINK.name, WAITS_KIND))[named]
+            assert kept.end == 3, "what came since is younger"
+            assert abs(kept.at_ms - hours_ago_ms) < 2_000
+
+
 def test_what_the_filters_leave_out_now_is_not_missing(east: LabCluster, unique_topic: str, tmp_path: Path) -> None:
     """It was carried until then, and its lag and recovery point stood for ever. A pause is no exclusion."""
     out, paused = f"{unique_topic[-40:]}.out", f"{unique_topic[-40:]}.paused"
@@ -81,6 +104,13 @@ def test_what_the_filters_leave_out_now_is_not_missing(east: LabCluster, unique_
             assert [named.topic for named in meters.readings(LINK.name, time.monotonic())] == [paused]
             holds.append(holds[0])
             _until(meters, 8)
+
+
+def _until_so(holds: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + TWINS_S
+    while not holds():
+        assert time.monotonic() < until_s
+        time.sleep(0.05)
 
 
 def _until(meters: Meters, lag: int) -> None:

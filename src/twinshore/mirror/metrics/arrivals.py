@@ -7,6 +7,7 @@ wrong. Pure: moments come in.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 MARKS_MAX = 64
 
@@ -33,6 +34,18 @@ class Arrivals:
             if len(self._marks) > MARKS_MAX:
                 self._thin()
         self.end = end
+
+    def recall(self, marks: Sequence[tuple[float, int]]) -> None:
+        """What was seen before all that is known here, as far as the source still has it."""
+        older = [mark for mark in marks if mark[1] < self.end]
+        if len(older) < len(marks):
+            older.append((marks[len(older)][0], self.end))
+        last = older[-1][1] if older else -1
+        self._marks = deque([*older, *(mark for mark in self._marks if mark[1] > last)])
+
+    def missing(self, reached: int) -> list[tuple[float, int]]:
+        """The marks that lie beyond this offset, oldest first."""
+        return [mark for mark in self._marks if mark[1] > reached]
 
     def age_s(self, reached: int, now_s: float) -> float:
         """For how long the oldest offset from `reached` on has been seen; 0 when there is none. Never too small by

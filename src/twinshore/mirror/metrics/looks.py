@@ -11,6 +11,7 @@ from contextlib import suppress
 from twinshore.fleet import Cluster, Link, NamedPartition, TwinshoreError
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links.link_state import STANDBY
+from twinshore.mirror.metrics import waits_word
 from twinshore.mirror.metrics.lag_word import LOOK_S_MAX, as_row, reached_of
 from twinshore.mirror.metrics.meters import Meters
 from twinshore.mirror.metrics.source_ends import (
@@ -21,6 +22,7 @@ from twinshore.mirror.metrics.source_ends import (
     starts_of,
     still_there,
 )
+from twinshore.mirror.metrics.waits_word import WAITS_KIND, Mark
 from twinshore.service.clock import wall_ms
 from twinshore.service.connections import QUICK
 from twinshore.service.scheduler import tasks
@@ -51,7 +53,8 @@ class Looks:
         self._count = 0
         self._refused: frozenset[str] = frozenset()
         self._read_at_s = self._looked_at_s = -1e9
-        self._held = False
+        self._held = self._waited = False
+        self._before: dict[NamedPartition, tuple[Mark, ...]] = {}
         self._spoken_s: float | None = None
         self._source = KafkaCluster(
             source, client_id=QUICK.client_id, patience_s=LOOK_S_MAX, call_s=LOOK_S_MAX, pool=QUICK.pool
@@ -103,9 +106,21 @@ class Looks:
             self._meters.keep_only(self._link, kept)
             self._twins = tuple(named for named in kept if named.topic not in ends.mute)
         self._meters.looked(self._link, ends.of, seen_s, asked_s)
+        self._leave_word()
+
+    def _leave_word(self) -> None:
+        """What the look came to, and since when what is missing has been so, which the last mirror knew better."""
+        self._recall()
+        self._before = {}
+        now_ms = wall_ms()
+        waits = waits_word.told(self._meters.waits(self._link, time.monotonic(), now_ms))
         word = self._meters.word(self._link)
-        if word is not None:
-            self._store.memories.remember([as_row(self._link, word)])
+        rows = [as_row(self._link, word)] if word is not None else []
+        if waits or self._waited:
+            rows.append(waits_word.as_row(self._link, waits, now_ms))
+        if rows:
+            self._store.memories.remember(rows)
+        self._waited = bool(waits)
 
     def _read_twins(self, source: KafkaCluster, link: Link, seen_s: float) -> None:
         """Those that are new, and were never carried, stand where they begin."""
@@ -129,3 +144,10 @@ class Looks:
         """So that a restart does not make a recovery point young."""
         for at in self._store.receipts.positions(self._link):
             self._meters.knew(self._link, NamedPartition(at.topic, at.partition), at.to_offset, at.source_end, at_s)
+        self._before = waits_word.from_rows(self._store.memories.of(self._link, WAITS_KIND))
+        self._waited = bool(self._before)
+        self._recall()
+
+    def _recall(self) -> None:
+        """Also of a source that does not answer now; again once it has said where it ends."""
+        self._meters.recall(self._link, self._before, time.monotonic(), wall_ms())

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.desk.commands import Account
 from twinshore.mirror.metrics.arrivals import Arrivals
 from twinshore.mirror.metrics.lag_word import LagWord, fresh_s, lag_word
+from twinshore.mirror.metrics.waits_word import WAITS_S_MIN, Mark
 from twinshore.service.clock import wall_ms
 
 ENDS_S = 2.0
@@ -102,6 +103,23 @@ class Meters:
                 meter.reached = reached
                 if meter.arrivals.end < 0:
                     meter.arrivals.saw(end, at_s)
+
+    def recall(self, link: str, waits: Mapping[NamedPartition, Sequence[Mark]], now_s: float, now_ms: int) -> None:
+        """What a mirror before this one saw of what these still lack; one whose clock was ahead saw it now."""
+        with self._lock:
+            for named, meter in self._links.get(link, {}).items():
+                marks = [(now_s - max(0, now_ms - mark.at_ms) / 1000, mark.end) for mark in waits.get(named, ())]
+                meter.arrivals.recall(marks)
+
+    def waits(self, link: str, now_s: float, now_ms: int) -> dict[NamedPartition, list[Mark]]:
+        """What has been missing for longer than the next mirror would know by itself."""
+        with self._lock:
+            places = [(named, one.arrivals.missing(one.reached)) for named, one in self._links.get(link, {}).items()]
+        return {
+            named: [Mark(now_ms - int((now_s - at_s) * 1000), end) for at_s, end in marks]
+            for named, marks in places
+            if marks and now_s - marks[0][0] >= WAITS_S_MIN
+        }
 
     def looked(
         self, link: str, ends: Mapping[NamedPartition, int], seen_s: float, asked_s: float | None = None

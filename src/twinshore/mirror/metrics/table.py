@@ -157,8 +157,9 @@ machine reads the metrics, set `metrics_address`; by default the mirror listens 
 **Recovery point.** The age of the oldest offset that the twin lacks, from when the mirror first saw it on the source.
 It does not use timestamps of records: a backfill of last year's orders has old ones, and nothing is a year behind.
 The mirror asks the source for its ends every `ends_s` seconds, besides what pumps see. So the recovery point also grows
-for topics that are paused, throttled, stopped or refused by the target. After a restart, records that came while no
-mirror ran count from when the last mirror wrote in the store.
+for topics that are paused, throttled, stopped or refused by the target. A restart makes it no younger: each look leaves
+in the store since when the partitions that have waited longest lack what they lack, and records that came while no
+mirror ran count from when the last mirror wrote there.
 
 **What is not known is absent, never frozen.** A lag counts only ends of the source that were seen within the last two
 looks. While the source cannot be reached its lag has no series: `twinshore_link_look_age_seconds` says for how long,
