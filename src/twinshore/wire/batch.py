@@ -32,6 +32,7 @@ HEADER = struct.Struct(">qiibIhiqqqhii")
 _HEAD = struct.Struct(">qiibI")
 _REST = struct.Struct(">hiqqqhii")
 _I64 = struct.Struct(">q")
+_CRC_AT, _DELTA_AT, _SEQUENCE_AT = 17, 23, 53
 _BEHIND_ID = 10  # bytes of a header that stand behind the producer id
 
 
@@ -128,6 +129,12 @@ def restamp(header: BatchHeader, producer_id: int, producer_epoch: int, sequence
     new = _REST.pack(attributes, last_delta, base_time, max_time, producer_id, producer_epoch, sequence, count)
     crc = old_crc ^ carry(crc32c(old) ^ crc32c(new), length - BODY_IN_LENGTH)
     return _HEAD.pack(0, length, -1, 2, crc) + new
+
+
+def compared_by(head: bytes) -> tuple[bytes, bytes]:
+    """What a broker tells two batches of one producer apart by, their first and last sequence, and by what they are
+    told apart for certain, the CRC."""
+    return head[_SEQUENCE_AT : _SEQUENCE_AT + 4] + head[_DELTA_AT : _DELTA_AT + 4], head[_CRC_AT:CRC_START]
 
 
 def with_producer_id(header: BatchHeader, producer_id: int) -> bytes:

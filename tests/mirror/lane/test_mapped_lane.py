@@ -188,6 +188,7 @@ def test_an_heir_goes_on_behind_a_hole_without_a_look() -> None:
     world.source = [bytes(encode_batch(held, base_offset=40))]
     world.records, world.end = [40, 43, 44, 49], 50
     lane = world.lane()
+    lane.tracks[NAMED].strays.left(-1, calm=True)
     assert lane.to_look_at(1.0, range(99)) == [NAMED]
     lane.observed(NAMED, world.look(lane), 1.0, NOW_MS)
     assert lane.fetch_order(LINE) is not None

@@ -7,9 +7,11 @@ that went elsewhere and came back may have cut off what we knew of.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from twinshore.mirror.lane.fates import Blank
+from twinshore.wire.batch import compared_by
 
 UNKNOWN = -1.0
 FAR_MS = 1 << 62
@@ -56,20 +58,48 @@ class Strays:
     until_s: float = UNKNOWN
     kept_ms: int = FAR_MS
     run: Blank | None = None
+    # A pump before ours sent some: nobody here knows what. None of them was read in a leader epoch before `epoch`.
+    foreign: bool = True
+    epoch: int = -1
+    # Those that we know, by their sequences.
+    heads: dict[bytes, bytes] = field(default_factory=dict)
 
-    def lost(self, until_s: float, kept_ms: int, run: Blank | None) -> None:
+    def left(self, epoch: int, *, calm: bool) -> None:
+        """The pump before has said where it stood, and whether all that it sent had been answered."""
+        self.epoch = epoch
+        if calm:
+            self._over()
+        else:
+            self.until_s, self.foreign = UNKNOWN, True
+
+    def lost(self, until_s: float, kept_ms: int, run: Blank | None, heads: Iterable[bytes] = ()) -> None:
         """One more."""
         self.until_s, self.kept_ms, self.run = until_s, kept_ms, run
+        self.heads.update(map(compared_by, heads))
 
-    def seen(self, looked_at_s: float, confirm_s: float) -> None:
-        """The twin was looked at then, or later: those that had their time by then are in what was seen."""
+    def seen(self, looked_at_s: float, confirm_s: float, epoch: int = -1) -> None:
+        """The twin was looked at then, or later: those that had their time by then are in what was seen. `epoch`: the
+        source's, below the twin's end."""
         if self.until_s == UNKNOWN:
-            self.until_s = looked_at_s + confirm_s
+            self.until_s, self.epoch = looked_at_s + confirm_s, epoch
         elif looked_at_s >= self.until_s:
-            self.until_s, self.kept_ms = 0.0, FAR_MS
+            self._over()
 
     def landed(self, position: int) -> None:
         """A look found the twin's end: a lost run of markers that is wholly in was all that could be on its way."""
         if self.run is not None and self.run.end == position:
-            self.until_s = 0.0
+            self._over()
         self.run = None
+
+    def twin_of(self, head: bytes, epoch: int, *, moved: bool) -> bool:
+        """Whether a broker might take the batch for one of these though it holds other records: it compares sequences
+        alone. Where nobody knows what they hold, a batch may be another if the source wrote it in a later `epoch`, or
+        if its sequences have `moved`."""
+        if self.foreign and (moved or epoch > self.epoch >= 0):
+            return True
+        sequences, crc = compared_by(head)
+        return self.heads.get(sequences, crc) != crc
+
+    def _over(self) -> None:
+        self.until_s, self.kept_ms, self.foreign = 0.0, FAR_MS, False
+        self.heads.clear()

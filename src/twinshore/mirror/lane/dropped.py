@@ -30,6 +30,18 @@ def cut_at(rows: Iterable[Stoppage], end: int) -> list[Stoppage]:
     return [row if row.to_offset <= end else row_of(_of(row), row.from_offset, end, why_of(row)) for row in whole]
 
 
+def but_for(rows: Iterable[Stoppage], landed: Iterable[tuple[int, int]]) -> list[Stoppage]:
+    """What of these is true where a look has found these offsets on the twin: what was on its way has landed late."""
+    left = list(rows)
+    for begin, end in landed:
+        parts: list[Stoppage] = []
+        for row in left:
+            kept = ((row.from_offset, min(row.to_offset, begin)), (max(row.from_offset, end), row.to_offset))
+            parts += [row_of(_of(row), *part, why_of(row)) for part in kept if part[0] < part[1]]
+        left = parts
+    return left
+
+
 def add(told: list[Stoppage], one: Stoppage) -> None:
     """Tells of it; what follows on what was told last, for the same reason, is told as one."""
     last = told[-1] if told else None

@@ -127,7 +127,7 @@ class Lane(Roster):
 
     def _begin(self, track: Track, go: Go, seen: Observation, now_ms: int) -> None:
         note_found(track, seen.dropped)
-        track.strays.seen(track.certain.looked_at_s, CONFIRM * self.limits.undelivered_s)
+        track.strays.seen(track.certain.looked_at_s, CONFIRM * self.limits.undelivered_s, seen.wrote_epoch)
         if go.position < track.order.inherited and not go.next_sequence and track.strays.until_s:
             # Sequences begin anew at another offset than before: a stray would fit where it does not belong.
             track.settle(track.strays.until_s)
@@ -339,8 +339,9 @@ class Lane(Roster):
             for entry in request:
                 track = entry.track
                 track.in_flight -= 1
-                run = entry.blank if isinstance(entry, Marks) else None
-                track.strays.lost(read_s + self.limits.produce_timeout_s, track.certain.armed_until_ms, run)
+                run, heads = (entry.blank, ()) if isinstance(entry, Marks) else (None, (entry.head,))
+                until_s, kept_ms = read_s + self.limits.produce_timeout_s, track.certain.armed_until_ms
+                track.strays.lost(until_s, kept_ms, run, heads)
                 if track.phase is Phase.RUNNING:
                     track.again(read_s)
                     self.incidents += unanswered(track, now_s) if read_s == now_s else []

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from twinshore.fleet import NamedPartition, SourceOffset, TargetOffset
-from twinshore.fleet.extents import Extent, follow_on
+from twinshore.fleet.extents import Extent, follow_on, source_end
 from twinshore.mirror.lane.cutting import Parcel
+from twinshore.mirror.lane.dropped import but_for
 from twinshore.mirror.lane.fates import Blank
 from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.observe import Go, Observation, Verdict, Wait
@@ -28,11 +29,13 @@ NOWHERE = Reach(0, 0, 0)
 
 @dataclass(slots=True, eq=False)
 class MappedTrack(Track):
-    """`reach` is how far it is written for certain, `gained` what was not told yet of where it went."""
+    """`reach` is how far it is written for certain, `gained` what was not told yet of where it went. `leapt`: something
+    was passed by since its last record."""
 
     mapped: ClassVar[bool] = True
     reach: Reach = NOWHERE
     gained: list[Extent] = field(default_factory=list)
+    leapt: bool = False
     blanks: deque[Blank] = field(default_factory=deque)
 
     def judge(self, seen: Observation, anchor: Stamp) -> Verdict:  # noqa: ARG002
@@ -50,6 +53,7 @@ class MappedTrack(Track):
         self.gained = follow_on(None, [*self.gained, *seen.extents])
         if seen.extents:
             self.reach = reach_of(seen.extents[-1])
+            self.dropped = but_for(self.dropped, [(one.source, source_end(one)) for one in seen.extents])
 
     def begin(
         self,
@@ -68,6 +72,7 @@ class MappedTrack(Track):
             next_sequence=next_sequence,
         )
         self.blanks.clear()
+        self.leapt = 0 <= self.reach.last_source != position - 1
         self.reach = self.reach._replace(source=position, sequence=self.stamp.anchor_sequence, warm=False)
 
     def lands(self, parcel: Parcel, base: int) -> bool:
@@ -97,10 +102,12 @@ class MappedTrack(Track):
     def may_send(self, parcel: Parcel, now_s: float, now_ms: int, kept_ms: int) -> bool:
         if not super(MappedTrack, self).may_send(parcel, now_s, now_ms, kept_ms):
             return False
-        for blank in self.blanks:
-            if self.sent <= blank.base < parcel.base:
-                self._send_past(blank)
+        for blank in self._before(parcel):
+            self._send_past(blank)
         return True
+
+    def head_of(self, parcel: Parcel) -> bytes:
+        return self.stamp.after(sum(blank.end - blank.base for blank in self._before(parcel))).head(parcel)
 
     def settle(self, retry_at_s: float) -> None:
         super(MappedTrack, self).settle(retry_at_s)
@@ -121,13 +128,21 @@ class MappedTrack(Track):
             carried = self.told.nothing(self.named, self.source.start, max(self.source.end, self.told.to))
         return replace(carried, extents=told)
 
+    def moved(self, parcel: Parcel) -> bool:
+        """Where something was passed by that was a record once: dropped, compacted, or lost by retention."""
+        return self.leapt or self.order.thinned or bool(self._before(parcel))
+
+    def _before(self, parcel: Parcel) -> list[Blank]:
+        """What is passed by with this parcel, which goes next."""
+        return [blank for blank in self.blanks if self.sent <= blank.base < parcel.base]
+
     def _pass(self, blank: Blank) -> None:
         if blank.base >= self.sent:
             self._send_past(blank)
         self.acked = blank.end
 
     def _send_past(self, blank: Blank) -> None:
-        self.sent = blank.end
+        self.sent, self.leapt = blank.end, True
         self.stamp = self.stamp.after(blank.end - blank.base)
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple
 
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.lane.answers import wait_s
-from twinshore.mirror.lane.certainty import UNKNOWN, Certainty, Strays
+from twinshore.mirror.lane.certainty import Certainty, Strays
 from twinshore.mirror.lane.cutting import Cut, Halt, Parcel
 from twinshore.mirror.lane.dropped import cut_at
 from twinshore.mirror.lane.fates import Blank, beside, within
@@ -141,7 +141,7 @@ class Track:
         """The last holder said where it stood: no look is needed."""
         if entry.position > self.told.to:  # told already, and lost by the target
             self.told.to, self.told.epoch = entry.position, -1
-        self.strays.until_s = 0.0 if entry.calm else UNKNOWN
+        self.strays.left(entry.leader_epoch, calm=entry.calm)
         known = {"armed_until_ms": entry.armed_until_ms, "leader_epoch": entry.leader_epoch}
         self.begin(entry.position, **known, next_sequence=entry.next_sequence)
         self.led, self.source.led = (entry.target, entry.target_epoch), entry.source_led
@@ -224,15 +224,26 @@ class Track:
         if (self.in_flight and alone) or self.unsure(now_s, now_ms):
             return False
         until_ms = parcel.max_timestamp + kept_ms
-        if strays.until_s and min(strays.kept_ms, until_ms, self.waiting.kept_ms(now_ms, kept_ms)) < now_ms:
+        if strays.until_s and (
+            min(strays.kept_ms, until_ms, self.waiting.kept_ms(now_ms, kept_ms)) < now_ms
+            or strays.twin_of(self.head_of(parcel), parcel.header.leader_epoch, moved=self.moved(parcel))
+        ):
             # After this batch a stray would be appended wherever the log ends, and this batch after an old one that
-            # lands before it: let them land first, then look again. A stray is what we would send next, whether
-            # ourselves or whoever was before us sent it.
+            # lands before it; or this batch would be answered as if it had landed, where a stray did. Let them land
+            # first, then look again.
             self.settle(strays.until_s)
             return False
         certain.armed_until_ms = min(certain.armed_until_ms, until_ms)
         certain.sent(now_s, bare=False)
         return True
+
+    def head_of(self, parcel: Parcel) -> bytes:
+        """The header that the next parcel will have on this twin."""
+        return self.stamp.head(parcel)
+
+    def moved(self, parcel: Parcel) -> bool:  # noqa: ARG002
+        """Whether the pump before may have given the next parcel's sequences to other offsets."""
+        return False
 
     def full(self) -> bool:
         """So much waits to be sent that no more is fetched; merged batches are copies, which no buffer bounds."""

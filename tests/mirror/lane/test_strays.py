@@ -1,0 +1,203 @@
+"""Requests that a line lost, and that land late: a broker compares their sequences with ours, and nothing else.
+
+Where ours hold other records by then, it would answer that they have landed, and they never would.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.mirror.lane.test_lane_bounds import NOW_MS, SOURCE_ID, TARGET_ID, see_the_ends
+from tests.mirror.lane.test_seat import LINE, NAMED
+from twinshore.fleet import SourceOffset, TargetOffset
+from twinshore.fleet.extents import Extent
+from twinshore.mirror.lane.dropped import but_for, row_of
+from twinshore.mirror.lane.fates import Blank
+from twinshore.mirror.lane.joining import Hold
+from twinshore.mirror.lane.lane import Lane
+from twinshore.mirror.lane.mapped_track import MappedTrack
+from twinshore.mirror.lane.observe import Go, Observation, Tail
+from twinshore.mirror.lane.orders import Handover, LaneLimits, TrackOrder
+from twinshore.mirror.lane.phase import Phase
+from twinshore.mirror.lane.reach import Reach
+from twinshore.mirror.lane.route import Route
+from twinshore.mirror.lane.track import Sent
+from twinshore.wire.batch import split_batches
+from twinshore.wire.fetch import FetchAnswer, FetchedPartition
+from twinshore.wire.produce import ProducedPartition
+from twinshore.wire.records import Record, encode_batch, iter_records
+
+OUT_OF_ORDER = 45
+LIMITS = LaneLimits(merge_below_bytes=0)
+
+
+@dataclass
+class Twin:
+    """A log as brokers keep it for one producer: five batches are known by their first and last sequence."""
+
+    values: list[str] = field(default_factory=list)
+    known: list[tuple[int, int, int]] = field(default_factory=list)
+
+    def append(self, sent: Sent) -> tuple[int, int]:
+        """The answer, an error and an offset."""
+        ((view, header),) = split_batches(memoryview(sent.head + bytes(sent.parcel.body)))
+        first, last = header.base_sequence, header.base_sequence + header.last_offset_delta
+        for known_first, known_last, at in self.known[-5:]:
+            if (known_first, known_last) == (first, last):
+                return 0, at
+        if self.known and first != self.known[-1][1] + 1:
+            return OUT_OF_ORDER, -1
+        at = len(self.values)
+        self.values += [
+            str(bytes(one.value or b""), "ascii") for one in iter_records(view, header, limit_bytes=1 << 20)
+        ]
+        self.known.append((first, last, at))
+        return 0, at
+
+    def answers(self, sent: list[Sent]) -> list[ProducedPartition]:
+        """What it says of a whole request."""
+        found = [self.append(one) for one in sent]
+        return [ProducedPartition(bytes.fromhex(TARGET_ID), 0, error, at, -1, 0, None, None) for error, at in found]
+
+
+def answer(base: int, count: int, word: str = "old", epoch: int = 5) -> FetchAnswer:
+    records = [Record(at, NOW_MS, None, f"{word}-{at}".encode(), ()) for at in range(base, base + count)]
+    data = memoryview(bytes(encode_batch(records, base_offset=base, leader_epoch=epoch))).toreadonly()
+    end = base + count
+    return FetchAnswer(0, 0, 5, [FetchedPartition(bytes.fromhex(SOURCE_ID), 0, 0, end, end, 0, None, None, [], data)])
+
+
+def lane_of(order: TrackOrder, entry: Handover) -> Lane:
+    """A lane that was told where its twin ends."""
+    lane = Lane(7, 0, state_expiry_ms=86_400_000, limits=LIMITS)
+    lane.assign([order])
+    lane.routed(NAMED, Route(1, 5, 2, target_epoch=0))
+    lane.take_over([entry])
+    see_the_ends(lane)
+    return lane
+
+
+def exact(*, calm: bool = True, epoch: int = -1) -> Lane:
+    entry = Handover("orders", 0, 0, epoch, NOW_MS + 1_000_000, calm=calm, target=2, target_epoch=0, source_led=5)
+    return lane_of(TrackOrder("orders", 0, SOURCE_ID, TARGET_ID), entry)
+
+
+def mapped(*, calm: bool = True, thinned: bool = False) -> Lane:
+    order = TrackOrder("orders", 0, SOURCE_ID, TARGET_ID, reached=Reach(0, 0, 0), thinned=thinned)
+    entry = Handover("orders", 0, 0, -1, NOW_MS + 1_000_000, calm=calm, next_sequence=0, target=2, target_epoch=0)
+    return lane_of(order, entry)
+
+
+def fetches(lane: Lane, come: FetchAnswer, now_s: float = 0.0) -> None:
+    assert lane.fetch_order(LINE)
+    lane.fetched(LINE, come, Hold(bytearray()), now_s, NOW_MS)
+
+
+def sends(lane: Lane, now_s: float = 0.0) -> list[Sent]:
+    return lane.produce_order(2, now_s, NOW_MS)
+
+
+def ends(at: int, epoch: int) -> Observation:
+    """What a look at the exact twin gives."""
+    return Observation(0, at, at, Tail(0, at - 1, 7, 0), (at - 1, NOW_MS), 0, 9, source_epoch=epoch, wrote_epoch=epoch)
+
+
+def test_what_a_source_wrote_anew_after_an_election_is_not_taken_for_what_was_lost() -> None:
+    lane, twin = exact(), Twin()
+    track = lane.tracks[NAMED]
+    fetches(lane, answer(0, 3))
+    sent = sends(lane)
+    lane.produced(sent, twin.answers(sent), 0.0)
+    fetches(lane, answer(3, 2))
+    stray = sends(lane)
+    lane.lost(2, [stray], 0.1)
+    lane.routed(NAMED, Route(1, 6, 2, target_epoch=0))
+    assert lane.to_look_at(1.0, {2})
+    lane.observed(NAMED, ends(3, 5), 1.0, NOW_MS)
+    fetches(lane, answer(3, 2, "new", epoch=6), 1.0)
+    assert not sends(lane, 1.0), "the lost one may land first, and ours would be answered as if it had"
+    assert track.phase is Phase.LOOK
+    over_s = track.strays.until_s
+    assert not lane.to_look_at(over_s - 0.1, {2})
+    assert lane.to_look_at(over_s, {2})
+    lane.observed(NAMED, ends(3, 5), over_s, NOW_MS)
+    fetches(lane, answer(3, 2, "new", epoch=6), over_s)
+    lane.produced(again := sends(lane, over_s), twin.answers(again), over_s)
+    assert (twin.values[3:], track.acked) == (["new-3", "new-4"], 5)
+
+
+def test_what_was_lost_is_sent_again_at_once() -> None:
+    lane, twin = exact(), Twin()
+    fetches(lane, answer(0, 3))
+    stray = sends(lane)
+    lane.lost(2, [stray], 0.1)
+    lane.routed(NAMED, Route(1, 6, 2, target_epoch=0))
+    assert lane.to_look_at(1.0, {2})
+    lane.observed(NAMED, Observation(0, 0, 0, None, None, 0, 9), 1.0, NOW_MS)
+    lane.tracks[NAMED].certain.armed_until_ms = NOW_MS + 1_000_000
+    fetches(lane, answer(0, 3), 1.0)
+    again = sends(lane, 1.0)
+    assert [twin.append(one) for one in stray] == [(0, 0)]
+    lane.produced(again, twin.answers(again), 1.1)
+    assert (twin.values, lane.tracks[NAMED].acked) == (["old-0", "old-1", "old-2"], 3)
+
+
+def test_a_drop_on_a_mapped_twin_waits_for_what_was_lost_before_it() -> None:
+    """The dropped ones' sequences go to those behind them."""
+    lane, twin = mapped(), Twin()
+    track = lane.tracks[NAMED]
+    assert isinstance(track, MappedTrack)
+    fetches(lane, answer(0, 10))
+    sent = sends(lane)
+    lane.produced(sent, twin.answers(sent), 0.0)
+    fetches(lane, answer(10, 10))
+    stray = sends(lane)
+    lane.lost(2, [stray], 0.1)
+    lane.routed(NAMED, Route(1, 5, 2, target_epoch=0))
+    assert lane.to_look_at(1.0, {2})
+    lane.observed(NAMED, Observation(0, 10, 10, None, None, 0, 30, verdict=Go(10, NOW_MS, 10)), 1.0, NOW_MS)
+    track.dropped.append(row_of(NAMED, 10, 20, "older than 1 s"))
+    track.queue(Blank(10, 20), None)
+    track.fetched = 20
+    fetches(lane, answer(20, 10), 1.0)
+    assert not sends(lane, 1.0)
+    twin.append(stray[0])
+    over_s = track.strays.until_s
+    assert lane.to_look_at(over_s, {2})
+    landed = Extent(SourceOffset(10), TargetOffset(10), 10, 10)
+    seen = Observation(0, 20, 20, None, None, 0, 30, verdict=Go(20, NOW_MS, 20), extents=(landed,))
+    lane.observed(NAMED, seen, over_s, NOW_MS)
+    assert not track.dropped, "they were dropped, and have landed all the same"
+    assert track.phase is Phase.RUNNING
+
+
+@pytest.mark.parametrize(("epoch", "waits"), [(6, True), (5, False)])
+def test_what_the_pump_before_lost_is_known_by_its_epoch_alone(epoch: int, *, waits: bool) -> None:
+    lane = exact(calm=False, epoch=5)
+    fetches(lane, answer(0, 3, epoch=epoch))
+    assert bool(sends(lane)) is not waits
+
+
+@pytest.mark.parametrize(
+    ("lane", "base", "waits"),
+    [
+        (mapped(calm=False), 0, False),
+        (mapped(calm=False), 4, True),  # offsets 0 to 3 are there no more
+        (mapped(calm=False, thinned=True), 0, True),
+        (mapped(thinned=True), 4, False),
+    ],
+)
+def test_on_a_mapped_twin_the_pump_before_may_have_sent_what_is_passed_by_now(
+    lane: Lane, base: int, *, waits: bool
+) -> None:
+    fetches(lane, answer(base, 3))
+    assert bool(sends(lane)) is not waits
+
+
+def test_what_landed_late_was_not_dropped() -> None:
+    rows = [row_of(NAMED, 10, 20, "a"), row_of(NAMED, 30, 40, "b")]
+    assert but_for(rows, []) == rows
+    assert but_for(rows, [(0, 12), (15, 32)]) == [row_of(NAMED, 12, 15, "a"), row_of(NAMED, 32, 40, "b")]
+    assert but_for(rows, [(5, 50)]) == []
