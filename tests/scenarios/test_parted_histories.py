@@ -15,6 +15,7 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import delete_records
 from twinshore.lab.stages.raw_writer import RawWriter
+from twinshore.mirror.lane.history import UNKNOWN, Stand
 from twinshore.mirror.lane.marking import marker_id
 from twinshore.mirror.lane.observe import Go, Observation, Stop, Verdict, judge
 from twinshore.mirror.lane.reach import Reach, reach_of
@@ -43,9 +44,10 @@ class Both(NamedTuple):
                     assert writer.write(1, sequence, time_ms=TIME_MS, value=step.encode()).error == 0
                     sequence += 1
 
-    def seen(self) -> Observation:
+    def seen(self, told_to: int | None = None) -> Observation:
         named, twin = self.source.named, self.twin.named
-        return look_at(self.kafka, self.kafka, self.twin.producer_id, {named: twin})[named]
+        stands = {} if told_to is None else {named: Stand(UNKNOWN, told_to)}
+        return look_at(self.kafka, self.kafka, self.twin.producer_id, {named: twin}, stands)[named]
 
     def verdict(self) -> Verdict:
         return judge(self.seen(), Stamp(self.twin.producer_id, self.twin.epoch, 0, 0))
@@ -65,6 +67,13 @@ def test_a_twin_that_ends_in_markers_goes_on_where_the_histories_are_one(both: B
     assert isinstance(verdict, Go)
     assert (verdict.position, verdict.next_sequence) == (4, 2)
     assert both.seen().source_epoch == 0
+
+
+def test_what_no_pump_told_of_and_the_source_has_no_more_is_looked_for_on_the_twin(both: Both) -> None:
+    both.write(["data"] * 8, ["data", "data", "mark", "data", "mark", "mark", "data", "data"])
+    delete_records(both.kafka.cluster, {both.source.named: 6})
+    assert [both.seen(told_to).unseen for told_to in (1, 3, 6)] == [((2, 3), (4, 6)), ((4, 6),), ()]
+    assert both.seen().unseen == (), "nobody said how far it was told"
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from twinshore.mirror.core.commands import (
     HangUp,
     Look,
     Receive,
+    Released,
     SayReady,
     Send,
 )
@@ -28,6 +29,7 @@ from twinshore.mirror.core.pump_core import CONGESTED_S, STANDBY_S_MAX, TIMERS_S
 from twinshore.mirror.core.source_flow import ANSWER_SLACK_S, SourceFlow
 from twinshore.mirror.core.target_flow import TargetFlow
 from twinshore.mirror.lane.cutting import Parcel
+from twinshore.mirror.lane.dropped import row_of
 from twinshore.mirror.lane.fates import Blank
 from twinshore.mirror.lane.history import Stand
 from twinshore.mirror.lane.lane import Lane
@@ -226,6 +228,15 @@ def test_a_finished_pump_waits_for_what_is_on_its_way_and_says_where_it_stands()
     (done,) = [one for one in stage.timers() if isinstance(one, Done)]
     assert [one.position for one in done.handovers] == [1]
     assert stage.core.ended == "finished"
+
+
+def test_what_was_lost_of_a_partition_is_told_before_it_is_handed_over() -> None:
+    """The desk writes how far it came at once; the pump may die before its next beat."""
+    stage = Stage().going()
+    stage.timers()
+    stage.lane.incidents.append(row_of(NAMED, 0, 3, "older than 1 s"))
+    stage.core.release(NAMED)
+    assert kinds(stage.timers()) == [Beat, Released]
 
 
 def test_a_connection_that_nobody_lacks_any_more_is_not_taken() -> None:

@@ -15,6 +15,7 @@ from twinshore.links.link_state import Carrying, Idle
 from twinshore.mirror.desk.commands import Account
 from twinshore.mirror.driver import recorder as recording
 from twinshore.mirror.driver.recorder import Recorder
+from twinshore.mirror.lane.dropped import row_of
 from twinshore.mirror.lane.orders import Carried, Stoppage
 from twinshore.mirror.lane.reading_words import JOINED, QUEUED, READ
 from twinshore.mirror.metrics.reading_word import READING_KIND, reading_of
@@ -312,6 +313,28 @@ def test_an_incident_that_is_refused_keeps_no_other_and_no_status_from_the_store
     assert [said for said in troubles if "too large" in said] == [
         "OverflowError: Python int too large to convert to SQLite INTEGER"
     ]
+
+
+def test_no_receipt_stands_in_the_store_before_the_row_of_what_was_lost_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mirror may die in between: then the next one takes all below the receipt for told."""
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        recorder = Recorder(store, "first", 60, lambda _: None)
+        with monkeypatch.context() as locked:
+            locked.setattr(store.ledger, "add", _locked)
+            recorder.take(account(row_of(NamedPartition("orders", 0), 0, 3, "older than 1 s")))
+            recorder.take(account(topic="bills"))
+            assert not recorder.written()
+            assert [at.topic for at in store.receipts.positions(LINK)] == ["bills"]
+        assert recorder.written()
+        assert [row.incident.to_offset for row in store.ledger.rows(LINK)] == [3]
+        assert {at.topic for at in store.receipts.positions(LINK)} == {"bills", "orders"}
+        recorder.close()
+
+
+def _locked(*_: object, **__: object) -> None:
+    raise StoreError("the lock on table incidents was not had within 10 s")
 
 
 def test_how_a_link_of_a_broadcast_is_read_is_left_in_the_store_beside_its_word(tmp_path: Path) -> None:

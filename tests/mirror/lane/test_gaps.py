@@ -8,10 +8,12 @@ from dataclasses import replace
 import pytest
 
 from twinshore.fleet import NamedPartition
+from twinshore.fleet.incidents import IncidentKind
 from twinshore.mirror.lane.cutting import Parcel
 from twinshore.mirror.lane.fates import Blank
-from twinshore.mirror.lane.gaps import NEVER_CUT_MARKED_MAX, UNCUT_MARKED_MAX, cut_limit
+from twinshore.mirror.lane.gaps import NEVER_CUT_MARKED_MAX, UNCUT_MARKED_MAX, cut_limit, untold
 from twinshore.mirror.lane.lane import Lane
+from twinshore.mirror.lane.marking import marker_id
 from twinshore.mirror.lane.observe import Go, Observation, Tail, judge
 from twinshore.mirror.lane.orders import TrackOrder
 from twinshore.mirror.lane.phase import Phase
@@ -126,3 +128,37 @@ def test_a_gap_too_long_for_markers_stops_where_nothing_may_be_cut_off() -> None
     lane, track = looked(replace(far, source_start=501 + NEVER_CUT_MARKED_MAX), 0, never=True)
     assert track.phase is Phase.STOPPED
     assert "never_delete" in lane.incidents[-1].sentence
+
+
+@pytest.mark.parametrize(
+    ("unseen", "told", "unread"),
+    [
+        (((100, 300),), [(100, 300)], 200),
+        (((120, 130), (250, 300)), [(120, 300)], 60),
+        ((), [], 0),
+    ],
+)
+def test_a_gap_that_a_dead_pump_filled_and_never_told_is_told_by_the_next(
+    unseen: tuple[tuple[int, int], ...], told: list[tuple[int, int]], unread: int
+) -> None:
+    """Its markers were counted as records that had crossed, and no row said that any were lost."""
+    lane = Lane(OURS, 0, state_expiry_ms=86_400_000)
+    lane.assign([TrackOrder("orders", 0, "07" * 16, "08" * 16, 100)])
+    lane.routed(NAMED, Route(1, 0, 2))
+    assert lane.to_look_at(0.0, {2}) == [NAMED]
+    tail = Tail(299, 299, marker_id(OURS), -1, control=True)
+    lane.observed(NAMED, Observation(0, 300, 300, tail, (99, NOW_MS), 300, 900, unseen=unseen), 1.0, NOW_MS)
+    rows = [(row.kind, row.from_offset, row.to_offset) for row in lane.incidents]
+    assert rows == [(IncidentKind.RETENTION_GAP, *span) for span in told]
+    (account,) = lane.accounts()
+    assert (account.from_offset, account.to_offset, account.records) == (100, 300, 200 - unread)
+
+
+def test_nothing_was_lost_before_a_twins_first_record() -> None:
+    order = TrackOrder("orders", 0, "07" * 16, "08" * 16, anchor_offset=60, anchor_sequence=60)
+    track = Track.of(order, (OURS, 0), 0, 1 << 20)
+    track.fetched = 100
+    assert not untold(track, replace(FRESH, source_start=100, unseen=((0, 60),)))
+    (row,) = untold(track, replace(FRESH, source_start=100, unseen=((0, 80),)))
+    assert (row.from_offset, row.to_offset) == (60, 80)
+    assert not untold(track, replace(FRESH, source_start=100, unseen=((0, 80),))), "told once"

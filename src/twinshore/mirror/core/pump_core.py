@@ -129,7 +129,10 @@ class PumpCore:
             self._used_at_s = now_s + USED_S
             if (used := lane.fetches.buckets.report(now_s)) is not None:
                 yield Used(used)
-        for one in lane.released(now_s):
+        released = lane.released(now_s)
+        if released and lane.incidents:
+            yield self._beat(now_s)  # What was lost of them is told before how far they came.
+        for one in released:
             yield Released(*one)
         if lane.finishing and (lane.settled() or now_s >= self._finish_by_s):
             yield from self._done(now_s)

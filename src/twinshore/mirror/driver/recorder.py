@@ -283,16 +283,23 @@ class Recorder:
         self._trouble(f"{link}: {stopped.topic}-{stopped.partition}: {stopped.kind}: {stopped.sentence}")
 
     def _record(self) -> None:
-        while self._unwritten:
+        """No receipt of a partition of which the ledger lacks a row: whoever died in between would leave offsets told
+        as crossed, and nothing that says which of them were lost."""
+        lacking = {(link, stopped.topic, stopped.partition) for link, stopped in self._unledgered}
+        held = [one for one in self._unwritten if (one.link, one.topic, one.partition) in lacking]
+        due = [one for one in self._unwritten if (one.link, one.topic, one.partition) not in lacking]
+        while due:
             try:
-                self._store.receipts.record(self._unwritten)
+                self._store.receipts.record(due)
             except ReceiptsRefusedError as error:
                 # They stand in another mirror's account of the same offsets, which has the link meanwhile.
                 self._trouble(error.message)
                 refused = {id(one.receipt): kept_of(one) for one in error.refused}
-                self._unwritten = [kept for one in self._unwritten for kept in refused.get(id(one), (one,))]
+                due = [kept for one in due for kept in refused.get(id(one), (one,))]
+                self._unwritten = held + due
                 continue
-            self._unwritten = []
+            due = []
+        self._unwritten = held
 
     def _write_incident(self, link: str, stopped: Stoppage) -> int:
         incident = incident_of(link, stopped)

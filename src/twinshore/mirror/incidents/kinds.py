@@ -54,7 +54,9 @@ _ROWS = (
         IncidentKind.RETENTION_GAP,
         After.GOES_ON,
         POLICY_GAP,
-        "The source deleted records before they crossed: retention was faster than the mirror, or the log was cut.",
+        "The source deleted records before they crossed: retention was faster than the mirror, or the log was cut."
+        " If a worker died before it could tell how far it came, and the source has deleted that since, the row"
+        " names the offsets that hold no record on the twin. Some of them may be markers of transactions.",
         "Nothing can bring these records back. Find out why the link lagged. Keep records on the source for longer "
         "than the link ever stands still. The row closes when the twin is behind the gap.",
     ),

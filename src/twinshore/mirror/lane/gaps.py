@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from twinshore.fleet import NamedPartition
 from twinshore.fleet.incidents import POLICY_GAP, IncidentKind, IncidentSide
 from twinshore.mirror.lane.cutting import Halt, Parcel, parcel_of
-from twinshore.mirror.lane.fates import Blank, Leap
+from twinshore.mirror.lane.fates import Blank, Leap, within
 from twinshore.mirror.lane.observe import Observation
 from twinshore.mirror.lane.orders import Stoppage
 from twinshore.mirror.lane.recent import nothing_of
@@ -59,6 +59,23 @@ def fill(track: Track, seen: Observation, now_ms: int, *, cut_to: int) -> tuple[
         track.told.noted.append(nothing_of(piece.base, piece.end, now_ms, blanks=blanks))
     track.fetched, track.source.epoch = end, -1
     return None, told
+
+
+def untold(track: Track, seen: Observation) -> list[Stoppage]:
+    """What must be told of offsets that the source has no more, where a pump ended before it could tell of them: the
+    twin has no record there, so they were taken before they crossed, or never held one that consumers see."""
+    first = max(track.order.anchor_offset, track.told.to, track.told.gap_to)
+    lost = within([Blank(*run) for run in seen.unseen], first, track.fetched)
+    if not lost:
+        return []
+    begin, end, many = lost[0].base, lost[-1].end, sum(run.end - run.base for run in lost)
+    sentence = (
+        f"the source's log now begins at {seen.source_start}, and a pump ended before it told what crossed below:"
+        f" {many} of these offsets hold no record on the twin"
+    )
+    track.told.gap_to = end
+    named = track.named
+    return [Stoppage(named.topic, named.partition, IncidentKind.RETENTION_GAP, begin, end, sentence, POLICY_GAP)]
 
 
 def _filled_to(track: Track, begin: int, end: int, cut_to: int) -> int:

@@ -14,7 +14,7 @@ from twinshore.mirror.lane.fates import Blank
 from twinshore.mirror.lane.feeding import feed
 from twinshore.mirror.lane.fetch_book import FetchOrder, Line
 from twinshore.mirror.lane.fresh import note_found
-from twinshore.mirror.lane.gaps import cut_limit, fill
+from twinshore.mirror.lane.gaps import cut_limit, fill, untold
 from twinshore.mirror.lane.history import Stand
 from twinshore.mirror.lane.joining import Hold, Joining
 from twinshore.mirror.lane.mapped_track import learn
@@ -139,6 +139,7 @@ class Lane(Roster):
             track.rid_of(track.troubles.target)  # What was sent has landed, if only its answer was lost.
         cut_to = cut_limit(seen, track.order.anchor_offset, never=self._never_cut)
         track.resume(go, seen, fence=self._fence, armed_ms=self._armed_ms, cut_to=cut_to)
+        self.incidents += untold(track, seen)
         track.note_untold(now_ms, seen.wrote_epoch)
         track.led_anew()
         if go.gap_to > go.position and track.phase is Phase.RUNNING:

@@ -68,6 +68,8 @@ class Observation:
     extents: tuple[Extent, ...] = ()
     # Of that of a fresh queue, what of the source is not there, between these and before them.
     dropped: tuple[tuple[int, int], ...] = ()
+    # Of what nobody told of and the source has no more: where the twin shows no record.
+    unseen: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,8 @@ class Track:
     troubles: Troubles = field(default_factory=Troubles)
     # What was dropped of it for its age or for want of room, and is told once it is passed for good.
     dropped: list[Stoppage] = field(default_factory=list)
-    # What of the source is not on a fresh queue's twin below where it ended when we looked: no receipt counts it.
+    # What of the source is not on the twin below where it ended when we looked, as far as that was looked for: no
+    # receipt counts it.
     missed: tuple[Blank, ...] = ()
 
     @classmethod
@@ -151,7 +152,7 @@ class Track:
         self.strays.landed(go.position)
         self.fence = max(fence, seen.fence + 1)
         self.cut_to = cut_to if seen.log_start < cut_to else -1
-        self.missed = tuple(Blank(begin, end) for begin, end in seen.dropped)
+        self.missed = tuple(Blank(begin, end) for begin, end in (*seen.unseen, *seen.dropped))
         self.begin(
             go.position,
             armed_until_ms=go.last_timestamp + armed_ms if go.last_timestamp >= 0 else 0,

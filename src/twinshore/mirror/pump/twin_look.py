@@ -18,6 +18,8 @@ from twinshore.wire.batch import CONTROL, BatchHeader
 
 # Offsets in which it is looked for what was dropped and not told.
 SOUGHT_MAX = 4_000_000
+# Offsets of a twin that are read to learn what crossed untold and is gone from its source.
+UNTOLD_MAX = 200_000
 
 
 def look_at(
@@ -53,8 +55,7 @@ def look_at(
         other: bool | None = None if shared else False
         theirs = source.read_batch(named, last) if shown else None
         here[named] = Stand(theirs[1].leader_epoch if theirs else UNKNOWN, end[twin])
-        own = inherited.get(named, 0)
-        # What was aborted where the topic was at home crossed as markers: both sides are alike in what consumers see.
+        own = inherited.get(named, 0)  # What was aborted there crossed as markers, and consumers see neither.
         hidden = theirs is not None and last < own and theirs[1].attributes & CONTROL
         if shown and tail and (tail[1].attributes & CONTROL or hidden):
             last, other = _below_markers(source, target, named, twin, low, last, own, hides=named in drops)
@@ -77,8 +78,9 @@ def look_at(
             producer_epoch=ours[0].epoch if ours else -1,
             open_from=_open_from(producers[twin]) if own else -1,
         )
-    told = {named: max(inherited.get(named, 0), stands[named].end) for named in drops & stands.keys()}
-    found |= {n: _with_drops(source, target, n, twins[n], found[n], told_to) for n, told_to in told.items()}
+    told = {n: max(inherited.get(n, 0), stand.end) for n, stand in stands.items() if n in found}
+    found |= {n: _with_untold(target, twins[n], found[n], told_to) for n, told_to in told.items()}
+    found |= {n: _with_drops(source, target, n, twins[n], found[n], told[n]) for n in drops & told.keys()}
     return _with_histories(source, found, here, stands)
 
 
@@ -167,6 +169,21 @@ def _with_drops(
     except WireError:
         return seen
     return replace(seen, dropped=tuple(dropped))
+
+
+def _with_untold(target: KafkaCluster, twin: NamedPartition, seen: Observation, told_to: int) -> Observation:
+    """Also with where the twin shows no record of what nobody told of and the source has no more: it never crossed, or
+    nobody ever saw it. Of what lies too far back, or is damaged, nothing else is known."""
+    end = min(seen.high_watermark, seen.log_end, seen.source_start)
+    begin = max(told_to, seen.log_start, end - UNTOLD_MAX)
+    if told_to >= end:
+        return seen
+    try:
+        shown = lacking(seen_runs(target, twin, begin), [(begin, end)], begin, end) if begin < end else []
+    except WireError:
+        shown = [(begin, end)]
+    before = [(told_to, min(begin, end))] if told_to < begin else []
+    return replace(seen, unseen=(*before, *shown))
 
 
 def _parting(
