@@ -39,35 +39,37 @@ class HeldTwins:
         self._looked_at_s = 0.0
 
     def look(self, behind: Iterable[NamedPartition]) -> None:
-        """`behind` are the partitions that lag. Rows of transactions that have ended are closed."""
+        """`behind` are the partitions that lag. Rows of transactions that have ended are closed: of those partitions
+        alone that the source has answered for, whether or not they are known to lag."""
         now_s = time.monotonic()
         if now_s - self._looked_at_s < self._every_s:
             return
         self._looked_at_s = now_s
+        rows = [row for row in self._store.ledger.rows(self._link, open_only=True) if row.incident.kind == KIND]
+        told = {NamedPartition(row.incident.topic, row.incident.partition) for row in rows}
         try:
-            holders = self._holders(sorted(behind))
+            holders, answered = self._holders(sorted({*behind, *told}))
         except KafkaError:
             return  # Whatever ails the source is told by those who read it; nothing is known to have ended.
         hanging = {one.place: one for one in self._patience.seen(holders, now_s)}
         holding = {(named.topic, named.partition, holder.first_offset) for named, holder in holders.items()}
         now_ms = wall_ms()
-        for row in self._store.ledger.rows(self._link, open_only=True):
+        for row in rows:
             place = (row.incident.topic, row.incident.partition, row.incident.from_offset)
-            if row.incident.kind != KIND:
-                continue
             hanging.pop(place, None)  # It has its row.
-            if place not in holding:
+            if place not in holding and NamedPartition(*place[:2]) in answered:
                 self._store.ledger.close(row.id, now_ms=now_ms)
                 self._log(f"{self._link}: {place[0]}-{place[1]}: the transaction of offset {place[2]} has ended")
         for found in hanging.values():
-            told = found.stoppage()
-            self._stopped(self._link, told)
-            self._log(f"{self._link}: {told.topic}-{told.partition}: {told.kind}: {told.sentence}")
+            stopped = found.stoppage()
+            self._stopped(self._link, stopped)
+            self._log(f"{self._link}: {stopped.topic}-{stopped.partition}: {stopped.kind}: {stopped.sentence}")
 
-    def _holders(self, behind: list[NamedPartition]) -> dict[NamedPartition, Holder]:
-        stable, _ = self._source.offsets_of_each(behind, OffsetKind.LAST_STABLE)
+    def _holders(self, asked: list[NamedPartition]) -> tuple[dict[NamedPartition, Holder], set[NamedPartition]]:
+        """Who holds which back, and of which partitions that is known."""
+        stable, _ = self._source.offsets_of_each(asked, OffsetKind.LAST_STABLE)
         ends, _ = self._source.offsets_of_each(stable, OffsetKind.HIGH_WATERMARK)
         held = [named for named in ends if stable[named] < ends[named]]
         producers = self._source.describe_producers(held)
         found = {named: holder_of(stable[named], ends[named], producers[named]) for named in held}
-        return {named: holder for named, holder in found.items() if holder is not None}
+        return {named: holder for named, holder in found.items() if holder is not None}, set(ends)
