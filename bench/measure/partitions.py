@@ -110,8 +110,8 @@ def run_partitions_bench(
 
 def _planned(settings_file: Path, topics: int) -> float:
     """Seconds for the same planning as the mirror's, by itself."""
-    from twinshore.mirror.driver.plan import Create, Refuse
     from twinshore.mirror.driver.preview import preview
+    from twinshore.mirror.planned import Create, Refuse
     from twinshore.store import open_store
 
     settings = load_settings(settings_file, {})

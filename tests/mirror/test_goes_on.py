@@ -18,8 +18,8 @@ from twinshore.fleet.settings.sections import mirror
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.mirror.desk.commands import Account
 from twinshore.mirror.driver.recorder import Recorder
-from twinshore.mirror.driver.safety_now import SafetyNow
 from twinshore.mirror.follow.follower import Follower
+from twinshore.mirror.follow.safety_now import SafetyNow
 from twinshore.mirror.incidents import watch as watching
 from twinshore.mirror.incidents.watch import Watch
 from twinshore.mirror.lane.orders import Carried

@@ -16,9 +16,9 @@ from twinshore.fleet import Cluster, Link, Naming
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import admin_of, client_settings
-from twinshore.mirror.driver.target_notes import Told
 from twinshore.mirror.topology.descents import Descents
 from twinshore.mirror.topology.provenance import Descent, Hop
+from twinshore.mirror.topology.target_notes import Told
 from twinshore.store import TwinRow, open_store
 
 pytestmark = pytest.mark.claim(

@@ -17,8 +17,8 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.notes import Notebook
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import alter_topic, delete_records, delete_topic, forget_links
-from twinshore.mirror.driver.link_notes import POLICY, Holding, LinkNotes
-from twinshore.mirror.driver.target_notes import Claim, Told
+from twinshore.mirror.driver.link_notes import Holding, LinkNotes
+from twinshore.mirror.topology.target_notes import POLICY, Claim, Told
 from twinshore.store import LinkIdentity, TwinRow, open_store
 
 pytestmark = pytest.mark.claim(

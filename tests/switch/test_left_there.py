@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from twinshore.fleet import Link
 from twinshore.homes.home_lines import HomeLine
-from twinshore.mirror.driver.target_notes import Claim, Told, ToldOfEach, Writer
+from twinshore.mirror.topology.target_notes import Claim, Told, ToldOfEach, Writer
 from twinshore.store import HomeRow, LinkIdentity, TwinRow, passing_store
 from twinshore.switch.hands.left_there import LinkLeft, fill, left
 from twinshore.wire.note_text import note_text

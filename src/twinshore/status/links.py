@@ -21,6 +21,7 @@ from twinshore.links.filters import admits
 from twinshore.links.known import known
 from twinshore.links.link_state import FLOWING, STANDBY, STOPPED, UNKNOWN
 from twinshore.links.standing import standing
+from twinshore.logs.ends import log_ends, starts_of, still_there
 from twinshore.mirror.follow.lifecycle import KEEP
 from twinshore.mirror.metrics.lag_word import (
     LAG_KIND,
@@ -34,15 +35,8 @@ from twinshore.mirror.metrics.lag_word import (
     reached_of,
     word_holds_s,
 )
+from twinshore.mirror.metrics.left_out import admitted, made_again, refused_topics
 from twinshore.mirror.metrics.reading_word import READING_KIND, ReadingWord, reading_of, says_of_broadcast
-from twinshore.mirror.metrics.source_ends import (
-    admitted,
-    made_again,
-    refused_topics,
-    source_ends,
-    starts_of,
-    still_there,
-)
 from twinshore.mirror.metrics.standby_word import STANDBY_KIND, StandbyWord, standby_of
 from twinshore.proof import lacking
 from twinshore.proof.again import Pass, in_words, whole_pass
@@ -348,7 +342,7 @@ def _ask(store: Store, settings: Settings, link: Link, now_ms: int, pool: Pool, 
         try:
             reached |= starts_of(source, refused)
             there = still_there(source, tuple(reached))
-            ends = source_ends(source, there).without(made_again(store, link.name))
+            ends = log_ends(source, there).without(made_again(store, link.name))
         finally:
             source.close()
     except TwinshoreError as error:

@@ -16,7 +16,8 @@ from twinshore.kafka.admin import Setting
 from twinshore.kafka.errors import Code, kafka_error
 from twinshore.kafka.notes import Note
 from twinshore.mirror.driver import link_notes
-from twinshore.mirror.driver.link_notes import AGAIN_S, POLICY, WHOLE_S, Holding, LinkNotes
+from twinshore.mirror.driver.link_notes import AGAIN_S, WHOLE_S, Holding, LinkNotes
+from twinshore.mirror.topology.target_notes import POLICY
 from twinshore.store import LinkIdentity, Store, TwinRow, empty_store, open_store
 
 LINK = Link("east", "west")

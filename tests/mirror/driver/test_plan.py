@@ -11,14 +11,8 @@ from twinshore.fleet import Link, NamedPartition
 from twinshore.links.filters import admits
 from twinshore.mirror.driver.plan import (
     MAX_LONG,
-    CarryTopic,
-    Create,
-    Grow,
     KnownTwin,
-    Refuse,
-    Settle,
     SourceTopic,
-    Step,
     TargetTopic,
     lanes_for,
     moves,
@@ -26,6 +20,7 @@ from twinshore.mirror.driver.plan import (
     spread,
     twin_settings,
 )
+from twinshore.mirror.planned import CarryTopic, Create, Grow, Refuse, Settle, Step
 
 LINK = Link("east", "west")
 SOURCE = SourceTopic("orders", "aa", 3, (0, 0))

@@ -9,7 +9,8 @@ import pytest
 from tests.mirror.driver.test_plan import KNOWN, LINK, SOURCE, TARGET
 from twinshore.fleet import QueuePolicy, QueueRules
 from twinshore.fleet.incidents import IncidentKind
-from twinshore.mirror.driver.plan import CarryTopic, Create, KnownTwin, Refuse, SourceTopic, plan_topic
+from twinshore.mirror.driver.plan import KnownTwin, SourceTopic, plan_topic
+from twinshore.mirror.planned import CarryTopic, Create, Refuse
 
 FRESH = replace(LINK, queue=QueueRules(QueuePolicy.FRESH))
 

@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 from twinshore.fleet import Link, Naming
-from twinshore.mirror.driver.plan import (
-    CarryTopic,
-    Create,
-    Grow,
-    KnownTwin,
-    Refuse,
-    SourceTopic,
-    TargetTopic,
-    plan_topic,
-)
+from twinshore.mirror.driver.plan import KnownTwin, SourceTopic, TargetTopic, plan_topic
 from twinshore.mirror.driver.preview import in_words
 from twinshore.mirror.lane.orders import TrackOrder
+from twinshore.mirror.planned import CarryTopic, Create, Grow, Refuse
 
 PREFIX = Link("east", "west", naming=Naming.PREFIX)
 SOURCE = SourceTopic("orders", "aa", 1, (0, 0))

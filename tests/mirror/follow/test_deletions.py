@@ -13,12 +13,12 @@ from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.incidents import POLICY_KEEP_TWIN
 from twinshore.fleet.settings import load_settings
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.mirror.driver.safety_now import SafetyNow
 from twinshore.mirror.follow import endings, judging
 from twinshore.mirror.follow.endings import Endings
 from twinshore.mirror.follow.hands import Hands, now_ms
 from twinshore.mirror.follow.last_resort import EVERY_TOPIC, Span, Word
 from twinshore.mirror.follow.lifecycle import ALLOWED, KEEP, Presence, SeenTopic
+from twinshore.mirror.follow.safety_now import SafetyNow
 from twinshore.store import ControlRow, LedgerRow, Remembered, Store, TwinRow, open_store
 
 LINK = "east->west"

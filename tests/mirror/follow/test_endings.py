@@ -11,12 +11,12 @@ from twinshore.fleet import StoreError
 from twinshore.fleet.incidents import POLICY_KEEP_TWIN, POLICY_TOPIC
 from twinshore.fleet.settings import parse_settings
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.mirror.driver.safety_now import SafetyNow
 from twinshore.mirror.follow import judging
 from twinshore.mirror.follow.endings import Endings
 from twinshore.mirror.follow.hands import Hands
 from twinshore.mirror.follow.last_resort import Span
 from twinshore.mirror.follow.lifecycle import Presence, SeenTopic
+from twinshore.mirror.follow.safety_now import SafetyNow
 from twinshore.store import Incident, IncidentKind, Store, TwinRow, open_store
 
 LINK = "east->west"

@@ -13,13 +13,13 @@ from tests.mirror.follow.test_deletions import LINK, TOPICS, Stage
 from twinshore.fleet import Recreated
 from twinshore.fleet.settings import load_settings
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.mirror.driver.safety_now import SafetyNow
 from twinshore.mirror.follow import judging as judging_module
 from twinshore.mirror.follow.hands import now_ms
 from twinshore.mirror.follow.judging import Judging
 from twinshore.mirror.follow.last_resort import Word
 from twinshore.mirror.follow.lifecycle import ALLOWED, KEEP, Presence, SeenTopic
 from twinshore.mirror.follow.preview import becoming, looked
+from twinshore.mirror.follow.safety_now import SafetyNow
 
 
 class Planned(Stage):

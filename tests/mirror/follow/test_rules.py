@@ -13,13 +13,13 @@ from twinshore.fleet.settings import parse_settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
-from twinshore.mirror.driver.plan import CarryTopic
 from twinshore.mirror.follow import comparing
 from twinshore.mirror.follow import hands as hands_module
 from twinshore.mirror.follow import rules as rules_module
 from twinshore.mirror.follow.acls import Ground, own_rule
 from twinshore.mirror.follow.hands import Hands
 from twinshore.mirror.follow.rules import Rules
+from twinshore.mirror.planned import CarryTopic
 from twinshore.store import Store, TwinRow, open_store
 
 LINK = "east->west"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -68,6 +67,19 @@ class Log:
         return found, {part: unled for part in parts if part not in self.starts}
 
 
+class Pumps:
+    """What pumps told of the link."""
+
+    def __init__(self) -> None:
+        self.live = LinkLive()
+
+    def starts(self, _link: str) -> dict[NamedPartition, int]:
+        return self.live.starts
+
+    def cut_to(self, _link: str) -> dict[NamedPartition, int]:
+        return self.live.cut_to
+
+
 class Place:
     def __init__(self, folder: Path) -> None:
         self.store: Store = open_store(f"sqlite:///{folder}/store.db")
@@ -75,15 +87,15 @@ class Place:
         self.store.twins.save(self.twins)
         self.source = Log({ONE: 0, TWO: 0})
         self.target = Log({ONE: 0, TWO: 0})
-        self.live = LinkLive()
+        self.pumps = Pumps()
+        self.live = self.pumps.live
         self.said: list[str] = []
         self.watch = self.begun()
 
     def begun(self) -> BeginningWatch:
         link = parse_settings(SETTINGS, name="settings.toml", env={}).links[0]
-        recorder: Any = SimpleNamespace(live={LINK: self.live})
         sides: tuple[Any, Any] = (self.source, self.target)
-        return BeginningWatch(link, *sides, self.store, recorder, self.said.append)
+        return BeginningWatch(link, *sides, self.store, self.pumps, self.said.append)
 
     def open(self) -> list[LedgerRow]:
         return list(self.store.ledger.rows(LINK, open_only=True))

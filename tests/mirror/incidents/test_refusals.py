@@ -9,11 +9,11 @@ import pytest
 
 from twinshore.fleet import StoreError
 from twinshore.fleet.incidents import POLICY_KEEP_TWIN, POLICY_TOPIC, IncidentKind
-from twinshore.mirror.driver.plan import Refuse
 from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.incidents import refusals
 from twinshore.mirror.incidents.refusals import Refusals
 from twinshore.mirror.lane.orders import Stoppage
+from twinshore.mirror.planned import Refuse
 from twinshore.store import Store, TwinRow, open_store
 
 LINK = "east->west"

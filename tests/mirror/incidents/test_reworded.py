@@ -18,7 +18,7 @@ from twinshore.fleet.incidents import (
 from twinshore.mirror.driver.left_filler import is_left_filler
 from twinshore.mirror.incidents.kinds import KINDS, passing
 from twinshore.mirror.incidents.standing import retries, stopping
-from twinshore.mirror.metrics.source_ends import refused_topics
+from twinshore.mirror.metrics.left_out import refused_topics
 from twinshore.proof.crossing import uncrossed_topics
 from twinshore.store import Incident, Store, open_store
 from twinshore.store.engine import Database

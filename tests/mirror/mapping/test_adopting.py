@@ -16,11 +16,11 @@ from twinshore.fleet.extents import Extent
 from twinshore.fleet.settings import parse_settings
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.metadata import ClusterMetadata
-from twinshore.mirror.driver.plan import CarryTopic, Refuse
 from twinshore.mirror.mapping import adopting
 from twinshore.mirror.mapping.adopting import Adopter
 from twinshore.mirror.mapping.evidence import Unproven
 from twinshore.mirror.mapping.positions import Notes, Positions, Row
+from twinshore.mirror.planned import CarryTopic, Refuse
 from twinshore.store import Store, TwinRow, open_store
 from twinshore.wire.fetch import FetchedPartition
 

@@ -11,8 +11,8 @@ import pytest
 from twinshore.fleet import Link, QueuePolicy, QueueRules
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
-from twinshore.mirror.driver.plan import Create
 from twinshore.mirror.mapping.forecast import forecast
+from twinshore.mirror.planned import Create
 from twinshore.store import open_store
 
 KEEP = Link("east", "west")

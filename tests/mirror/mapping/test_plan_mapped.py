@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from twinshore.fleet import Link, Mode
-from twinshore.mirror.driver.plan import CarryTopic, Grow, KnownTwin, Refuse, SourceTopic, TargetTopic, plan_topic
+from twinshore.mirror.driver.plan import KnownTwin, SourceTopic, TargetTopic, plan_topic
+from twinshore.mirror.planned import CarryTopic, Grow, Refuse
 
 LINK = Link("east", "west", mode=Mode.MAPPED)
 SOURCE = SourceTopic("orders", "aa", 1, (7, 0))

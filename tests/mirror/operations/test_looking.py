@@ -7,11 +7,11 @@ import pytest
 from tests.mirror.operations.asked import BACK, LINK, settings_of
 from twinshore.fleet import ConfigError, SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent
-from twinshore.mirror.driver.plan import Grow
 from twinshore.mirror.follow.change import Remark
 from twinshore.mirror.operations.audit import Changes, changes
 from twinshore.mirror.operations.extents import LookUp, look_up
 from twinshore.mirror.operations.running import RunPlan, plan_of_running
+from twinshore.mirror.planned import Grow
 from twinshore.store import AuditRow, Store, TwinRow
 
 SETTINGS = settings_of(f'[links."{LINK}"]\nmode = "mapped"\n[links."{BACK}"]\n')

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from twinshore.fleet.incidents import IncidentKind
-from twinshore.mirror.driver.plan import AtHome, CarryTopic, Create, Grow, Refuse, Rest, Settle, Stay, Step
 from twinshore.mirror.follow import acls, quotas, topic_settings
 from twinshore.mirror.follow.change import Change, Remark
 from twinshore.mirror.follow.lifecycle import KIND
 from twinshore.mirror.mapping.cost import Cost
 from twinshore.mirror.operations.plan_lines import lines_of
+from twinshore.mirror.planned import AtHome, CarryTopic, Create, Grow, Refuse, Rest, Settle, Stay, Step
 
 LINK = "east->west"
 SETTINGS = (("retention.ms", "-1"), ("cleanup.policy", "delete"))

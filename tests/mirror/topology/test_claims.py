@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from twinshore.fleet import Link
 from twinshore.links.filters import admits
-from twinshore.mirror.driver.target_notes import Told, TwinNote
-from twinshore.mirror.incidents.doubtful_notes import DoubtfulNotes
 from twinshore.mirror.topology import claims
 from twinshore.mirror.topology.claims import Belief, Lines, bears_out, doubts_in_words, judge
+from twinshore.mirror.topology.doubtful_notes import DoubtfulNotes
 from twinshore.mirror.topology.provenance import ORIGINAL, Descent, Hop, why_it_stays
+from twinshore.mirror.topology.target_notes import Told, TwinNote
 from twinshore.store import TwinRow, open_store
 
 EAST, WEST = Hop("id-e", "east"), Hop("id-w", "west")

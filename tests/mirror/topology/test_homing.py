@@ -10,7 +10,7 @@ import pytest
 
 from twinshore.fleet import Cluster, Link, Naming
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.mirror.driver.plan import CarryTopic
+from twinshore.mirror.planned import CarryTopic
 from twinshore.mirror.topology.descents import Descents
 from twinshore.mirror.topology.homing import Homing
 from twinshore.store import HomeRow, Store, TwinRow, open_store

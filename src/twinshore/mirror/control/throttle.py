@@ -4,19 +4,31 @@ operator changed something."""
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from typing import Protocol
 
+from twinshore.fleet import NamedPartition
 from twinshore.fleet.control import Control
-from twinshore.mirror.control.shares import Bounds, bounds_of
-from twinshore.mirror.driver.desk import Desk
+from twinshore.mirror.control.shares import Bounds, Used, bounds_of
 
 EVERY_S = 0.5
 WORTH_TELLING = 0.02
 
 
+class BoundedLanes(Protocol):
+    """What it needs of the desk."""
+
+    def placed(self, link: str) -> Mapping[NamedPartition, int]: ...
+
+    def used(self, link: str) -> Used: ...
+
+    def bound(self, key: tuple[str, int], bounds: Bounds) -> None: ...
+
+
 class Throttle:
     """One link's. `turn` is called often and tells only what changed."""
 
-    def __init__(self, name: str, desk: Desk) -> None:
+    def __init__(self, name: str, desk: BoundedLanes) -> None:
         self._name, self._desk = name, desk
         self._turned_at_s = 0.0
         self._held = Control()

@@ -20,19 +20,18 @@ from twinshore.mirror.control.throttle import Throttle
 from twinshore.mirror.driver import twins
 from twinshore.mirror.driver.balance import Balance
 from twinshore.mirror.driver.desk import Desk
-from twinshore.mirror.driver.forgetting import state_expiry_ms
 from twinshore.mirror.driver.identity import establish
 from twinshore.mirror.driver.link_notes import Holding, LinkNotes
 from twinshore.mirror.driver.log_starts import LogStarts
 from twinshore.mirror.driver.others import Others
-from twinshore.mirror.driver.plan import CarryTopic, Create, Grow, KnownTwin, Refuse, spread
+from twinshore.mirror.driver.plan import KnownTwin, spread
 from twinshore.mirror.driver.recorder import Recorder
-from twinshore.mirror.driver.safety_now import SafetyNow
 from twinshore.mirror.driver.survey import Surveyor, known_twins
 from twinshore.mirror.driver.term import Term
 from twinshore.mirror.driver.tides import Tides
 from twinshore.mirror.follow.follower import Follower
-from twinshore.mirror.incidents.doubtful_notes import DoubtfulNotes
+from twinshore.mirror.follow.safety_now import SafetyNow
+from twinshore.mirror.incidents.forgetting import state_expiry_ms
 from twinshore.mirror.incidents.held import HeldTwins
 from twinshore.mirror.incidents.refusals import Refusals
 from twinshore.mirror.incidents.slow_looks import SlowLooks
@@ -40,9 +39,11 @@ from twinshore.mirror.incidents.standing import Standing, grown
 from twinshore.mirror.incidents.watch import Watch
 from twinshore.mirror.lane.orders import TideOrder
 from twinshore.mirror.mapping.adopting import Adopter
+from twinshore.mirror.planned import CarryTopic, Create, Grow, Refuse
 from twinshore.mirror.pump.probing import may_write_markers
 from twinshore.mirror.pump.units import id_prefix
 from twinshore.mirror.topology.descents import Descents
+from twinshore.mirror.topology.doubtful_notes import DoubtfulNotes
 from twinshore.mirror.topology.heart import Heart
 from twinshore.mirror.topology.homing import Homing
 from twinshore.mirror.topology.in_switch import InSwitch

@@ -18,12 +18,10 @@ from twinshore.fleet.once import Once
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.kafka.notes import Notebook
-from twinshore.mirror.driver.target_notes import Claim, Line, Told, Writer
+from twinshore.mirror.topology.target_notes import JOURNAL_SETTINGS, POLICY, Claim, Line, Told, Writer
 from twinshore.service.clock import wall_ms
 from twinshore.store import LinkIdentity, Store
 
-POLICY = "cleanup.policy"
-JOURNAL_SETTINGS = {POLICY: "compact", "min.cleanable.dirty.ratio": "0.1", "segment.ms": "86400000"}
 BYTES_AT_ONCE = 1 << 18
 AGAIN_S = 3.0
 AGAIN_MAX_S = 30.0

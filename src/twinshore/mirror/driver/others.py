@@ -11,8 +11,8 @@ from twinshore.fleet import Link, is_heartbeats
 from twinshore.links.clashes import filters_from_json
 from twinshore.links.filters import passes_filters
 from twinshore.mirror.control.ruling import IN_FORCE
-from twinshore.mirror.driver.plan import CarryTopic, Refuse, Step
 from twinshore.mirror.driver.twins import twin_row
+from twinshore.mirror.planned import CarryTopic, Refuse, Step
 from twinshore.service.clock import wall_ms
 from twinshore.store import IncidentKind, Remembered, Store, TwinRow
 

@@ -10,12 +10,12 @@ from twinshore.fleet.settings import Settings
 from twinshore.mirror.control.ruling import Ruling
 from twinshore.mirror.driver.link_notes import LinkNotes
 from twinshore.mirror.driver.others import Others
-from twinshore.mirror.driver.plan import AtHome, CarryTopic, Create, Grow, Refuse, Rest, Settle, Stay, Step
 from twinshore.mirror.driver.survey import Surveyor, known_twins
 from twinshore.mirror.incidents.standing import retries, stopping
 from twinshore.mirror.mapping.cost import Cost
 from twinshore.mirror.mapping.forecast import forecast
 from twinshore.mirror.mapping.positions import Positions
+from twinshore.mirror.planned import AtHome, CarryTopic, Create, Grow, Refuse, Rest, Settle, Stay, Step
 from twinshore.mirror.pump.probing import may_write_markers
 from twinshore.mirror.topology.descents import Descents
 from twinshore.mirror.topology.homing import Homing

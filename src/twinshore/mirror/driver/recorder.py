@@ -97,6 +97,18 @@ class Recorder:
         live = self.live.get(link)
         return live.reading() if live else {}
 
+    def starts(self, link: str) -> dict[NamedPartition, int]:
+        """Where the source's logs begin, as pumps told."""
+        return self.live[link].starts.copy()
+
+    def cut_to(self, link: str) -> dict[NamedPartition, int]:
+        """Where twins were cut to begin, as pumps told."""
+        return self.live[link].cut_to.copy()
+
+    def heard_s(self, link: str, named: NamedPartition) -> float:
+        """When a pump last told of it, on the monotonic clock; 0.0 where none has."""
+        return self.live[link].heard_s.get(named, 0.0)
+
     def _word(self, link: str) -> tuple[str, str, int]:
         """State, sentence and lanes, under the lock."""
         now, lanes = self._facts[link]

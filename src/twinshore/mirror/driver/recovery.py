@@ -19,10 +19,10 @@ from twinshore.links.homes import elsewhere, pair_of
 from twinshore.links.thinned import may_lack
 from twinshore.mirror.driver.link_notes import LinkNotes
 from twinshore.mirror.driver.survey import known_twins
-from twinshore.mirror.driver.target_notes import Claim, TwinNote, anchors
 from twinshore.mirror.lane.observe import Go, Observation, Stop, judge
 from twinshore.mirror.lane.stamp import Stamp
 from twinshore.mirror.pump.twin_look import look_at
+from twinshore.mirror.topology.target_notes import Claim, TwinNote, anchors
 from twinshore.service.clock import wall_ms
 from twinshore.service.ends import Ends
 from twinshore.service.identity import recognise

@@ -11,8 +11,9 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.metadata import TopicMetadata
 from twinshore.kafka.questions import OffsetKind
 from twinshore.links.filters import admits
-from twinshore.mirror.driver.plan import KnownTwin, Refuse, SourceTopic, Step, TargetTopic, plan_topic
+from twinshore.mirror.driver.plan import KnownTwin, SourceTopic, TargetTopic, plan_topic
 from twinshore.mirror.lane.answers import RIGHTS
+from twinshore.mirror.planned import Refuse, Step
 from twinshore.store import IncidentKind, Store
 
 

@@ -11,11 +11,11 @@ from twinshore.fleet.sentences import copies, counted
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.links.thinned import thinned
-from twinshore.mirror.driver.plan import CarryTopic, Create, Grow, Refuse, Settle, Step
 from twinshore.mirror.lane import answers
 from twinshore.mirror.lane.history import UNKNOWN, Stand
 from twinshore.mirror.lane.orders import TrackOrder
 from twinshore.mirror.lane.reach import reach_of
+from twinshore.mirror.planned import CarryTopic, Create, Grow, Refuse, Settle, Step
 from twinshore.service.clock import wall_ms
 from twinshore.store import Store, TwinRow
 from twinshore.wire.batch import SEQUENCE_SPAN

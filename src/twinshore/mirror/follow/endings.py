@@ -15,7 +15,6 @@ from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.incidents import Effect, Policy
 from twinshore.fleet.once import Once
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.mirror.driver.safety_now import SafetyNow
 from twinshore.mirror.follow import lifecycle
 from twinshore.mirror.follow.acts import (
     ARCHIVED,
@@ -37,6 +36,7 @@ from twinshore.mirror.follow.hands import DONE, Hands, now_ms
 from twinshore.mirror.follow.judging import Judged, Judging
 from twinshore.mirror.follow.lifecycle import SeenTopic, TopicLook
 from twinshore.mirror.follow.memories import row_of, spent
+from twinshore.mirror.follow.safety_now import SafetyNow
 from twinshore.mirror.incidents.kinds import OF_KNOWN_TOPICS
 from twinshore.store import Incident, IncidentKind, LedgerRow, PartitionState, Remembered, Store
 

@@ -13,12 +13,12 @@ from contextlib import suppress
 from twinshore.fleet import Link, StoreError
 from twinshore.fleet.sentences import listed
 from twinshore.fleet.settings import Settings
-from twinshore.mirror.driver.safety_now import SafetyNow
 from twinshore.mirror.follow import cleaned, topic_settings
 from twinshore.mirror.follow.comparing import Comparing
 from twinshore.mirror.follow.endings import Endings
 from twinshore.mirror.follow.hands import Hands, now_ms
 from twinshore.mirror.follow.rules import Rules
+from twinshore.mirror.follow.safety_now import SafetyNow
 from twinshore.service.cause_log import Trouble, with_causes
 from twinshore.service.connections import PATIENT
 from twinshore.service.ends import Ends

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from twinshore.fleet import Link, is_heartbeats
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links.standing import standing
-from twinshore.mirror.driver.safety_now import SafetyNow
 from twinshore.mirror.follow import lifecycle
 from twinshore.mirror.follow.acts import Act, AskSpans
 from twinshore.mirror.follow.hands import now_ms
@@ -20,6 +19,7 @@ from twinshore.mirror.follow.last_resort import objection, too_many
 from twinshore.mirror.follow.lifecycle import Memory, Presence, Rules, SeenTopic, TopicLook
 from twinshore.mirror.follow.memories import memories_of
 from twinshore.mirror.follow.reading import sides, spans
+from twinshore.mirror.follow.safety_now import SafetyNow
 from twinshore.store import Store, TwinRow
 
 

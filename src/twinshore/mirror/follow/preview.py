@@ -9,7 +9,6 @@ from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings.sections.groups import unmet
 from twinshore.kafka.rights_requests import read_acls
-from twinshore.mirror.driver.safety_now import SafetyNow
 from twinshore.mirror.follow import acls, quotas, topic_settings
 from twinshore.mirror.follow.acts import (
     ARCHIVED,
@@ -26,6 +25,7 @@ from twinshore.mirror.follow.comparing import Comparing
 from twinshore.mirror.follow.hands import now_ms
 from twinshore.mirror.follow.judging import Judged, Judging
 from twinshore.mirror.follow.lifecycle import KIND, LOOKS_MIN, Presence, stands
+from twinshore.mirror.follow.safety_now import SafetyNow
 from twinshore.service.connections import Shared
 from twinshore.service.ends import Ends
 from twinshore.store import Store

@@ -16,12 +16,12 @@ from twinshore.fleet.incidents import IncidentSide
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.rights import Acl, Resource
 from twinshore.kafka.rights_requests import read_acls
-from twinshore.mirror.driver.plan import CarryTopic, Refuse
 from twinshore.mirror.follow import acls
 from twinshore.mirror.follow.acls import Ground
 from twinshore.mirror.follow.comparing import Comparing
 from twinshore.mirror.follow.hands import Hands
 from twinshore.mirror.lane.answers import RIGHTS
+from twinshore.mirror.planned import CarryTopic, Refuse
 from twinshore.store import IncidentKind, Store
 
 ASKED_S_MIN = 30.0  # so long a topic is expected after it was asked for

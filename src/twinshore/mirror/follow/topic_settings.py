@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from twinshore.fleet import Link
 from twinshore.mirror.follow.change import Change
+from twinshore.mirror.planned import MESSAGE_BYTES_DEFAULT
 
 KIND = "topic setting"
-MESSAGE_BYTES_DEFAULT = 1_048_588
 
 FOLLOWS = frozenset(
     {

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from twinshore.fleet import Link, TwinshoreError
 from twinshore.fleet.settings import Settings
 from twinshore.links.standing import standing
-from twinshore.mirror.driver.safety_now import NEVER
 from twinshore.mirror.follow.last_resort import Span, Word, objection, ranges, uncarried
 from twinshore.mirror.follow.lifecycle import KEEP, Presence, SeenTopic
 from twinshore.mirror.follow.reading import sides, spans
+from twinshore.mirror.follow.safety_now import NEVER
 from twinshore.service.ends import Ends
 from twinshore.service.identity import hold_to
 from twinshore.store import Store

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from typing import Protocol
 
 from twinshore.fleet import KafkaError, Link, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
-from twinshore.mirror.driver.recorder import Recorder
+from twinshore.logs.ends import log_ends
 from twinshore.mirror.incidents.beginnings import Lack, lacking, suspects
 from twinshore.mirror.incidents.kinds import After, known
-from twinshore.mirror.metrics.source_ends import source_ends
 from twinshore.service.clock import wall_ms
 from twinshore.store import Incident, IncidentKind, LedgerRow, Store
 
 KIND = IncidentKind.LOST_BEGINNING
+
+
+class KnownStarts(Protocol):
+    """What pumps told."""
+
+    def starts(self, link: str) -> Mapping[NamedPartition, int]:
+        """Where the source's logs begin."""
+
+    def cut_to(self, link: str) -> Mapping[NamedPartition, int]:
+        """Where twins were cut to begin."""
 
 
 class BeginningWatch:
@@ -26,11 +36,11 @@ class BeginningWatch:
         source: KafkaCluster,
         target: KafkaCluster,
         store: Store,
-        recorder: Recorder,
+        pumps: KnownStarts,
         log: Callable[[str], None],
     ) -> None:
         self._link, self._source, self._target = link, source, target
-        self._store, self._recorder, self._log = store, recorder, log
+        self._store, self._pumps, self._log = store, pumps, log
         # By which twin it was: of a topic that was made again nothing of this is true any more.
         self._highest: dict[tuple[NamedPartition, str], int] = {}
 
@@ -46,15 +56,14 @@ class BeginningWatch:
         anchors = {NamedPartition(row.topic, row.partition): row.anchor_offset for row in rows}
         called = {NamedPartition(self._link.twin_of(one.topic), one.partition): one for one in anchors}
         twins = {called[twin]: at for twin, at in _starts(self._target, called).items()}
-        live = self._recorder.live[link]
-        told = live.starts.copy()
+        told = self._pumps.starts(link)
         ours = [row for row in open_rows if row.incident.kind is KIND]
         opened = {NamedPartition(row.incident.topic, row.incident.partition): row for row in ours}
         known_lacks = {named: Lack(row.incident.from_offset, row.incident.to_offset) for named, row in opened.items()}
         sources = _starts(self._source, suspects(twins, told, known_lacks))
         ids = {NamedPartition(row.topic, row.partition): row.target_topic_id for row in rows}
         before = {named: self._highest.get((named, twin_id), 0) for named, twin_id in ids.items()}
-        for seen in (anchors, told, live.cut_to.copy(), sources):
+        for seen in (anchors, told, self._pumps.cut_to(link), sources):
             before |= {named: max(at, before[named]) for named, at in seen.items() if named in before}
         self._highest = {(named, ids[named]): at for named, at in before.items()}
         self._tell(lacking(twins, sources, before), opened, sources)
@@ -88,6 +97,6 @@ class BeginningWatch:
 def _starts(cluster: KafkaCluster, parts: Collection[NamedPartition]) -> dict[NamedPartition, int]:
     """Where these logs begin; of those that cannot be read now, nothing."""
     try:
-        return source_ends(cluster, parts, OffsetKind.EARLIEST).of if parts else {}
+        return log_ends(cluster, parts, OffsetKind.EARLIEST).of if parts else {}
     except KafkaError:
         return {}

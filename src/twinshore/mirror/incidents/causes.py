@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from twinshore.fleet import KafkaError, NamedPartition, WireError
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.mirror.driver.plan import MESSAGE_BYTES_DEFAULT
 from twinshore.mirror.lane.history import NOWHERE, Stand
 from twinshore.mirror.lane.observe import Stop, judge
 from twinshore.mirror.lane.stamp import Stamp
+from twinshore.mirror.planned import MESSAGE_BYTES_DEFAULT
 from twinshore.mirror.pump.twin_look import look_at
 from twinshore.store import Incident, IncidentKind, LinkIdentity, TwinRow
 from twinshore.wire.batch import PREFIX_BYTES, check_crc

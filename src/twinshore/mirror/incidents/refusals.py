@@ -5,20 +5,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Container, Iterable
+from typing import Protocol
 
 from twinshore.fleet import is_heartbeats
 from twinshore.fleet.incidents import Effect
 from twinshore.fleet.sentences import followed
-from twinshore.mirror.driver.plan import Refuse
-from twinshore.mirror.driver.recorder import Recorder
-from twinshore.mirror.follow.lifecycle import RECREATED
 from twinshore.mirror.lane.orders import Stoppage
+from twinshore.mirror.planned import Refuse
 from twinshore.service.clock import wall_ms
 from twinshore.store import IncidentKind, LedgerRow, Store
 
 GONE_S = 2.0  # so long surveys must miss a topic before it counts as gone
 # A topic that was just made is led by nobody for a moment: it is looked at again soon, and told of when that lasts.
 MADE_S, SOON_S = 10.0, 0.5
+
+
+class Ledgering(Protocol):
+    """Who writes it into the ledger."""
+
+    def stopped(self, link: str, stoppage: Stoppage) -> None: ...
+
+    def mended(self, link: str, topic: str) -> None: ...
 
 
 class Refusals:
@@ -29,7 +36,7 @@ class Refusals:
         self,
         link: str,
         store: Store,
-        recorder: Recorder,
+        recorder: Ledgering,
         log: Callable[[str], None],
         *,
         doubt: Callable[[Iterable[str]], object],
@@ -69,7 +76,7 @@ class Refusals:
             return
         if self._steps.get(topic) == step:
             return
-        if step.kind == RECREATED:
+        if step.kind is IncidentKind.RECREATED_TOPIC:
             self._doubt([topic])
         else:
             sentence = followed(step.sentence, step.hint)

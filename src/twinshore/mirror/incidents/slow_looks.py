@@ -9,9 +9,8 @@ from collections.abc import Callable
 
 from twinshore.fleet import Link
 from twinshore.fleet.settings import Settings
-from twinshore.mirror.driver.forgetting import STATE_EXPIRY_MS_DEFAULT, state_expiry_ms
-from twinshore.mirror.driver.recorder import Recorder
-from twinshore.mirror.incidents.beginning_watch import BeginningWatch
+from twinshore.mirror.incidents.beginning_watch import BeginningWatch, KnownStarts
+from twinshore.mirror.incidents.forgetting import STATE_EXPIRY_MS_DEFAULT, state_expiry_ms
 from twinshore.service.cause_log import Trouble, with_causes
 from twinshore.service.connections import QUICK
 from twinshore.service.ends import Ends
@@ -31,7 +30,7 @@ class SlowLooks:
         link: Link,
         settings: Settings,
         store: Store,
-        recorder: Recorder,
+        pumps: KnownStarts,
         *,
         active: Callable[[], bool],
         log: Callable[[str], None],
@@ -39,7 +38,7 @@ class SlowLooks:
         self._link, self._active = link, active
         self._trouble = Trouble(link.name, "twins' beginnings", log, with_causes(log))
         self._ends = Ends(link, settings, patience_s=PATIENCE_S, call_s=PATIENCE_S, shared=QUICK)
-        self._beginnings = BeginningWatch(link, self._ends.source, self._ends.target, store, recorder, log)
+        self._beginnings = BeginningWatch(link, self._ends.source, self._ends.target, store, pumps, log)
         self.state_expiry_ms = STATE_EXPIRY_MS_DEFAULT
         ends = (link.source, link.target)
         self._task = tasks.every(f"slow looks {link.name}", self._turn, asks=ends, first_s=EVERY_S)

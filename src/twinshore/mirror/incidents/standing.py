@@ -7,17 +7,16 @@ The ledger decides: a partition rests while a row that stops it is open. Whoever
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Protocol
 
 from twinshore.fleet import NamedPartition
 from twinshore.fleet.incidents import Effect
-from twinshore.mirror.driver.desk import Desk
-from twinshore.mirror.driver.plan import Grow
-from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.incidents.kinds import After, known, passing
 from twinshore.mirror.lane.orders import Stoppage
+from twinshore.mirror.planned import Grow
 from twinshore.service.clock import wall_ms
 from twinshore.store import IncidentKind, LedgerRow, PartitionState, Store
 
@@ -43,6 +42,27 @@ class Rest:
     tried_s: float = 0.0
 
 
+class Lanes(Protocol):
+    """What it needs of the desk."""
+
+    def placed(self, link: str) -> Mapping[NamedPartition, int]: ...
+
+    def withdraw(self, link: str, topic: str, partition: int) -> bool: ...
+
+
+class Recorded(Protocol):
+    """What it needs of who writes down what pumps tell."""
+
+    def ledgered(self, link: str) -> Collection[Stoppage]: ...
+
+    def passes(self, link: str, named: NamedPartition, kind: IncidentKind, until: int) -> None: ...
+
+    def passing(self, link: str, named: NamedPartition) -> Collection[IncidentKind]: ...
+
+    def heard_s(self, link: str, named: NamedPartition) -> float:
+        """When a pump last told of it, on the monotonic clock; 0.0 where none has."""
+
+
 class Standing:
     """One link's. All calls are the driver's task's."""
 
@@ -50,8 +70,8 @@ class Standing:
         self,
         link: str,
         store: Store,
-        desk: Desk,
-        recorder: Recorder,
+        desk: Lanes,
+        recorder: Recorded,
         log: Callable[[str], None],
         *,
         held: Callable[[], frozenset[NamedPartition]] = frozenset,
@@ -162,7 +182,7 @@ class Standing:
                 rest.stage, rest.tried_s = Stage.TRYING, now_s
                 found.add(named.topic)
             elif rest.stage is Stage.TRYING:
-                heard_s = self._recorder.live[self._link].heard_s.get(named, 0.0)
+                heard_s = self._recorder.heard_s(self._link, named)
                 if heard_s > rest.tried_s and now_s - rest.tried_s > QUIET_S:
                     self._close(_stopping(rows.get(named, [])))
                     self._over(named)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 from twinshore.fleet import ConfigError, KafkaError, Link, NamedPartition, WireError
 from twinshore.fleet.incidents import IncidentSide
@@ -20,7 +21,6 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.disks import Disk, read_disks
 from twinshore.kafka.errors import Code
 from twinshore.kafka.metadata import NO_LEADER
-from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.incidents.kinds import known
 from twinshore.mirror.incidents.watch_rules import Absence, Room, Turn, disks_in_words, rooms
 from twinshore.mirror.lane.answers import RIGHTS
@@ -58,6 +58,14 @@ class WatchedCluster:
     silent: str = ""  # why it does not answer at all; the log says that for all links
 
 
+class LinkWords(Protocol):
+    """Who says how the link stands."""
+
+    def away(self, link: str, side: str, sentence: str) -> None: ...
+
+    def behind(self, link: str) -> int: ...
+
+
 class Watch:
     """`active`: whether the link is ours to speak of. `held` may be read by any thread: partitions to which nothing
     shall be written now."""
@@ -67,7 +75,7 @@ class Watch:
         link: Link,
         settings: Settings,
         store: Store,
-        recorder: Recorder,
+        recorder: LinkWords,
         *,
         active: Callable[[], bool],
         log: Callable[[str], None],

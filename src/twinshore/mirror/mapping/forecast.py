@@ -10,8 +10,8 @@ from twinshore.fleet.extents import Extent
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
 from twinshore.logs.visible import Aborted, spans
-from twinshore.mirror.driver.plan import CarryTopic, Create, Step
 from twinshore.mirror.mapping.cost import BYTES_S_STATED, Cost, Rate, Sample, Stretch, cost_of
+from twinshore.mirror.planned import CarryTopic, Create, Step
 from twinshore.store import Store
 from twinshore.wire.batch import split_batches
 

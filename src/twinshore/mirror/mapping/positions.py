@@ -10,9 +10,9 @@ from twinshore.fleet.incidents import IncidentKind
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
 from twinshore.logs.looks import batches, bounds
-from twinshore.mirror.driver.plan import CarryTopic, Refuse
 from twinshore.mirror.mapping.evidence import Evidence, Unproven
 from twinshore.mirror.mapping.offset_syncs import Note, best_notes, gather, notes_topic
+from twinshore.mirror.planned import CarryTopic, Refuse
 from twinshore.service.clock import wall_ms
 from twinshore.store import Store, TwinRow
 from twinshore.wire.batch import CONTROL, next_sequence

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 from twinshore.fleet import Cluster, Link, StoreError
 from twinshore.fleet.settings import MirrorSettings
 from twinshore.mirror.desk.commands import Account
-from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.metrics.collector import Bounds, MirrorCollector
 from twinshore.mirror.metrics.lag_word import word_holds_s
 from twinshore.mirror.metrics.looks import Looks
@@ -18,6 +17,18 @@ from twinshore.service.server import AddressTaken, MetricsServer
 from twinshore.store import LinkStatus, Store
 
 AGAIN_S = 2.0
+
+
+class Recording(Protocol):
+    """Who writes down what pumps tell, and knows how each link stands."""
+
+    def take(self, account: Account) -> None: ...
+
+    def quotas(self, link: str) -> dict[str, float]: ...
+
+    def reading(self, link: str) -> dict[str, float]: ...
+
+    def words(self) -> Mapping[str, Mapping[str, str]]: ...
 
 
 class Instruments:
@@ -29,7 +40,7 @@ class Instruments:
         settings: MirrorSettings,
         links: Sequence[Link],
         store: Store,
-        recorder: Recorder,
+        recorder: Recording,
         meters: Meters,
         log: Callable[[str], None],
     ) -> None:

@@ -11,17 +11,11 @@ from contextlib import suppress
 from twinshore.fleet import Cluster, Link, NamedPartition, TwinshoreError
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links.link_state import STANDBY
+from twinshore.logs.ends import log_ends, starts_of, still_there
 from twinshore.mirror.metrics import waits_word
 from twinshore.mirror.metrics.lag_word import LOOK_S_MAX, as_row, reached_of
+from twinshore.mirror.metrics.left_out import admitted, made_again, refused_topics
 from twinshore.mirror.metrics.meters import Meters
-from twinshore.mirror.metrics.source_ends import (
-    admitted,
-    made_again,
-    refused_topics,
-    source_ends,
-    starts_of,
-    still_there,
-)
 from twinshore.mirror.metrics.waits_word import WAITS_KIND, Mark
 from twinshore.service.clock import wall_ms
 from twinshore.service.connections import QUICK
@@ -99,7 +93,7 @@ class Looks:
             self._refused, self._filters = refused, filters
             self._read_twins(source, link, seen_s)
         asked_s = time.monotonic()
-        ends = source_ends(source, self._twins).without(made_again(self._store, self._link))
+        ends = log_ends(source, self._twins).without(made_again(self._store, self._link))
         if ends.gone or ends.mute:
             # Deleted, or not to be read now: the others are looked at without them until the twins are read anew.
             kept = tuple(named for named in self._twins if named.topic not in ends.gone)

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from twinshore.fleet.sentences import copies, counted, listed
-from twinshore.mirror.driver.plan import AtHome, CarryTopic, Create, Grow, Refuse, Rest, Settle, Stay, Step
 from twinshore.mirror.driver.preview import called, in_words
 from twinshore.mirror.follow import acls, quotas, topic_settings
 from twinshore.mirror.follow.change import Change, Remark
 from twinshore.mirror.mapping.cost import Cost
+from twinshore.mirror.planned import AtHome, CarryTopic, Create, Grow, Refuse, Rest, Settle, Stay, Step
 
 # Kinds of which there may be a line for each topic, rule or user: one of them in words. All others are shown each.
 _COUNTED = {topic_settings.KIND: "topic setting", acls.KIND: "ACL", quotas.QUOTA: "quota", quotas.USER: "SCRAM user"}

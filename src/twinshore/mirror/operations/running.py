@@ -8,13 +8,13 @@ from typing import Any
 
 from twinshore.fleet import KafkaError
 from twinshore.fleet.settings import Settings
-from twinshore.mirror.driver.plan import AtHome, Refuse, Stay, Step
 from twinshore.mirror.driver.preview import holding, in_words, preview
 from twinshore.mirror.driver.ready import check_chosen
 from twinshore.mirror.follow.preview import Line
 from twinshore.mirror.follow.preview import preview as follows
 from twinshore.mirror.mapping.cost import Cost
 from twinshore.mirror.operations.plan_lines import lines_of
+from twinshore.mirror.planned import AtHome, Refuse, Stay, Step
 from twinshore.service.connections import once
 from twinshore.store import Store
 

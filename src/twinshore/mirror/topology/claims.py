@@ -13,8 +13,8 @@ from enum import Enum
 from typing import TypeVar
 
 from twinshore.fleet.sentences import listed
-from twinshore.mirror.driver.target_notes import TOPIC, twin_of_line
 from twinshore.mirror.topology.provenance import ORIGINAL, Descent, descent_of
+from twinshore.mirror.topology.target_notes import TOPIC, twin_of_line
 
 K = TypeVar("K")
 V = TypeVar("V")

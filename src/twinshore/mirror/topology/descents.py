@@ -15,10 +15,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from twinshore.fleet import TWINS_TOPIC, KafkaError, Link
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.notes import Notebook
-from twinshore.mirror.driver.link_notes import JOURNAL_SETTINGS
-from twinshore.mirror.driver.plan import CarryTopic, Create
+from twinshore.mirror.planned import CarryTopic, Create
 from twinshore.mirror.topology.claims import Belief, Lines, bears_out, judge
 from twinshore.mirror.topology.provenance import ORIGINAL, Descent, Hop, why_it_stays
+from twinshore.mirror.topology.target_notes import JOURNAL_SETTINGS
 from twinshore.service.clock import wall_ms
 from twinshore.store import Store
 

@@ -15,7 +15,7 @@ from twinshore.kafka.questions import OffsetKind
 from twinshore.links import homes
 from twinshore.links.homes import Birth, Held
 from twinshore.links.in_force import in_force
-from twinshore.mirror.driver.plan import CarryTopic, Refuse
+from twinshore.mirror.planned import CarryTopic, Refuse
 from twinshore.mirror.topology.descents import Descents, Seen
 from twinshore.mirror.topology.yielding import Yielding
 from twinshore.service.clock import wall_ms

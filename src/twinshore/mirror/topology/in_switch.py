@@ -7,12 +7,10 @@ more. Until the switch ends, whichever way, the link leaves them alone; then the
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from twinshore.fleet import Link, Naming
 from twinshore.links.homes import pair_of
-from twinshore.mirror.driver.desk import Desk
-from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.incidents.standing import Standing
 from twinshore.service.clock import wall_ms
 from twinshore.store import Asked, Store
@@ -20,11 +18,27 @@ from twinshore.store import Asked, Store
 T = TypeVar("T")
 
 
+class SwitchedLanes(Protocol):
+    """What it needs of the desk."""
+
+    def withdraw(self, link: str, topic: str) -> bool: ...
+
+    def past_is_over(self, link: str) -> bool: ...
+
+
+class Written(Protocol):
+    """What it needs of who writes down what pumps tell."""
+
+    def written(self) -> bool: ...
+
+    def forget(self, link: str, topic: str) -> None: ...
+
+
 class InSwitch:
     """`leaving`: the topics that are to be let go or have been, each with a sentence, until their switch ends."""
 
     def __init__(
-        self, link: Callable[[], Link], store: Store, desk: Desk, recorder: Recorder, log: Callable[[str], None]
+        self, link: Callable[[], Link], store: Store, desk: SwitchedLanes, recorder: Written, log: Callable[[str], None]
     ) -> None:
         self._now, self._store, self._desk, self._recorder, self._log = link, store, desk, recorder, log
         self._version = -1

@@ -15,8 +15,8 @@ from twinshore.homes.home_lines import HomeLine
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.notes import Notebook
 from twinshore.links.homes import pair_of
-from twinshore.mirror.driver.target_notes import Told, ToldOfEach, Writer, anchors
 from twinshore.mirror.lane.marking import marker_id
+from twinshore.mirror.topology.target_notes import Told, ToldOfEach, Writer, anchors
 from twinshore.store import Flip, HomeRow, LinkIdentity, Store, TwinRow
 from twinshore.wire.batch import CONTROL
 

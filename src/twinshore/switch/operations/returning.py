@@ -14,9 +14,9 @@ from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links.homes import pair_of
 from twinshore.links.standing import standing
-from twinshore.mirror.driver.safety_now import NEVER
 from twinshore.mirror.follow.last_resort import objection
 from twinshore.mirror.follow.lifecycle import KEEP
+from twinshore.mirror.follow.safety_now import NEVER
 from twinshore.service.clock import wall_ms
 from twinshore.service.ends import Ends
 from twinshore.service.identity import recognise

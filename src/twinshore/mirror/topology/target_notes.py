@@ -19,6 +19,8 @@ from twinshore.store.values import TwinRow
 from twinshore.wire.batch import SEQUENCE_SPAN
 from twinshore.wire.note_text import KEY_BYTES_MAX, as_word, json_or_none, note_text
 
+POLICY = "cleanup.policy"
+JOURNAL_SETTINGS = {POLICY: "compact", "min.cleanable.dirty.ratio": "0.1", "segment.ms": "86400000"}
 CLAIMS_MAX = 100
 SOURCES_MAX = 100  # of one link
 LINES_MAX = 200_000  # twins of a link: what strangers write must not fill the memory

@@ -10,7 +10,7 @@ from twinshore.fleet import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import admin_of
-from twinshore.mirror.metrics.source_ends import source_ends, still_there
+from twinshore.logs.ends import log_ends, still_there
 
 
 def test_a_deleted_topic_holds_up_no_other(east: LabCluster, unique_topic: str) -> None:
@@ -20,7 +20,7 @@ def test_a_deleted_topic_holds_up_no_other(east: LabCluster, unique_topic: str) 
     fill(east, stays, 5)
     parts = [NamedPartition(topic, number) for topic in (stays, goes) for number in (0, 1)]
     with closing(KafkaCluster(east.cluster, patience_s=3.0, call_s=3.0)) as source:
-        both = source_ends(source, still_there(source, parts))
+        both = log_ends(source, still_there(source, parts))
         assert (sum(both.of.values()), len(both.of)) == (5, 4)
         admin = admin_of(east.cluster)
         admin.delete_topics([goes], operation_timeout=30)[goes].result(timeout=40)
@@ -28,8 +28,8 @@ def test_a_deleted_topic_holds_up_no_other(east: LabCluster, unique_topic: str) 
         while len(still_there(source, parts)) == 4:
             assert time.monotonic() < deadline_s
             time.sleep(0.1)
-        found = source_ends(source, parts)
+        found = log_ends(source, parts)
         assert (set(found.gone), set(found.mute), sum(found.of.values())) == ({goes}, set(), 5)
         began_s = time.monotonic()
-        assert sum(source_ends(source, still_there(source, parts)).of.values()) == 5
+        assert sum(log_ends(source, still_there(source, parts)).of.values()) == 5
         assert time.monotonic() - began_s < 2.0, "nobody waits for a topic that is not there"

@@ -11,8 +11,8 @@ import pytest
 
 from twinshore.fleet import ConfigError
 from twinshore.fleet.settings import load_settings, parse_settings
-from twinshore.mirror.driver import safety_now
-from twinshore.mirror.driver.safety_now import NEVER, SafetyNow
+from twinshore.mirror.follow import safety_now
+from twinshore.mirror.follow.safety_now import NEVER, SafetyNow
 
 SETTINGS = """
 [clusters.east]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinshore.mirror.driver.target_notes import (
+from twinshore.mirror.topology.target_notes import (
     PARTITIONS_A_LINE,
     Claim,
     Told,
