@@ -134,12 +134,23 @@ def test_a_kind_of_incident_is_the_enum_and_no_text(path: Path) -> None:
 @each_of(sorted((ROOT / "src" / "twinshore").rglob("*.py")))
 def test_what_says_that_it_is_pure_stands_under_a_contract(path: Path) -> None:
     text = path.read_text()
-    if "Pure" not in text or not re.search(r"\bPure\b", ast.get_docstring(ast.parse(text)) or ""):
-        return
+    if "Pure" in text and re.search(r"\bPure\b", ast.get_docstring(ast.parse(text)) or ""):
+        assert is_held_pure(path)
+
+
+def is_held_pure(path: Path) -> bool:
+    """Whether a contract keeps the module from what is not pure."""
     name = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     held = [one["source_modules"] for one in contracts if "time" in one.get("forbidden_modules", ())]
-    assert any(name == module or name.startswith(f"{module}.") for modules in held for module in modules)
+    return any(name == module or name.startswith(f"{module}.") for modules in held for module in modules)
+
+
+@each_of(sorted((ROOT / "src" / "twinshore").rglob("*.py")))
+def test_what_is_pure_takes_values_and_no_store(path: Path) -> None:
+    """`store/values.py` and those beside it are values; the package has what opens databases."""
+    if re.search(r"^ *(?:from twinshore\.store import|import twinshore\.store$)", path.read_text(), re.M):
+        assert not is_held_pure(path)
 
 
 def names_in(folder: Path) -> set[str]:

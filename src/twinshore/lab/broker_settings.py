@@ -1,4 +1,4 @@
-"""A broker's server.properties, as a pure function of what the cluster shall be."""
+"""A broker's server.properties, by what the cluster shall be. Pure."""
 
 from __future__ import annotations
 

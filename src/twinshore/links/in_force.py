@@ -11,7 +11,7 @@ from twinshore.fleet import Link
 from twinshore.fleet.control import PRIORITY_MAX
 from twinshore.fleet.settings.sections.control import RATE_MAX
 from twinshore.fleet.settings.shapes import why_not_pattern
-from twinshore.store import ControlRow
+from twinshore.store.values import ControlRow
 
 SETTINGS, STORE = "settings", "store"
 Value = Any

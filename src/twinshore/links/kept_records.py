@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from twinshore.homes.home_lines import HEX_ID, YEAR_9999_MS
-from twinshore.store import SwitchRow
+from twinshore.store.switch_values import SwitchRow
 
 # A cluster keeps records of forced switches alone, and of what else it says nothing is taken up.
 KIND = "forced"

@@ -14,7 +14,8 @@ from twinshore.fleet import GROUPS_HOME, Link
 from twinshore.fleet.terms import FIRST_TERM
 from twinshore.homes.home_lines import FORCED, Clash, HomeLine, stands
 from twinshore.links.homes import pair_of
-from twinshore.store import Flip, HomeRow
+from twinshore.store.switch_values import Flip
+from twinshore.store.values import HomeRow
 
 Ids = tuple[str, str]
 

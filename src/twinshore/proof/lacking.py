@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from twinshore.proof.surveying import Lack
-from twinshore.store import Remembered
+from twinshore.store.values import Remembered
 
 KIND = "not compared"
 KEPT_MAX = 100

@@ -12,7 +12,7 @@ from twinshore.proof.borders import PartitionLook
 from twinshore.proof.key_looks import Keys, incident_of
 from twinshore.proof.surveying import Lack
 from twinshore.proof.values import Difference, DifferenceKind, OwedKey, Shown
-from twinshore.store import LedgerRow
+from twinshore.store.values import LedgerRow
 
 FOUND, NOTHING, COULD_NOT = 1, 0, 2
 KEYS_SHOWN = 20

@@ -1,4 +1,4 @@
-"""How receipts add up, as pure rules: what follows on, what is rolled into one, what is forgotten."""
+"""How receipts add up: what follows on, what is rolled into one, what is forgotten. Pure."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from twinshore.fleet import Cluster, Link
 from twinshore.fleet.settings import MirrorSettings
 from twinshore.mirror.incidents.forgetting import SETTING
 from twinshore.mirror.lane.orders import TideOrder, fence_of, limits_of
-from twinshore.store import LinkIdentity
+from twinshore.store.values import LinkIdentity
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from twinshore.store import Remembered
+from twinshore.store.values import Remembered
 
 KIND = "compacted"
 

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from twinshore.fleet import NamedPartition
+from twinshore.fleet.incidents import IncidentKind
 from twinshore.kafka.questions import ProducerState
 from twinshore.mirror.incidents.kinds import known
 from twinshore.mirror.lane.orders import Stoppage
-from twinshore.store import IncidentKind
 
 KIND = IncidentKind.HANGING_TRANSACTION
 
