@@ -95,6 +95,12 @@ def test_behind_an_outage_only_what_is_young_is_sent_each_record_at_its_offset(t
         with pytest.raises(RefusedError, match="its twin on paris lacks what was dropped"):
             place.verb("switch", "plan", place.topic, "--to", "paris")
         assert ended(paris, place.topic) == sum(theirs)
+        assert place.process.end() == 0
+        for file in place.folder.glob("store.db*"):
+            file.unlink()
+        place.verb("link", "recover", "london->paris")
+        with pytest.raises(RefusedError, match="its twin on paris lacks what was dropped"):
+            place.verb("switch", "plan", place.topic, "--to", "paris")
         print(f"told: {lost(place):,} records dropped, each named, and its offset taken by a marker")
 
 

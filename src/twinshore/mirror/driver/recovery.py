@@ -7,7 +7,7 @@ any pump's finds the twin to be this link's, with the source's last record.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -16,7 +16,7 @@ from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links.filters import admits
 from twinshore.links.homes import elsewhere, pair_of
-from twinshore.links.thinned import may_lack
+from twinshore.links.thinned import may_lack, note
 from twinshore.mirror.driver.link_notes import LinkNotes
 from twinshore.mirror.driver.survey import known_twins
 from twinshore.mirror.lane.observe import Go, Observation, Stop, judge
@@ -63,6 +63,8 @@ class Recovery:
     left: tuple[tuple[str, str], ...] = ()
     target: str = ""
     whole: bool = False
+    # The ids of twins, by topic, of which a fresh queue may have dropped records.
+    thinned: tuple[tuple[str, str], ...] = ()
 
 
 class Recoverer:
@@ -93,18 +95,21 @@ class Recoverer:
         if known and known != identity and self._store.twins.of(link.name):
             return Recovery(self._notes.own, source_id, holder, None, known)
         rows, left = self._rows({topic: told.of_topic(topic) for topic, _ in sorted(told.twins)})
+        thinned = told.thinned()
         found: list[Found] = []
         for topic in sorted({row.topic for row in rows}):
             ours = [row for row in rows if row.topic == topic]
             try:
-                found += [one for some in _chunks(ours) for one in self._looked(identity, some)]
+                found += [one for some in _chunks(ours) for one in self._looked(identity, some, thinned)]
             except KafkaError as error:
                 left[topic] = f"cannot be looked at: {error.message}"
         mine = {(row.topic, row.partition) for row in self._store.twins.of(link.name)}
         told_of = {(one.row.topic, one.row.partition) for one in found}
         whole = holder is not None and holder.store == self._notes.own and known == identity and told_of <= mine
-        why = tuple(sorted(left.items()))
-        return Recovery(self._notes.own, source_id, holder, identity, None, tuple(found), why, link.target, whole)
+        why, lacks = tuple(sorted(left.items())), tuple(thinned.items())
+        return Recovery(
+            self._notes.own, source_id, holder, identity, None, tuple(found), why, link.target, whole, lacks
+        )
 
     def recover(self, seen: Recovery, by: str) -> None:
         """Makes it so; doing it twice does no harm. The link first, so that no other store begins meanwhile."""
@@ -115,6 +120,7 @@ class Recoverer:
             store.links.save_identity(seen.identity)
         elif before and seen.identity and before != seen.identity:
             store.links.replace_identity(before, seen.identity)
+        note(store, link, dict(seen.thinned))
         store.twins.save([replace(one.row, created_ms=now_ms) for one in seen.found])
         known = {(at.topic, at.partition) for at in store.receipts.positions(link)}
         fresh = [one for one in seen.found if one.end >= 0 and (one.row.topic, one.row.partition) not in known]
@@ -159,7 +165,7 @@ class Recoverer:
                 ]
         return rows, left
 
-    def _looked(self, identity: LinkIdentity, rows: list[TwinRow]) -> list[Found]:
+    def _looked(self, identity: LinkIdentity, rows: list[TwinRow], thinned: Container[str]) -> list[Found]:
         """Looks until each partition can be judged, or for as long as that may take."""
         waiting = {NamedPartition(row.topic, row.partition): row for row in rows}
         found: list[Found] = []
@@ -168,7 +174,7 @@ class Recoverer:
         while waiting:
             twins = {named: NamedPartition(self._link.twin_of(named.topic), named.partition) for named in waiting}
             inherited = {named: row.inherited for named, row in waiting.items()}
-            drops = {named for named in waiting if named.topic in lacking}
+            drops = {named for named in waiting if named.topic in lacking or named.topic in thinned}
             seen = look_at(self._source, self._target, identity.producer_id, twins, inherited=inherited, drops=drops)
             for named, row in list(waiting.items()):
                 one = _judged(identity, row, seen[named], last=time.monotonic() > deadline_s)

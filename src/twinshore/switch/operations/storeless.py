@@ -166,7 +166,7 @@ def _refused(asked: Switch, where: Without) -> ConfigError | RefusedError | None
         )
     if mapped := meant(topic for one in where.left for topic in one.mapped):
         return RefusedError(f"mapped twins have offsets of their own and are not switched: {listed(mapped, NAMED_MAX)}")
-    if lacks := meant(topic for one in where.left if one.link.queue.fresh for topic in one.topics()):
+    if lacks := meant(topic for one in where.left for topic in (one.topics() if one.link.queue.fresh else one.thinned)):
         return RefusedError(lacks_in_words(lacks, asked.to))
     if held := meant(where.claims):
         switch = where.claims[held[0]]
