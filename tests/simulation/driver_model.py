@@ -232,9 +232,9 @@ class DriverModel:
 
     # -- the desk
 
-    def hear(self, pump: PumpModel, word: OfPump, asked_s: float) -> None:
+    def hear(self, pump: PumpModel, word: OfPump) -> None:
         """A pump's message has come."""
-        self._listen(lambda: self._hear(pump, word, asked_s))
+        self._listen(lambda: self._hear(pump, word))
 
     def departs(self, pump: PumpModel) -> None:
         """Its connection has ended, which comes behind what it said."""
@@ -246,9 +246,9 @@ class DriverModel:
         elif not self.dead:
             act()
 
-    def _hear(self, pump: PumpModel, word: OfPump, asked_s: float) -> None:
+    def _hear(self, pump: PumpModel, word: OfPump) -> None:
         if pump.seat:
-            self.desk.hear(pump.seat, word, self.schedule.now_s, self.left_s(), asked_s)
+            self.desk.hear(pump.seat, word, self.schedule.now_s, self.left_s())
             self._do_wanted()
 
     def departed(self, pump: PumpModel) -> None:

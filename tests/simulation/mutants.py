@@ -259,9 +259,9 @@ MUTANTS = {
         Mutant(
             "lost-line",
             "gives a partition to another lane though the pump that is lost may still write",
-            60,
+            80,
             believe_a_lost_line_is_a_lost_pump,
-            known=57,
+            known=63,
         ),
         Mutant(
             "past",

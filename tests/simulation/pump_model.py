@@ -15,7 +15,7 @@ from tests.simulation.schedule import Channel
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.core import commands
 from twinshore.mirror.core.commands import Command
-from twinshore.mirror.core.desk_words import Assign, Bounds, Finish, Go, Granted, OfDesk, OfPump, Release, Stop, Take
+from twinshore.mirror.core.desk_words import Assign, Finish, Go, OfDesk, OfPump
 from twinshore.mirror.core.pump_core import Grant, PumpCore
 from twinshore.mirror.core.source_flow import SourceFlow
 from twinshore.mirror.core.target_flow import Answered, TargetFlow
@@ -64,6 +64,7 @@ class PumpModel:
             commands.Receive: self._receive,
             commands.Detach: lambda _: None,
             commands.HangUp: self._hang_up,
+            commands.Learn: lambda _: None,
             commands.Dial: self._dial,
             commands.AskRoutes: self._ask_routes,
             commands.Look: self._look,
@@ -90,7 +91,7 @@ class PumpModel:
         """It goes, with these, and asks nobody."""
         self.lawless, self.core.going = True, True
         self.grant.longer(0.0, math.inf)
-        self.core.assign(orders)
+        self._do(self.core.hear(Assign(tuple(orders)), 0.0))
 
     # -- its own loop
 
@@ -235,31 +236,15 @@ class PumpModel:
         self.from_desk.send(lambda: self.hear(lambda: self._on_desk(word)))
 
     def _on_desk(self, word: OfDesk) -> None:
-        core, now_s = self.core, self.schedule.now_s
         match word:
-            case Assign(tracks):
-                core.assign(tracks)
-            case Go(handovers, told, _, paces):
-                self.grant.anew()
+            case Go(handovers, told):
                 self.schedule.say(f"{self.name} goes, with {len(handovers)} handovers, told {told}")
-                self._do(core.go(told, handovers, (), now_s, paces))
-            case Granted(asked_s, grant_s):
-                self.grant.longer(asked_s, grant_s)
-            case Release(named):
-                core.release(named)
-            case Bounds():
-                self.lane.fetches.bound(*word)
-            case Take(handovers):
-                self.lane.take_over(handovers)
             case Finish():
                 self.schedule.say(f"{self.name} is told to finish")
-                self._do(core.finish(now_s))
-            case Stop():
-                self.end("told to stop")
+        self._do(self.core.hear(word, self.schedule.now_s))
 
     def _tell(self, word: OfPump) -> None:
-        asked_s = self.schedule.now_s
-        self.to_desk.send(lambda: self.driver.hear(self, word, asked_s))
+        self.to_desk.send(lambda: self.driver.hear(self, word))
 
     # -- its end
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -12,12 +12,15 @@ from twinshore.fleet import Cluster
 from twinshore.fleet.control import Control
 from twinshore.mirror.control import throttle
 from twinshore.mirror.control.throttle import Throttle
+from twinshore.mirror.core.commands import SayReady, Used
+from twinshore.mirror.core.desk_words import Assign, Bounds, Go
 from twinshore.mirror.driver.desk import Desk
 from twinshore.mirror.lane.orders import TideOrder, TrackOrder
 from twinshore.mirror.pump.desk_line import DeskLine
 
 LINK = "east->west"
 LANES = 2
+W = TypeVar("W")
 
 
 class Shop:
@@ -49,11 +52,11 @@ def shop(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
         pump.close()
 
 
-def heard(line: DeskLine, what: str, within_s: float = 3.0) -> list[dict[str, Any]]:
-    """Messages of this kind, once there is one."""
+def heard(line: DeskLine, kind: type[W], within_s: float = 3.0) -> list[W]:
+    """Words of this kind, once there is one."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
-        found = [message for message in line.heard() if message["what"] == what]
+        found: list[W] = [word for word in line.words() if isinstance(word, kind)]
         if found:
             return found
         time.sleep(0.01)
@@ -62,45 +65,45 @@ def heard(line: DeskLine, what: str, within_s: float = 3.0) -> list[dict[str, An
 
 def test_a_pump_and_its_heir_are_told_their_share(shop: Shop) -> None:
     pump = shop.pump(0)
-    assert heard(pump, "assign")
+    assert heard(pump, Assign)
     teller = Throttle(LINK, shop.desk)
     teller.turn(Control(throttle_bytes_s=1000, topic_throttles=(("orders", 100),)), LANES)
-    (bounds,) = heard(pump, "bounds")
-    assert (bounds["link"], bounds["topics"]) == (500.0, {"orders": 50.0})
-    assert heard(shop.pump(0, tide=1), "bounds") == [bounds]
+    (bounds,) = heard(pump, Bounds)
+    assert (bounds.link, bounds.topics) == (500.0, {"orders": 50.0})
+    assert heard(shop.pump(0, tide=1), Bounds) == [bounds]
     teller.turn(Control(throttle_bytes_s=1000, topic_throttles=(("orders", 100),)), LANES)
-    assert not heard(pump, "bounds", within_s=0.3), "nothing has changed"
+    assert not heard(pump, Bounds, within_s=0.3), "nothing has changed"
 
 
 def test_who_is_held_back_gets_what_others_leave(shop: Shop) -> None:
     busy, idle = shop.pump(0), shop.pump(1)
     for pump in (busy, idle):
-        pump.say("ready")
-        assert heard(pump, "go")
+        pump.say(SayReady())
+        assert heard(pump, Go)
     teller, control = Throttle(LINK, shop.desk), Control(throttle_bytes_s=1000)
     teller.turn(control, LANES)
-    assert heard(busy, "bounds")[0]["link"] == 500.0
-    busy.say("used", used={"": [500.0, 1.0]})
-    idle.say("used", used={})
+    assert heard(busy, Bounds)[0].link == 500.0
+    busy.say(Used({"": [500.0, 1.0]}))
+    idle.say(Used({}))
     until = time.monotonic() + 3.0
     while time.monotonic() < until and not shop.desk.used(LINK)[0]:
         time.sleep(0.01)
     teller.turn(control, LANES)
-    (mine,), (theirs,) = heard(busy, "bounds"), heard(idle, "bounds")[-1:]
-    assert mine["link"] > 990
-    assert mine["link"] + theirs["link"] == pytest.approx(1000)
+    (mine,), (theirs,) = heard(busy, Bounds), heard(idle, Bounds)[-1:]
+    assert mine.link > 990
+    assert mine.link + theirs.link == pytest.approx(1000)
 
 
 def test_a_bound_that_is_taken_away_is_told_too(shop: Shop) -> None:
     pump = shop.pump(0)
-    assert heard(pump, "assign")
+    assert heard(pump, Assign)
     teller = Throttle(LINK, shop.desk)
     teller.turn(Control(), LANES)
-    assert not heard(pump, "bounds", within_s=0.2), "there never was one"
+    assert not heard(pump, Bounds, within_s=0.2), "there never was one"
     teller.turn(Control(throttle_bytes_s=1000), LANES)
-    assert heard(pump, "bounds")
+    assert heard(pump, Bounds)
     teller.turn(Control(), LANES)
-    assert heard(pump, "bounds") == [{"what": "bounds", "link": 0.0, "topics": {}, "weights": {}}]
+    assert heard(pump, Bounds) == [Bounds(0.0, {}, {})]
 
 
 def test_what_an_operator_changes_is_told_at_once_though_needs_are_looked_at_twice_a_second(
@@ -108,10 +111,10 @@ def test_what_an_operator_changes_is_told_at_once_though_needs_are_looked_at_twi
 ) -> None:
     monkeypatch.setattr(throttle, "EVERY_S", 60.0)
     pump = shop.pump(0)
-    assert heard(pump, "assign")
+    assert heard(pump, Assign)
     teller = Throttle(LINK, shop.desk)
     teller.turn(Control(), LANES)
     teller.turn(Control(throttle_bytes_s=1000), LANES)
-    assert heard(pump, "bounds")[0]["link"] == 500.0
+    assert heard(pump, Bounds)[0].link == 500.0
     teller.turn(Control(throttle_bytes_s=3000), LANES)
-    assert heard(pump, "bounds")[0]["link"] == 1500.0
+    assert heard(pump, Bounds)[0].link == 1500.0

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from twinshore.fleet.control import Control
 from twinshore.mirror.control.shares import IDLE, Use, bounds_of, shares
+from twinshore.mirror.core.desk_words import Bounds
 from twinshore.mirror.lane.buckets import ASK_BYTES_MIN, LONGEST_WAIT_MS, Buckets, whole_batches
 from twinshore.wire.batch import HEADER
 
@@ -121,32 +122,32 @@ def test_what_one_does_not_use_the_hungry_ones_get_by_weight() -> None:
 def test_a_lane_is_bounded_by_its_share_of_the_link_and_of_its_own_topics() -> None:
     control = Control(throttle_bytes_s=1000, topic_throttles=(("orders.*", 200),))
     found = bounds_of(control, {0: ["orders", "bills"], 1: ["orders"], 2: []}, {0: {"": [700.0, 1.0]}})
-    assert found[0]["link"] > 900
-    assert sum(one["link"] for one in found.values()) == pytest.approx(1000, abs=1)
-    assert found[0]["topics"] == found[1]["topics"] == {"orders": 100.0}
-    assert found[2] == {"link": found[1]["link"], "topics": {}, "weights": {}}
+    assert found[0].link > 900
+    assert sum(one.link for one in found.values()) == pytest.approx(1000, abs=1)
+    assert found[0].topics == found[1].topics == {"orders": 100.0}
+    assert found[2] == Bounds(found[1].link, {}, {})
 
 
 def test_under_a_links_throttle_priorities_become_rates() -> None:
     control = Control(throttle_bytes_s=1000, priorities=(("first", 40),))
     busy = {0: {"first": [10.0, 1.0], "last": [10.0, 1.0]}}
     found = bounds_of(control, {0: ["first", "last"]}, busy)[0]
-    assert found["weights"] == {"first": 40}
-    assert found["topics"] == {"first": 800.0, "last": 200.0}
+    assert found.weights == {"first": 40}
+    assert found.topics == {"first": 800.0, "last": 200.0}
     idle = bounds_of(control, {0: ["first", "last"]}, {0: {"last": [10.0, 1.0]}})[0]
-    assert idle["topics"]["last"] > 900, "nothing is kept for one that has nothing"
+    assert idle.topics["last"] > 900, "nothing is kept for one that has nothing"
 
 
 def test_a_topic_at_its_own_throttle_leaves_the_rest_of_the_links_to_others() -> None:
     control = Control(throttle_bytes_s=1000, topic_throttles=(("first", 100),), priorities=(("first", 40),))
     busy = {0: {"first": [95.0, 1.0], "last": [10.0, 1.0]}}
-    found = bounds_of(control, {0: ["first", "last"]}, busy)[0]["topics"]
+    found = bounds_of(control, {0: ["first", "last"]}, busy)[0].topics
     assert found["first"] == 100.0
     assert found["last"] > 850
 
 
 def test_without_a_word_of_operators_nothing_is_bounded() -> None:
-    assert bounds_of(Control(), {0: ["orders"]}, {}) == {0: {"link": 0.0, "topics": {}, "weights": {}}}
+    assert bounds_of(Control(), {0: ["orders"]}, {}) == {0: Bounds(0.0, {}, {})}
 
 
 @pytest.mark.parametrize("first", [[0], [0, 1], [0, 1, 2]])
@@ -156,7 +157,7 @@ def test_a_weight_is_the_topics_on_however_many_lanes_it_lies(first: list[int], 
     placed = {lane: [*["first"] * (lane in first), *["last"] * (lane in last)] for lane in range(3)}
     busy = {lane: {topic: [1.0, 1.0] for topic in ours} for lane, ours in placed.items()}
     found = bounds_of(control, placed, busy)
-    rates = {name: sum(bounds["topics"].get(name, 0.0) for bounds in found.values()) for name in ("first", "last")}
+    rates = {name: sum(bounds.topics.get(name, 0.0) for bounds in found.values()) for name in ("first", "last")}
     assert rates["first"] == pytest.approx(800, abs=0.5)
     assert rates["last"] == pytest.approx(200, abs=0.5)
-    assert sum(bounds["link"] for bounds in found.values()) == pytest.approx(1000, abs=0.5)
+    assert sum(bounds.link for bounds in found.values()) == pytest.approx(1000, abs=0.5)

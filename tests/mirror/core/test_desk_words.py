@@ -7,10 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from twinshore.fleet import Cluster, NamedPartition, SaslMechanism, Secret, Security, SourceOffset, TargetOffset
+from twinshore.fleet import Cluster, NamedPartition, SaslMechanism, Secret, Security
 from twinshore.fleet.extents import Extent
-from twinshore.fleet.incidents import IncidentKind
+from twinshore.fleet.incidents import Effect, IncidentKind, IncidentSide, Policy
 from twinshore.mirror.core import desk_words
 from twinshore.mirror.core.commands import Beat, Done, Pace, Released, SayReady, Used
 from twinshore.mirror.core.desk_words import Assign, Bounds, Finish, Go, Granted, OfDesk, OfPump, Release, Stop, Take
@@ -18,28 +20,57 @@ from twinshore.mirror.lane import raft_words
 from twinshore.mirror.lane.history import Stand
 from twinshore.mirror.lane.orders import Carried, Handover, Stoppage, TideOrder, TrackOrder
 from twinshore.mirror.lane.quota import Learnt
-from twinshore.mirror.lane.raft_words import Afloat, Carry, Ended, Leave, RaftOrder, order_of
+from twinshore.mirror.lane.raft_words import Afloat, Carry, Ended, Leave, OfRaft, RaftOrder, Turn, order_of
 from twinshore.mirror.lane.reach import Reach
-from twinshore.mirror.pump.desk_line import fields_of
 
 NAMED = NamedPartition("orders", 3)
 STANDS = (Handover("orders", 3, 70, 5, 9_000, next_sequence=4), Handover("others", 0, 0, -1, 0))
-EXTENT = Extent(SourceOffset(3), TargetOffset(10), 6, 4)
-CARRIED = Carried("orders", 3, 3, 9, 6, 60, 2, 9, 0, 5, 6, ((1, 0, 4, 9, 3, 5),), (EXTENT,), 7)
-MET = Stoppage("orders", 3, IncidentKind.FOREIGN_WRITE, 9, 9, "somebody else wrote")
 PACE = Pace("source", 1, 2, Learnt(100, 5.5, 0.5, 0.25, 12.0, [(3.5, 7)], 10, 0.5))
 SIDE = Cluster("east", ("127.0.0.1:1",), Security(sasl=SaslMechanism.PLAIN, username="u", password=Secret(env="P")))
 ORDER = TideOrder("east->west", 0, 7, SIDE, SIDE, 1, 0, 60_000, "127.0.0.1", 1, "token")
 
 
-def travelled(message: Any) -> Any:
-    return json.loads(json.dumps(message, default=fields_of))
+NUMBERS = st.integers(-1, 1 << 53)
+MOMENTS_S = st.floats(-1e9, 1e9)
+NAMES = st.text(min_size=1, max_size=5)
+SPEEDS = st.dictionaries(NAMES, MOMENTS_S, max_size=3)
+CARRIED = st.builds(
+    Carried,
+    *(NAMES, *[NUMBERS] * 10),
+    producers=st.lists(st.tuples(*[NUMBERS] * 6), max_size=2).map(tuple),
+    extents=st.lists(st.builds(Extent, *[NUMBERS] * 4), max_size=2).map(tuple),
+    epoch=NUMBERS,
+)
+HANDOVERS = st.builds(Handover, NAMES, *[NUMBERS] * 4, st.booleans(), *[NUMBERS] * 4)
+POLICIES = st.builds(Policy, st.text(max_size=9), st.sampled_from(Effect))
+MET = st.builds(
+    Stoppage,
+    *(NAMES, NUMBERS, st.sampled_from(IncidentKind), NUMBERS, NUMBERS, st.text(max_size=9)),
+    policy=st.none() | POLICIES,
+    side=st.none() | st.sampled_from(IncidentSide),
+)
+MOVED = st.lists(st.tuples(MOMENTS_S, NUMBERS), max_size=3)
+LEARNT = st.builds(Learnt, NUMBERS, *[MOMENTS_S] * 4, MOVED, NUMBERS, MOMENTS_S)
+PACES = st.builds(Pace, st.sampled_from(["source", "target"]), NUMBERS, NUMBERS, LEARNT)
+ACCOUNT = st.lists(CARRIED, max_size=2), st.lists(MET, max_size=2)
+WORDS_OF_A_PUMP = st.one_of(
+    st.just(SayReady()),
+    st.builds(Beat, *ACCOUNT, SPEEDS, MOMENTS_S),
+    st.builds(Used, st.dictionaries(NAMES, st.lists(MOMENTS_S, min_size=2, max_size=2), max_size=2)),
+    st.builds(Released, st.builds(NamedPartition, NAMES, NUMBERS), st.none() | HANDOVERS, st.none() | CARRIED),
+    st.builds(Done, *ACCOUNT, st.lists(HANDOVERS, max_size=2), SPEEDS, MOMENTS_S, st.lists(PACES, max_size=2)),
+)
+
+
+def travelled(message: desk_words.Message) -> Any:
+    return json.loads(desk_words.line_of(message))
 
 
 @pytest.mark.parametrize(
     "word",
     [
         Assign((TrackOrder("orders", 3, "aa", "bb", receipt_to=4, twin="copy"),)),
+        Assign((TrackOrder("orders", 3, "aa", "bb", reached=Reach(70, 80, 5)),)),
         Go(STANDS, {NAMED: Stand(4, 70)}, {NAMED: Reach(70, 80, 5, warm=True)}, (PACE,)),
         Granted(12.5, 4.0),
         Release(NAMED),
@@ -53,31 +84,9 @@ def test_words_of_the_desk(word: OfDesk) -> None:
     assert desk_words.heard_by_pump(travelled(desk_words.told(word))) == word
 
 
-@pytest.mark.parametrize(
-    ("message", "word"),
-    [
-        ({"what": "ready"}, SayReady()),
-        (
-            {"what": "beat", "asked_s": 1.5, "carried": [CARRIED], "incidents": [MET], "speed": {"a": 1.0}},
-            Beat([CARRIED], [MET], {"a": 1.0}),
-        ),
-        ({"what": "used", "used": {"": [1.0, 0.0]}}, Used({"": [1.0, 0.0]})),
-        (
-            {"what": "released", "topic": "orders", "partition": 3, "handovers": STANDS[:1], "carried": [CARRIED]},
-            Released(NAMED, STANDS[0], CARRIED),
-        ),
-        (
-            {"what": "released", "topic": "orders", "partition": 3, "handovers": [], "carried": []},
-            Released(NAMED, None, None),
-        ),
-        (
-            {"what": "done", "carried": [], "incidents": [], "handovers": STANDS, "unread_s": 2.0, "paces": [PACE]},
-            Done([], [], list(STANDS), {}, 2.0, [PACE]),
-        ),
-    ],
-)
-def test_words_of_a_pump(message: Any, word: OfPump) -> None:
-    assert desk_words.heard_by_desk(travelled(message)) == word
+@given(word=WORDS_OF_A_PUMP)
+def test_words_of_a_pump(word: OfPump) -> None:
+    assert desk_words.heard_by_desk(travelled(desk_words.said(word))) == word
 
 
 @pytest.mark.parametrize("word", [Carry(9, ORDER), Leave()])
@@ -85,15 +94,9 @@ def test_words_to_a_raft(word: Carry | Leave) -> None:
     assert raft_words.heard_by_raft(travelled(raft_words.told(word))) == word
 
 
-@pytest.mark.parametrize(
-    ("message", "word"),
-    [
-        ({"what": "afloat"}, Afloat()),
-        ({"what": "ended", "berth": 3, "sentence": "finished", "died": False}, Ended(3, "finished")),
-    ],
-)
-def test_words_of_a_raft(message: Any, word: Afloat | Ended) -> None:
-    assert raft_words.heard_of_raft(travelled(message)) == word
+@pytest.mark.parametrize("word", [Afloat(), Turn(4), Turn(0), Ended(3, "finished"), Ended(3, "it died", died=True)])
+def test_words_of_a_raft(word: OfRaft) -> None:
+    assert raft_words.heard_of_raft(travelled(raft_words.said(word))) == word
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,14 @@ from twinshore.mirror.core.commands import (
     EndsOf,
     Fetch,
     HangUp,
+    Learn,
     Look,
     Receive,
     Released,
     SayReady,
     Send,
 )
+from twinshore.mirror.core.desk_words import Assign, Finish, Go, Granted, OfDesk, Release, Stop
 from twinshore.mirror.core.dialling import UNDER_WAY_S
 from twinshore.mirror.core.pump_core import CONGESTED_S, STANDBY_S_MAX, TIMERS_S, Grant, PumpCore
 from twinshore.mirror.core.source_flow import ANSWER_SLACK_S, SourceFlow
@@ -45,6 +47,8 @@ NAMED = NamedPartition("orders", 0)
 SOURCE, TARGET = (1, 0), 2
 OLD_MS, NOW_MS = 1_700_000_000_000, 1_700_000_100_000
 LIMITS = LaneLimits()
+ORDER = TrackOrder("orders", 0, "11" * 16, "22" * 16)
+OTHER = TrackOrder("others", 0, "33" * 16, "44" * 16)
 IN = ProducedPartition(bytes.fromhex("22" * 16), 0, 0, 0, -1, 0, None, None)  # the first offset
 
 
@@ -53,10 +57,9 @@ class Stage:
 
     def __init__(self) -> None:
         self.now_s = 100.0
-        self.grant = Grant()
         self.lane = Lane(7, 0, 1, state_expiry_ms=86_400_000, limits=LIMITS)
-        self.core = PumpCore(self.lane, self.grant, self.now_s, report_s=0.5)
-        self.core.assign([TrackOrder("orders", 0, "11" * 16, "22" * 16)])
+        self.core = PumpCore(self.lane, Grant(), self.now_s, report_s=0.5)
+        self.hears(Assign((ORDER,)))
 
     @property
     def track(self) -> Track:
@@ -69,6 +72,9 @@ class Stage:
     @property
     def target(self) -> TargetFlow:
         return self.core.targets[TARGET]
+
+    def hears(self, word: OfDesk) -> list[Command]:
+        return list(self.core.hear(word, self.now_s))
 
     def timers(self, after_s: float = TIMERS_S) -> list[Command]:
         self.now_s += after_s
@@ -93,9 +99,9 @@ class Stage:
 
     def going(self, grant_s: float = 1e6) -> Stage:
         self.connected()
-        self.grant.longer(self.now_s, grant_s)
         handover = Handover("orders", 0, 0, -1, 0, True, 0, TARGET, 0)
-        assert kinds(self.core.go({NAMED: Stand(-1, 0)}, [handover], (), self.now_s)) == [Beat]
+        assert kinds(self.hears(Go((handover,), {NAMED: Stand(-1, 0)}, {}))) == [Beat]
+        self.hears(Granted(self.now_s, grant_s))
         assert self.track.phase is Phase.RUNNING
         self.track.certain.seen_s = self.now_s
         return self
@@ -140,11 +146,11 @@ def test_a_pump_of_an_empty_lane_stands_by_ready_once_it_knows_that_it_is_empty(
     """Else it is no heir, and its lane gets a pump more every half a minute."""
     core = PumpCore(Lane(7, 0, 1, state_expiry_ms=86_400_000, limits=LIMITS), Grant(), 100.0, report_s=0.5)
     assert list(core.timers(100.0)) == [], "what is on the lane is still on its way"
-    core.assign([])
+    assert list(core.hear(Assign(()), 100.5)) == [Learn(())]
     assert list(core.timers(101.0)) == [SayReady()]
     assert list(core.timers(102.0)) == []
-    assert kinds(core.go({}, [], (), 102.0)) == [Beat]
-    core.assign([TrackOrder("orders", 0, "11" * 16, "22" * 16)])
+    assert kinds(core.hear(Go((), {}, {}), 102.0)) == [Beat]
+    assert list(core.hear(Assign((ORDER,)), 102.0)) == [Learn((ORDER,))]
     assert list(core.timers(102.1)) == [AskRoutes()]
 
 
@@ -222,7 +228,7 @@ def test_a_finished_pump_waits_for_what_is_on_its_way_and_says_where_it_stands()
     stage = Stage().going()
     stage.waits(parcel(0), parcel(1))
     stage.flow()
-    assert kinds(stage.core.finish(stage.now_s)) == []
+    assert stage.hears(Finish()) == []
     target = stage.target
     stage.core.answered(target, target.produced([IN], 0, 101.0), 101.0)
     (done,) = [one for one in stage.timers() if isinstance(one, Done)]
@@ -235,8 +241,38 @@ def test_what_was_lost_of_a_partition_is_told_before_it_is_handed_over() -> None
     stage = Stage().going()
     stage.timers()
     stage.lane.incidents.append(row_of(NAMED, 0, 3, "older than 1 s"))
-    stage.core.release(NAMED)
+    stage.hears(Release(NAMED))
     assert kinds(stage.timers()) == [Beat, Released]
+
+
+def test_all_words_that_have_come_count_before_the_grant_is_looked_at() -> None:
+    """As where the process stood still, and its driver answered in time."""
+    stage = Stage().going(grant_s=1.0)
+    asked_s = stage.now_s
+    stage.now_s += 1.5
+    for word in (Assign((OTHER,)), Granted(asked_s, 1.2), Granted(asked_s, 2.0), Granted(asked_s, 1.0)):
+        stage.hears(word)
+    stage.timers(0.0)
+    assert stage.core.ended == ""
+    stage.timers(0.5)
+    assert stage.core.ended == "the grant ran out"
+
+
+def test_the_word_to_go_ends_what_was_granted_before() -> None:
+    stage = Stage().connected()
+    stage.hears(Granted(stage.now_s, 1e6))
+    (beat,) = stage.hears(Go((), {NAMED: Stand(-1, 0)}, {}))
+    assert isinstance(beat, Beat)
+    assert beat.asked_s == stage.now_s
+    assert not stage.core.grant.holds(stage.now_s), "it answers no question"
+
+
+def test_a_pump_that_is_told_to_stop_wants_nothing_more() -> None:
+    stage = Stage().going()
+    stage.waits(parcel(0))
+    assert stage.hears(Stop()) == []
+    assert stage.core.ended == "told to stop"
+    assert stage.timers(60.0) == []
 
 
 def test_a_connection_that_nobody_lacks_any_more_is_not_taken() -> None:
@@ -276,8 +312,8 @@ def test_a_connection_that_expires_takes_no_more_and_is_dialled_again() -> None:
     list(stage.core.lost(stage.target, stage.now_s))
     assert Dial("target", TARGET, TARGET) in stage.timers()
     stage.core.dialled("target", TARGET, stage.now_s, version=13, expires_s=stage.now_s + 5.0)
-    stage.grant.longer(stage.now_s, 1e6)
-    list(stage.core.go({NAMED: Stand(-1, 0)}, [], (), stage.now_s))
+    stage.hears(Go((), {NAMED: Stand(-1, 0)}, {}))
+    stage.hears(Granted(stage.now_s, 1e6))
     assert Look([NAMED]) in stage.timers()
     target = stage.target
     assert target.free(stage.now_s)

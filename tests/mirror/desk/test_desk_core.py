@@ -32,8 +32,8 @@ class Hall:
         for key in (ONE, TWO):
             self.core.open_lane(key, GRANT_S, token)
 
-    def says(self, seat: Seat, word: OfPump, asked_s: float = 0.0) -> None:
-        self.core.hear(seat, word, self.now_s, LEFT_S, asked_s)
+    def says(self, seat: Seat, word: OfPump) -> None:
+        self.core.hear(seat, word, self.now_s, LEFT_S)
 
     def begun(self, key: tuple[str, int], tide: int = 0, token: str = TOKEN) -> Seat:
         """A pump that goes."""
@@ -81,9 +81,9 @@ def test_a_namesake_and_a_stranger_are_not_let_in(hall: Hall, tide: int, token: 
 
 def test_a_grant_answers_a_question_and_ends_with_the_lease(hall: Hall) -> None:
     seat = hall.begun(ONE)
-    hall.core.hear(seat, Beat([], [], {}), hall.now_s, 1.5, 7.0)
+    hall.core.hear(seat, Beat([], [], {}, 7.0), hall.now_s, 1.5)
     assert hall.told(seat) == [Granted(7.0, 1.5)]
-    hall.core.hear(seat, Beat([], [], {}), hall.now_s, 0.0, 8.0)
+    hall.core.hear(seat, Beat([], [], {}, 8.0), hall.now_s, 0.0)
     assert hall.told(seat) == [Stop()]
 
 
@@ -93,7 +93,7 @@ def test_what_an_heir_says_of_offsets_counts_for_nothing(hall: Hall) -> None:
     heir = hall.core.arrive(ONE, 1, TOKEN)
     assert heir
     hall.core.wanted()
-    hall.says(heir, Beat([carried(3, 90, 1)], [], {}))
+    hall.says(heir, Beat([carried(3, 90, 1)], [], {}, 0.0))
     assert hall.core.wanted() == [Tell(heir, Stop())]
 
 
@@ -114,7 +114,7 @@ def test_an_heir_begins_where_the_holder_stood(hall: Hall) -> None:
 def test_an_heir_waits_out_the_grant_of_a_holder_that_is_lost(hall: Hall) -> None:
     holder = hall.begun(ONE)
     hall.now_s += 1.0
-    hall.says(holder, Beat([], [], {}))
+    hall.says(holder, Beat([], [], {}, 0.0))
     heir = hall.core.arrive(ONE, 1, TOKEN)
     assert heir
     hall.says(heir, SayReady())
@@ -175,7 +175,7 @@ def test_a_word_of_an_earlier_term_is_not_its_namesakes(hall: Hall) -> None:
     hall.open("another")
     hall.now_s += GRANT_S + SLACK_S
     new = hall.begun(ONE, token="another")
-    hall.says(old, Beat([carried(3, 9, 1)], [], {}))
+    hall.says(old, Beat([carried(3, 9, 1)], [], {}, 0.0))
     hall.core.depart(old, hall.now_s, LEFT_S)
     assert hall.core.wanted() == []
     assert hall.core.holding(ONE, hall.now_s)[0] == new.tide

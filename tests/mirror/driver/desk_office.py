@@ -6,19 +6,56 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from twinshore.fleet import Cluster
+from twinshore.mirror.core.commands import Beat, Done, Pace, SayReady
+from twinshore.mirror.core.desk_words import Assign, Go, Granted, OfDesk
+from twinshore.mirror.core.pump_core import Grant
 from twinshore.mirror.desk.commands import Account
 from twinshore.mirror.driver.desk import Desk
-from twinshore.mirror.lane.orders import TideOrder
+from twinshore.mirror.lane.orders import Carried, Handover, TideOrder
 from twinshore.mirror.pump.desk_line import DeskLine
 from twinshore.service.clock import steady_s
 
 LINK = "east->west"
 KEY = (LINK, 0)
 GRANT_S = 2.0
+W = TypeVar("W")
+
+
+class LinePump(DeskLine):
+    """A pump that is nothing but its line, and keeps its grant as a pump's core does."""
+
+    def __init__(self, order: TideOrder) -> None:
+        super().__init__(order)
+        self.grant = Grant()
+
+    def words(self) -> list[OfDesk]:
+        words = super().words()
+        for word in words:
+            match word:
+                case Granted():
+                    self.grant.longer(*word)
+                case Go():
+                    self.grant.anew()
+        return words
+
+    def ready(self) -> None:
+        self.say(SayReady())
+
+    def asks(self, *carried: Carried) -> None:
+        self.say(Beat(list(carried), [], {}, steady_s()))
+
+    def done(
+        self,
+        *handovers: Handover,
+        carried: Iterable[Carried] = (),
+        unread_s: float = 0.0,
+        paces: Iterable[Pace] = (),
+    ) -> None:
+        self.say(Done(list(carried), [], list(handovers), {}, unread_s, list(paces)))
 
 
 class Office:
@@ -27,7 +64,7 @@ class Office:
     def __init__(self) -> None:
         self.accounts: list[Account] = []
         self.allowed_s = 100.0
-        self.pumps: list[DeskLine] = []
+        self.pumps: list[LinePump] = []
         self.desk = Desk("127.0.0.1", allowed_s=lambda _: self.allowed_s, take=self.accounts.append)
         self.desk.open_lane(KEY, GRANT_S)
 
@@ -37,8 +74,8 @@ class Office:
         at = {"desk_host": desk.host, "desk_port": desk.port, "desk_token": token or desk.token_of(KEY)}
         return TideOrder(LINK, 0, tide, cluster, cluster, producer_id=1, producer_epoch=0, state_expiry_ms=1, **at)  # type: ignore[arg-type]
 
-    def pump(self, tide: int, *, token: str = "") -> DeskLine:
-        self.pumps.append(DeskLine(self.order(tide, token=token)))
+    def pump(self, tide: int, *, token: str = "") -> LinePump:
+        self.pumps.append(LinePump(self.order(tide, token=token)))
         return self.pumps[-1]
 
 
@@ -74,15 +111,15 @@ class Passage:
             end.close()
 
 
-def heard(line: DeskLine, *whats: str, within_s: float = 3.0) -> dict[str, Any]:
-    """Messages up to one of these kinds; that one is returned."""
+def heard(line: DeskLine, *kinds: type[W], within_s: float = 3.0) -> W:
+    """Words up to one of these kinds; that one is returned."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
-        for message in line.heard():
-            if message["what"] in whats:
-                return message
+        for word in line.words():
+            if isinstance(word, kinds):
+                return word
         time.sleep(0.01)
-    raise AssertionError(f"none of {whats} came")
+    raise AssertionError(f"none of {kinds} came")
 
 
 def until(holds: Callable[[], bool], within_s: float = 3.0) -> None:
@@ -92,15 +129,15 @@ def until(holds: Callable[[], bool], within_s: float = 3.0) -> None:
         time.sleep(0.01)
 
 
-def going(office: Office, tide: int = 0) -> DeskLine:
+def going(office: Office, tide: int = 0) -> LinePump:
     return begun(office.pump(tide))
 
 
-def begun(line: DeskLine) -> DeskLine:
-    heard(line, "assign")
-    line.say("ready")
-    heard(line, "go")
-    line.beat([], [], {})
-    heard(line, "grant")
+def begun(line: LinePump) -> LinePump:
+    heard(line, Assign)
+    line.ready()
+    heard(line, Go)
+    line.asks()
+    heard(line, Granted)
     assert line.grant.holds(steady_s())
     return line

@@ -8,13 +8,15 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from tests.mirror.driver.desk_office import LinePump
 from twinshore.fleet import Cluster
+from twinshore.mirror.core.desk_words import Finish
 from twinshore.mirror.desk.commands import LaneKey
 from twinshore.mirror.driver.desk import Desk
 from twinshore.mirror.driver.tides import Tides
 from twinshore.mirror.lane.orders import TideOrder
-from twinshore.mirror.lane.raft_words import Carry, Leave, RaftOrder, heard_by_raft, order_of
-from twinshore.mirror.pump.desk_line import DeskLine, DeskLost, DriverLine
+from twinshore.mirror.lane.raft_words import Afloat, Carry, Ended, Leave, RaftOrder, Turn, heard_by_raft, order_of, said
+from twinshore.mirror.pump.desk_line import DeskLost, DriverLine
 from twinshore.service.clock import steady_s
 
 SIDE = Cluster("east", ("127.0.0.1:1",))
@@ -30,7 +32,7 @@ class Task:
         self.order = order
         who = {"token": order.desk_token, "raft": order.raft, "tide": order.tide}
         self.line = DriverLine(order.desk_host, order.desk_port, **who)
-        self.pumps: dict[int, tuple[TideOrder, DeskLine]] = {}
+        self.pumps: dict[int, tuple[TideOrder, LinePump]] = {}
         self.over, self.dead, self.lost = threading.Event(), threading.Event(), threading.Event()
         self.mute = mute
         self.leaving = False
@@ -53,19 +55,19 @@ class Task:
         return "finished"
 
     def turn(self) -> None:
-        self.line.say("afloat")
+        self.line.tell(said(Afloat()))
         for message in self.line.heard():
             match heard_by_raft(message):
                 case Carry(berth, order):
-                    self.pumps[berth] = order, DeskLine(order)
-                    self.pumps[berth][1].say("ready")
+                    self.pumps[berth] = order, LinePump(order)
+                    self.pumps[berth][1].ready()
                 case Leave():
                     self.leaving = True
         for berth, (order, pump) in list(self.pumps.items()):
             if self.order.tells:
-                self.line.say("turn", berth=berth)
+                self.line.tell(said(Turn(berth)))
             try:
-                whats = {message["what"] for message in pump.heard()}
+                words = pump.words()
                 if order.link == self.poison and pump.grant.until_s:
                     self.mute = True
                     if self.dies:
@@ -75,17 +77,17 @@ class Task:
             except DeskLost as error:
                 self.ends(berth, error.message)
                 continue
-            if "finish" in whats:
-                pump.say("done", carried=[], incidents=[], handovers=[], speed={})
+            if Finish() in words:
+                pump.done()
                 self.ends(berth, "finished")
             else:
-                pump.beat([], [], {})
+                pump.asks()
         if self.order.tells:
-            self.line.say("turn", berth=0)
+            self.line.tell(said(Turn(0)))
 
     def ends(self, berth: int, sentence: str, *, died: bool = False) -> None:
         self.pumps.pop(berth)[1].close()
-        self.line.say("ended", berth=berth, sentence=sentence, died=died)
+        self.line.tell(said(Ended(berth, sentence, died)))
 
 
 class Dock:
@@ -140,11 +142,11 @@ class Dock:
 
     def _run_alone(self, order: TideOrder, killed: threading.Event) -> str:
         assert order.link == self.poison, "no other lane of these has a task of its own"
-        pump = DeskLine(order)
+        pump = LinePump(order)
         try:
-            pump.say("ready")
+            pump.ready()
             while not (self.closed.is_set() or killed.wait(0.01) or pump.grant.until_s):
-                pump.heard()
+                pump.words()
             while not (self.dies or self.closed.is_set() or killed.wait(0.01)):
                 pass  # it hangs
         finally:

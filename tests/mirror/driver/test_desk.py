@@ -9,18 +9,21 @@ import socket
 import time
 from collections.abc import Iterator
 from dataclasses import astuple, replace
-from typing import Any
 
 import pytest
 
-from tests.mirror.driver.desk_office import GRANT_S, KEY, LINK, Office, Passage, begun, going, heard, until
+from tests.mirror.driver.desk_office import GRANT_S, KEY, LINK, LinePump, Office, Passage, begun, going, heard, until
 from twinshore.fleet import Cluster, NamedPartition, SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent
+from twinshore.mirror.core.commands import Pace, Released
+from twinshore.mirror.core.desk_words import Assign, Finish, Go, Granted, Release, Stop
 from twinshore.mirror.driver import desk_door
 from twinshore.mirror.driver.desk_door import STRANGERS_MAX
+from twinshore.mirror.lane.history import Stand
 from twinshore.mirror.lane.orders import Carried, Handover, TideOrder, TrackOrder, carried_from
+from twinshore.mirror.lane.quota import Learnt
 from twinshore.mirror.lane.reach import Reach, reach_of
-from twinshore.mirror.pump.desk_line import DeskLine, DeskLost
+from twinshore.mirror.pump.desk_line import DeskLost
 from twinshore.mirror.pump.tide import carry
 from twinshore.service.clock import steady_s
 
@@ -29,6 +32,9 @@ pytestmark = pytest.mark.claim(
     "one-owner",
     "a partition changes lanes only when no pump can write it: it has said so, or its last grant has run out",
 )
+
+
+ORDERS = NamedPartition("orders", 0)
 
 
 @pytest.fixture
@@ -40,16 +46,16 @@ def office() -> Iterator[Office]:
         pump.close()
 
 
-def carried(begin: int, end: int) -> list[Any]:
-    return [["orders", 0, begin, end, end - begin, 10, 1, end, 0, 5, 6, []]]
+def carried(begin: int, end: int) -> Carried:
+    return Carried("orders", 0, begin, end, end - begin, 10, 1, end, 0, 5, 6)
 
 
 def test_a_grant_counts_from_the_question_it_answers(office: Office) -> None:
     line = going(office)
     before_s = steady_s()
-    line.beat([], [], {})
+    line.asks()
     time.sleep(0.2)
-    line.heard()
+    line.words()
     assert before_s + GRANT_S - 0.1 < line.grant.until_s < before_s + GRANT_S + 0.1
 
 
@@ -57,19 +63,19 @@ def test_a_late_answer_is_not_taken_for_that_to_a_later_question() -> None:
     """The driver counts its grant from when it heard question one; the pump must not count it from question two."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         cluster = Cluster("east", ("127.0.0.1:1",))
-        line = DeskLine(TideOrder(LINK, 0, 0, cluster, cluster, 1, 0, 1, "127.0.0.1", server.getsockname()[1], "token"))
+        line = LinePump(TideOrder(LINK, 0, 0, cluster, cluster, 1, 0, 1, "127.0.0.1", server.getsockname()[1], "token"))
         driver, _ = server.accept()
         with driver, driver.makefile("rwb") as stream:
             for pause_s in (0.0, 0.0, 0.6):
                 time.sleep(pause_s)
-                line.beat([], [], {})
+                line.asks()
             stream.readline()
             asked = [json.loads(stream.readline())["asked_s"] for _ in range(3)]
             for answered in asked[:2]:
                 stream.write(json.dumps({"what": "grant", "grant_s": 4.0, "asked_s": answered}).encode() + b"\n")
             stream.flush()
-            heard(line, "grant")
-            line.heard()
+            heard(line, Granted)
+            line.words()
             assert line.grant.until_s <= asked[1] + 4.0
         line.close()
 
@@ -77,18 +83,17 @@ def test_a_late_answer_is_not_taken_for_that_to_a_later_question() -> None:
 def test_an_heir_gets_the_word_the_positions_and_the_accounts_end(office: Office) -> None:
     office.desk.assign(KEY, [TrackOrder("orders", 0, "aa", "bb", receipt_to=3)])
     holder = going(office)
-    holder.beat(carried(3, 9), [], {})
+    holder.asks(carried(3, 9))
     until(lambda: bool(office.accounts))
     heir = office.pump(1)
-    assert heard(heir, "assign")["tracks"][0]["topic"] == "orders"
-    heir.say("ready")
-    heard(holder, "finish")
+    assert heard(heir, Assign).tracks[0].topic == "orders"
+    heir.ready()
+    heard(holder, Finish)
     assert office.desk.holding(KEY)[0] == 0
-    last = [[*carried(9, 12)[0], [], 4]]
-    holder.say("done", carried=last, incidents=[], handovers=[["orders", 0, 12, 4, 5, True]], speed={})
-    word = heard(heir, "go")
-    assert [Handover(*raw) for raw in word["handovers"]] == [Handover("orders", 0, 12, 4, 5)]
-    assert word["told"] == [["orders", 0, 4, 12]]
+    holder.done(Handover("orders", 0, 12, 4, 5), carried=[replace(carried(9, 12), epoch=4)])
+    word = heard(heir, Go)
+    assert word.handovers == (Handover("orders", 0, 12, 4, 5),)
+    assert word.told == {ORDERS: Stand(4, 12)}
     assert [entry.to_offset for account in office.accounts for entry in account.carried] == [9, 12]
     assert not heir.grant.holds(steady_s()), "the word to go is no grant"
 
@@ -97,28 +102,28 @@ def test_an_heir_gets_the_word_the_positions_and_the_accounts_end(office: Office
 def test_an_heir_hears_how_far_a_mapped_twin_is_written_by_then(office: Office, orderly: bool) -> None:
     office.desk.assign(KEY, [TrackOrder("orders", 0, "aa", "bb", receipt_to=3, reached=Reach(3, 100, 0))])
     holder, heir = going(office), office.pump(1)
-    assert heard(heir, "assign")["tracks"][0]["reached"] == [3, 100, 0, False, -1, -1]
-    landed = [[*carried(3, 9)[0], [[3, 100, 4, 0], [7, 110, 1, 4]]]]
-    holder.beat(landed, [], {})
+    assert heard(heir, Assign).tracks[0].reached == Reach(3, 100, 0)
+    last = Extent(SourceOffset(7), TargetOffset(110), 1, 4)
+    holder.asks(replace(carried(3, 9), extents=(Extent(SourceOffset(3), TargetOffset(100), 4, 0), last)))
     until(lambda: bool(office.accounts))
-    heir.say("ready")
-    heard(holder, "finish")
+    heir.ready()
+    heard(holder, Finish)
     if orderly:
-        holder.say("done", carried=[], incidents=[], handovers=[["orders", 0, 9, 4, 5]], speed={})
+        holder.done(Handover("orders", 0, 9, 4, 5))
     else:
         holder.close()
-    word = heard(heir, "go", within_s=3 * GRANT_S)
-    assert word["reached"] == [["orders", 0, *reach_of(Extent(SourceOffset(7), TargetOffset(110), 1, 4))]]
+    word = heard(heir, Go, within_s=3 * GRANT_S)
+    assert word.reached == {ORDERS: reach_of(last)}
 
 
 def test_a_holder_that_vanishes_is_waited_out(office: Office) -> None:
     holder = going(office)
     last_s = steady_s()
     heir = office.pump(1)
-    heir.say("ready")
-    heard(holder, "finish")
+    heir.ready()
+    heard(holder, Finish)
     holder.close()
-    heard(heir, "go", within_s=GRANT_S + 3)
+    heard(heir, Go, within_s=GRANT_S + 3)
     assert steady_s() - last_s > GRANT_S - 0.1
 
 
@@ -128,7 +133,7 @@ def test_a_link_that_is_lost_hangs_up_on_its_pumps_at_once(office: Office) -> No
     deadline = time.monotonic() + 1.0
     with pytest.raises(DeskLost):
         while time.monotonic() < deadline:
-            holder.heard()
+            holder.words()
             time.sleep(0.01)
 
 
@@ -140,8 +145,8 @@ def test_an_old_terms_pump_is_not_taken_for_the_new_terms(office: Office) -> Non
     old.close()
     time.sleep(0.3)
     assert office.desk.holding(KEY)[0] == 0
-    new.beat([], [], {})
-    heard(new, "grant")
+    new.asks()
+    heard(new, Granted)
 
 
 def test_a_pump_that_reads_nothing_does_not_hold_up_the_others(office: Office) -> None:
@@ -153,7 +158,7 @@ def test_a_pump_that_reads_nothing_does_not_hold_up_the_others(office: Office) -
         )
     before_s = time.monotonic()
     office.desk.assign((LINK, 1), [TrackOrder("orders", 0, "aa", "bb")])
-    assert office.desk.placed(LINK)[NamedPartition("orders", 0)] == 1
+    assert office.desk.placed(LINK)[ORDERS] == 1
     assert time.monotonic() - before_s < 5.0
     deaf.close()
 
@@ -166,18 +171,18 @@ def test_a_topic_that_is_withdrawn_is_let_go_of_before_it_may_come_again(office:
     office.desk.assign(KEY, [topic_order(), topic_order("bills")])
     holder = going(office)
     heir = office.pump(1)
-    heard(heir, "assign")
+    heard(heir, Assign)
     assert not office.desk.withdraw(LINK, "orders"), "the holder has it still"
-    assert not office.desk.move(LINK, NamedPartition("orders", 0), 1)
+    assert not office.desk.move(LINK, ORDERS, 1)
     for line in (holder, heir):
-        assert heard(line, "release")["topic"] == "orders"
-    holder.say("released", topic="orders", partition=0, handovers=[], carried=[], incidents=[], speed={})
+        assert heard(line, Release).named == ORDERS
+    holder.say(Released(ORDERS, None, None))
     until(lambda: office.desk.withdraw(LINK, "orders"))
     assert list(office.desk.placed(LINK)) == [NamedPartition("bills", 0)]
     office.desk.assign(KEY, [topic_order()])
-    assert heard(holder, "assign")["tracks"][0]["topic"] == "orders"
+    assert heard(holder, Assign).tracks[0].topic == "orders"
     assert office.desk.withdraw("north->west", "orders"), "another link's topic of that name is another topic"
-    assert NamedPartition("orders", 0) in office.desk.placed(LINK)
+    assert ORDERS in office.desk.placed(LINK)
 
 
 def test_a_topic_is_withdrawn_once_the_grant_of_its_lost_pump_has_run_out(office: Office) -> None:
@@ -194,15 +199,15 @@ def test_a_topic_is_withdrawn_once_the_grant_of_its_lost_pump_has_run_out(office
 
 
 @pytest.fixture
-def half_lost(office: Office) -> Iterator[DeskLine]:
+def half_lost(office: Office) -> Iterator[LinePump]:
     """A pump that carries a topic on lane 0; the desk has lost it, and it has not lost the desk."""
     office.desk.assign(KEY, [topic_order()])
     passage = Passage(office.desk)
-    line = DeskLine(replace(office.order(0), desk_port=passage.port))
+    line = LinePump(replace(office.order(0), desk_port=passage.port))
     begun(line)
     passage.break_at_the_desk()
     until(lambda: office.desk.holding(KEY)[0] is None)
-    line.heard()
+    line.words()
     assert line.grant.holds(steady_s()), "the pump has not noticed"
     yield line
     line.close()
@@ -210,47 +215,43 @@ def half_lost(office: Office) -> Iterator[DeskLine]:
 
 
 def test_a_topic_changes_lanes_only_when_a_pump_that_the_desk_alone_lost_can_write_no_more(
-    office: Office, half_lost: DeskLine
+    office: Office, half_lost: LinePump
 ) -> None:
     office.desk.open_lane((LINK, 1), GRANT_S)
-    other = DeskLine(replace(office.order(0), lane=1, desk_token=office.desk.token_of((LINK, 1))))
+    other = LinePump(replace(office.order(0), lane=1, desk_token=office.desk.token_of((LINK, 1))))
     office.pumps.append(other)
     begun(other)
     until_s = steady_s() + GRANT_S + 3
     while not office.desk.withdraw(LINK, "orders"):
         office.desk.assign((LINK, 1), [topic_order()])
-        assert not [message for message in other.heard() if message["what"] == "assign"]
+        assert not [word for word in other.words() if isinstance(word, Assign)]
         assert steady_s() < until_s
         time.sleep(0.02)
     assert not half_lost.grant.holds(steady_s())
     office.desk.assign((LINK, 1), [topic_order()])
-    assert heard(other, "assign")["tracks"][0]["topic"] == "orders"
+    assert heard(other, Assign).tracks[0].topic == "orders"
 
 
-def test_a_new_term_of_the_link_waits_for_the_grants_of_the_last_one(office: Office, half_lost: DeskLine) -> None:
+def test_a_new_term_of_the_link_waits_for_the_grants_of_the_last_one(office: Office, half_lost: LinePump) -> None:
     office.desk.close_link(LINK)
     assert not office.desk.idle(LINK)
     office.desk.open_lane(KEY, GRANT_S)
     office.desk.assign(KEY, [topic_order()])
     fresh = office.pump(0)
-    fresh.say("ready")
-    heard(fresh, "go", within_s=GRANT_S + 3)
+    fresh.ready()
+    heard(fresh, Go, within_s=GRANT_S + 3)
     assert not half_lost.grant.holds(steady_s())
-
-
-def finished(line: DeskLine, unread_s: float) -> None:
-    line.say("done", carried=[], incidents=[], handovers=[], speed={}, unread_s=unread_s)
 
 
 def test_an_heir_waits_for_what_a_pump_that_stopped_in_order_left_unread(office: Office) -> None:
     holder = going(office)
     heir = office.pump(1)
-    heir.say("ready")
-    heard(holder, "finish")
+    heir.ready()
+    heard(holder, Finish)
     before_s = steady_s()
-    finished(holder, 2.0)
+    holder.done(unread_s=2.0)
     until(lambda: office.desk.waits_s(KEY) > 0.0)
-    heard(heir, "go", within_s=2.0 + 3)
+    heard(heir, Go, within_s=2.0 + 3)
     assert steady_s() - before_s >= 2.0
     assert office.desk.waits_s(KEY) == 0.0
 
@@ -258,12 +259,11 @@ def test_an_heir_waits_for_what_a_pump_that_stopped_in_order_left_unread(office:
 def test_what_was_learnt_of_a_quota_grows_old_while_nobody_pumps(office: Office) -> None:
     """Else the next pump would be still anew for the time that the last one was told."""
     line = going(office)
-    pace = ["source", 1, 0, [100, 5.5, 0.75, 0.25, 12.0, [[3.5, 7]]]]
-    line.say("done", carried=[], incidents=[], handovers=[], speed={}, paces=[pace])
+    line.done(paces=[Pace("source", 1, 0, Learnt(100, 5.5, 0.75, 0.25, 12.0, [(3.5, 7)]))])
     time.sleep(0.5)
     heir = office.pump(1)
-    heir.say("ready")
-    (_, _, _, (portion, passing, still_s, next_s, seen_s, ((ago_s, size),), *_)) = heard(heir, "go")["paces"][0]
+    heir.ready()
+    portion, passing, still_s, next_s, seen_s, ((ago_s, size),), *_ = heard(heir, Go).paces[0].learnt
     assert (portion, passing, size) == (100, 5.5, 7)
     # Each side reads its clock in whole milliseconds.
     assert still_s <= 0.25 + 0.01, still_s
@@ -274,19 +274,19 @@ def test_what_was_learnt_of_a_quota_grows_old_while_nobody_pumps(office: Office)
 def test_a_new_term_of_the_link_waits_for_what_the_last_one_left_unread(office: Office) -> None:
     holder = going(office)
     before_s = steady_s()
-    finished(holder, 2.5)
+    holder.done(unread_s=2.5)
     until(lambda: office.desk.waits_s(KEY) > 0.0)
     office.desk.close_link(LINK)
     assert not office.desk.idle(LINK)
     office.desk.open_lane(KEY, GRANT_S)
     assert office.desk.waits_s(KEY) > 0.0
     fresh = office.pump(0)
-    fresh.say("ready")
-    heard(fresh, "go", within_s=2.5 + 3)
+    fresh.ready()
+    heard(fresh, Go, within_s=2.5 + 3)
     assert steady_s() - before_s >= 2.5
 
 
-def test_a_link_is_idle_only_when_a_lost_pump_can_write_no_more(office: Office, half_lost: DeskLine) -> None:
+def test_a_link_is_idle_only_when_a_lost_pump_can_write_no_more(office: Office, half_lost: LinePump) -> None:
     """What is idle gives up its lease, which somebody else takes at once."""
     office.desk.finish_all(LINK)
     until(lambda: office.desk.idle(LINK) or not half_lost.grant.holds(steady_s()), within_s=GRANT_S + 3)
@@ -297,13 +297,13 @@ def test_a_link_is_idle_only_when_a_lost_pump_can_write_no_more(office: Office, 
 def test_no_pump_begins_while_a_link_stops(office: Office) -> None:
     holder = going(office)
     heir = office.pump(1)
-    heard(heir, "assign")
-    heir.say("ready")
-    heard(holder, "finish")
+    heard(heir, Assign)
+    heir.ready()
+    heard(holder, Finish)
     office.desk.finish_all(LINK)
-    holder.say("done", carried=[], incidents=[], handovers=[], speed={})
-    assert heard(heir, "stop", "go")["what"] == "stop"
-    heir.say("ready")
+    holder.done()
+    assert heard(heir, Stop, Go) == Stop()
+    heir.ready()
     holder.close()
     heir.close()
     until(lambda: office.desk.idle(LINK), within_s=GRANT_S / 2)
@@ -312,21 +312,20 @@ def test_no_pump_begins_while_a_link_stops(office: Office) -> None:
 def test_where_a_partition_stood_is_forgotten_when_it_leaves(office: Office) -> None:
     office.desk.assign(KEY, [topic_order(), topic_order("bills")])
     holder = going(office)
-    stood = [["orders", 0, 12, 4, 5, True], ["bills", 0, 7, 4, 5, True]]
-    holder.say("done", carried=[], incidents=[], handovers=stood, speed={})
+    holder.done(Handover("orders", 0, 12, 4, 5), Handover("bills", 0, 7, 4, 5))
     until(lambda: office.desk.holding(KEY)[0] is None)
     assert office.desk.withdraw(LINK, "orders")
     office.desk.assign(KEY, [topic_order()])
     heir = office.pump(1)
-    heir.say("ready")
-    assert [entry[0] for entry in heard(heir, "go")["handovers"]] == ["bills"]
+    heir.ready()
+    assert [entry.topic for entry in heard(heir, Go).handovers] == ["bills"]
 
 
 def test_a_partition_that_is_on_a_lane_is_not_given_to_another(office: Office) -> None:
     office.desk.assign(KEY, [topic_order()])
     office.desk.open_lane((LINK, 1), GRANT_S)
     office.desk.assign((LINK, 1), [topic_order(), topic_order("bills")])
-    assert office.desk.placed(LINK) == {NamedPartition("orders", 0): 0, NamedPartition("bills", 0): 1}
+    assert office.desk.placed(LINK) == {ORDERS: 0, NamedPartition("bills", 0): 1}
 
 
 def test_nobody_without_the_token_is_let_in(office: Office) -> None:
@@ -334,7 +333,7 @@ def test_nobody_without_the_token_is_let_in(office: Office) -> None:
     deadline = time.monotonic() + 2.0
     with pytest.raises(DeskLost):
         while time.monotonic() < deadline:
-            assert stranger.heard() == []
+            assert stranger.words() == []
             time.sleep(0.01)
     assert office.desk.idle(LINK)
 

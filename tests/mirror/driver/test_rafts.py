@@ -10,7 +10,7 @@ import pytest
 
 from tests.mirror.driver.raft_dock import LINKS, WITHIN_S, Dock, Task
 from twinshore.mirror.driver import rafts, tides
-from twinshore.mirror.lane.raft_words import RaftOrder, narrowed, order_of
+from twinshore.mirror.lane.raft_words import RaftOrder, Turn, narrowed, order_of, said
 from twinshore.service.clock import steady_s
 
 
@@ -260,7 +260,7 @@ def test_what_befalls_tasks_while_the_driver_stands_still_puts_nobody_apart(dock
     with dock.tides._lock:
         task.mute = True
         time.sleep(0.5)
-        task.line.say("turn", berth=next(iter(task.pumps)))
+        task.line.tell(said(Turn(next(iter(task.pumps)))))
         time.sleep(0.5)
         task.dead.set()
         task.over.set()

@@ -9,14 +9,16 @@ from dataclasses import replace
 
 import pytest
 
+from tests.mirror.driver.desk_office import LinePump
 from twinshore.fleet import Cluster, Security, TwinshoreError
+from twinshore.mirror.core.desk_words import Finish
 from twinshore.mirror.driver import tides as tides_module
 from twinshore.mirror.driver.desk import Desk
 from twinshore.mirror.driver.rafts import Rafts
 from twinshore.mirror.driver.sharing import HEIRS_MAX
 from twinshore.mirror.driver.tides import TIDES_MAX, Tides
 from twinshore.mirror.lane.orders import TideOrder
-from twinshore.mirror.pump.desk_line import DeskLine, DeskLost
+from twinshore.mirror.pump.desk_line import DeskLost
 from twinshore.mirror.pump.loop import Pump
 
 LINK = "east->west"
@@ -109,14 +111,14 @@ def test_the_log_says_once_why_a_lane_has_no_pump(desk: Desk) -> None:
     desk.open_lane(key, 9.0)
     order = order_of(desk)
     tides = Tides(desk, 60.0, lambda *_: "finished" if over.wait(10) else "late", said.append)
-    pump = DeskLine(order)
+    pump = LinePump(order)
     try:
-        pump.say("ready")
+        pump.ready()
         deadline = time.monotonic() + 10
         while desk.holding(key)[0] is None:
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        pump.say("done", carried=[], incidents=[], handovers=[], speed={}, unread_s=60.0)
+        pump.done(unread_s=60.0)
         tides.open_lane(key, lambda _: order)
         while not said:
             assert time.monotonic() < deadline
@@ -139,15 +141,15 @@ def test_a_tide_that_was_late_for_its_own_term_does_not_carry_in_the_next(desk: 
     desk.close_link(LINK)
     assert desk.token_of(key) == ""
     desk.open_lane(key, 9.0)
-    pump = DeskLine(late)
+    pump = LinePump(late)
     with pytest.raises(DeskLost):
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline:
-            assert pump.heard() == [], "nothing is said to it"
+            assert pump.words() == [], "nothing is said to it"
             time.sleep(0.01)
     pump.close()
-    pump = DeskLine(order_of(desk))
-    pump.say("ready")
+    pump = LinePump(order_of(desk))
+    pump.ready()
     deadline = time.monotonic() + 10
     while desk.holding(key)[0] is None:
         assert time.monotonic() < deadline, "the tide of the same number that is meant gets the word"
@@ -166,16 +168,16 @@ def test_tasks_that_hang_keep_no_heir_from_another_lane(desk: Desk, monkeypatch:
     def run(text: str, name: str) -> str:
         order = TideOrder.from_json(text)
         ended[name] = threading.Event()
-        pump = DeskLine(order)
-        pump.say("ready")
+        pump = LinePump(order)
+        pump.ready()
         try:
             while not (over.wait(0.01) or ended[name].is_set()):
                 if order.lane < HEIRS_MAX and pump.grant.until_s:
                     continue  # it hangs
-                if "finish" in {message["what"] for message in pump.heard()}:
-                    pump.say("done", carried=[], incidents=[], handovers=[], speed={})
+                if Finish() in pump.words():
+                    pump.done()
                     return "finished"
-                pump.beat([], [], {})
+                pump.asks()
         finally:
             pump.close()
         raise RuntimeError("job cancelled")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -123,7 +123,7 @@ class World:
         """The word to go, to the heir that waits or to one that comes only now."""
         heir, self.heir = self.heir or self.lane(), None
         heir.tracks[NAMED].told.epoch, heir.tracks[NAMED].told.to = -1, self.told_to
-        heir.take_over(stands, [(*astuple(NAMED), *reach_of(self.known[-1]))])
+        heir.take_over(stands, {NAMED: reach_of(self.known[-1])})
         return heir
 
 

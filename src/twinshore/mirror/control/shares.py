@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from twinshore.fleet.control import PRIORITY_DEFAULT, Control
+from twinshore.mirror.core.desk_words import Bounds
 
 IDLE_PART = 0.005  # of the whole, for one that needs nothing now: with it the first bytes cross at once
 IDLE_PART_ALL = 0.05  # and no more than this for all of them together
@@ -15,7 +16,6 @@ ROOM = 1.1
 # A topic that uses so much of its own throttle cannot use more of the link's.
 AT_ITS_OWN = 0.8
 Used = Mapping[int, Mapping[str, list[float]]]
-Bounds = dict[str, Any]
 
 K = TypeVar("K", bound=Hashable)
 
@@ -71,10 +71,7 @@ def bounds_of(control: Control, placed: Mapping[int, Iterable[str]], used: Used)
     for (lane, topic), share in by_topic.items():
         told[lane][topic] = round(share, 1)
     differing = {topic: weight for topic, weight in weights.items() if weight != PRIORITY_DEFAULT}
-    return {
-        lane: {"link": round(link[lane], 1), "topics": told[lane], "weights": _of(differing, ours)}
-        for lane, ours in placed.items()
-    }
+    return {lane: Bounds(round(link[lane], 1), told[lane], _of(differing, ours)) for lane, ours in placed.items()}
 
 
 def _weighed(

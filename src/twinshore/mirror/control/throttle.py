@@ -9,7 +9,8 @@ from typing import Protocol
 
 from twinshore.fleet import NamedPartition
 from twinshore.fleet.control import Control
-from twinshore.mirror.control.shares import Bounds, Used, bounds_of
+from twinshore.mirror.control.shares import Used, bounds_of
+from twinshore.mirror.core.desk_words import Bounds
 
 EVERY_S = 0.5
 WORTH_TELLING = 0.02
@@ -56,8 +57,8 @@ class Throttle:
 
 def _alike(told: Bounds | None, bounds: Bounds) -> bool:
     if told is None:
-        return not (bounds["link"] or bounds["topics"] or bounds["weights"])
-    if told["weights"] != bounds["weights"] or told["topics"].keys() != bounds["topics"].keys():
+        return not (bounds.link or bounds.topics or bounds.weights)
+    if told.weights != bounds.weights or told.topics.keys() != bounds.topics.keys():
         return False
-    pairs = [(told["link"], bounds["link"]), *((told["topics"][name], rate) for name, rate in bounds["topics"].items())]
+    pairs = [(told.link, bounds.link), *((told.topics[name], rate) for name, rate in bounds.topics.items())]
     return all(abs(new - old) <= WORTH_TELLING * max(old, 1.0) and (new > 0) == (old > 0) for old, new in pairs)

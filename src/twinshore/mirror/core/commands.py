@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.lane.fetch_book import FetchOrder
 from twinshore.mirror.lane.joining import Hold
-from twinshore.mirror.lane.orders import Carried, Handover, Stoppage
+from twinshore.mirror.lane.orders import Carried, Handover, Stoppage, TrackOrder
 from twinshore.mirror.lane.quota import Learnt
 from twinshore.mirror.lane.resting import Rest
 from twinshore.mirror.lane.runs import Marks
@@ -84,6 +84,12 @@ class HangUp(NamedTuple):
 # -- to the errands
 
 
+class Learn(NamedTuple):
+    """Know what the twins of these partitions are called."""
+
+    tracks: Sequence[TrackOrder]
+
+
 class Dial(NamedTuple):
     """Open a connection to a broker: a line of the source, a leader on the target, or who asks for that one."""
 
@@ -122,11 +128,13 @@ class SayReady(NamedTuple):
 
 
 class Beat(NamedTuple):
-    """What was carried and met since the last one, and the question for a longer grant."""
+    """What was carried and met since the last one, and the question for a longer grant, which counts from `asked_s` on
+    the pump's own clock. The desk says that moment back, since several questions may be on their way."""
 
     carried: list[Carried]
     incidents: list[Stoppage]
     speed: dict[str, float]
+    asked_s: float
 
 
 class Used(NamedTuple):
@@ -171,6 +179,7 @@ Command = (
     | Wake
     | Detach
     | HangUp
+    | Learn
     | Dial
     | AskRoutes
     | Look

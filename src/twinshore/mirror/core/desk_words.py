@@ -1,11 +1,13 @@
 """What the desk and a pump say to each other: typed values, and the lines of JSON that they travel as. Pure.
 
-What a pump says are commands of its core. What the desk says is below.
+What a pump says are commands of its core. What the desk says is below. Each side's words are encoded and decoded here
+alone, and driver and pump are of one version.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -73,6 +75,15 @@ OfPump = SayReady | Beat | Used | Released | Done
 Message = dict[str, Any]
 
 
+def line_of(message: Message) -> bytes:
+    """A message on its way: one line, in which a slotted value is the list of its fields."""
+    return (json.dumps(message, separators=(",", ":"), default=_fields_of) + "\n").encode()
+
+
+def _fields_of(value: Any) -> list[Any]:
+    return [getattr(value, name) for name in value.__slots__]
+
+
 # -- what the desk says
 
 
@@ -107,7 +118,7 @@ def heard_by_pump(message: Message) -> OfDesk:
     """What the desk said, out of its JSON form."""
     match message["what"]:
         case "assign":
-            return Assign(tuple(TrackOrder(**raw) for raw in message["tracks"]))
+            return Assign(tuple(_orders(message)))
         case "go":
             reached = {NamedPartition(topic, number): Reach(*reach) for topic, number, *reach in message["reached"]}
             return Go(_handovers(message), stands_from(message["told"]), reached, tuple(_paces(message)))
@@ -130,22 +141,38 @@ def heard_by_pump(message: Message) -> OfDesk:
 # -- what a pump says
 
 
+def said(word: OfPump) -> Message:
+    """As it travels."""
+    match word:
+        case SayReady():
+            return {"what": "ready"}
+        case Beat():
+            return {"what": "beat", **word._asdict()}
+        case Used():
+            return {"what": "used", **word._asdict()}
+        case Released(named, handover, carried):
+            place = {"topic": named.topic, "partition": named.partition}
+            return {"what": "released", **place, "handover": handover, "carried": carried}
+        case Done():
+            return {"what": "done", **word._asdict()}
+
+
 def heard_by_desk(message: Message) -> OfPump:
     """What a pump said, out of its JSON form; KeyError, TypeError or ValueError where it is none."""
     match message["what"]:
         case "ready":
             return SayReady()
         case "beat":
-            return Beat(_carried(message), _incidents(message), message["speed"])
+            return Beat(_carried(message), _incidents(message), message["speed"], float(message["asked_s"]))
         case "used":
             return Used(message["used"])
         case "released":
-            carried, handovers = _carried(message), _handovers(message)
-            return Released(_named(message), handovers[0] if handovers else None, carried[0] if carried else None)
+            handover, carried = message["handover"], message["carried"]
+            stand, account = handover and Handover(*handover), carried and carried_from(carried)
+            return Released(_named(message), stand, account)
         case "done":
-            unread_s = float(message.get("unread_s", 0.0))
-            stand, speed = list(_handovers(message)), message.get("speed", {})
-            return Done(_carried(message), _incidents(message), stand, speed, unread_s, list(_paces(message)))
+            speed, unread_s, paces = message["speed"], float(message["unread_s"]), list(_paces(message))
+            return Done(_carried(message), _incidents(message), list(_handovers(message)), speed, unread_s, paces)
         case other:
             raise ValueError(f"the desk does not know the word {other!r} of a pump")
 
@@ -158,8 +185,14 @@ def _handovers(message: Message) -> tuple[Handover, ...]:
     return tuple(Handover(*raw) for raw in message["handovers"])
 
 
+def _orders(message: Message) -> Iterator[TrackOrder]:
+    for raw in message["tracks"]:
+        reached = raw["reached"] and Reach(*raw["reached"])
+        yield TrackOrder(**{**raw, "reached": reached})
+
+
 def _paces(message: Message) -> Iterator[Pace]:
-    for side, node, stream, raw in message.get("paces", []):
+    for side, node, stream, raw in message["paces"]:
         learnt = Learnt(*raw)
         yield Pace(side, node, stream, learnt._replace(moved=[(ago_s, size) for ago_s, size in learnt.moved]))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.mirror.core.commands import (
@@ -21,6 +21,7 @@ from twinshore.mirror.core.commands import (
     Done,
     EndsOf,
     HangUp,
+    Learn,
     Look,
     Pace,
     Receive,
@@ -28,16 +29,15 @@ from twinshore.mirror.core.commands import (
     SayReady,
     Used,
 )
+from twinshore.mirror.core.desk_words import Assign, Bounds, Finish, Go, Granted, OfDesk, Release, Stop, Take
 from twinshore.mirror.core.dialling import Dials
 from twinshore.mirror.core.source_flow import SourceFlow
 from twinshore.mirror.core.target_flow import Answered, TargetFlow
 from twinshore.mirror.lane.fetch_book import Line
 from twinshore.mirror.lane.gaps import cuts
-from twinshore.mirror.lane.history import Stand
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.marking import Marked
 from twinshore.mirror.lane.observe import Observation
-from twinshore.mirror.lane.orders import Handover, TrackOrder
 from twinshore.mirror.lane.quota import told
 from twinshore.mirror.lane.route import Route
 from twinshore.mirror.lane.runs import Marks
@@ -99,6 +99,8 @@ class PumpCore:
 
     def timers(self, now_s: float) -> Iterator[Command]:
         """To be called once `timers_at_s` is there."""
+        if self.ended:
+            return
         self.timers_at_s = now_s + TIMERS_S
         lane = self.lane
         if lane.tracks and (lane.stale_routes or now_s >= self._routes_at_s) and not self._asking_routes:
@@ -186,7 +188,7 @@ class PumpCore:
         lane.incidents += lane.silence.told(lane.tracks.values(), lane.fetches, now_s, still)
         carried, incidents = lane.accounts(), list(lane.incidents)
         lane.incidents.clear()
-        return Beat(carried, incidents, self._speed(now_s))
+        return Beat(carried, incidents, self._speed(now_s), now_s)
 
     def _speed(self, now_s: float) -> dict[str, float]:
         """How many partitions are in which phase, how long requests took, and what quotas let through."""
@@ -308,32 +310,44 @@ class PumpCore:
 
     # -- what the desk says
 
-    def assign(self, orders: Iterable[TrackOrder]) -> None:
-        self._assigned = True
-        self.lane.assign(orders)
+    def hear(self, word: OfDesk, now_s: float) -> Iterator[Command]:
+        """Words count in the order in which they come. All that have come are told before the timers ask whether a
+        grant has run out."""
+        match word:
+            case Assign(tracks):
+                self._assigned = True
+                yield Learn(tracks)
+                self.lane.assign(tracks)
+            case Go():
+                yield from self._go(word, now_s)
+            case Granted(asked_s, grant_s):
+                self.grant.longer(asked_s, grant_s)
+            case Release(named):
+                self._release(named)
+            case Bounds():
+                self.lane.fetches.bound(*word)
+            case Take(handovers):
+                self.lane.take_over(handovers)
+            case Finish():
+                yield from self._finish(now_s)
+            case Stop():
+                self.ended = "told to stop"
 
-    def release(self, named: NamedPartition) -> None:
+    def _release(self, named: NamedPartition) -> None:
         if self.going:
             self.lane.release(named)
         else:
             # An heir has begun nothing: it forgets at once, or would take what comes later for the same.
             self.lane.keep_only(self.lane.tracks.keys() - {named})
 
-    def go(
-        self,
-        told_of: Mapping[NamedPartition, Stand],
-        handovers: Iterable[Handover],
-        reached: Iterable[Iterable[object]],
-        now_s: float,
-        paces: Iterable[Pace] = (),
-    ) -> Iterator[Command]:
-        """The word to go, with these partitions. `paces`: what the pump before learnt of quotas, on the lines to the
-        same leaders."""
-        self.lane.keep_only(told_of.keys())
+    def _go(self, go: Go, now_s: float) -> Iterator[Command]:
+        """What the pump before learnt of quotas holds on the lines to the same leaders."""
+        self.grant.anew()
+        self.lane.keep_only(go.told.keys())
         for named, track in self.lane.tracks.items():
-            track.told.epoch, track.told.to = told_of[named]
-        self.lane.take_over(handovers, reached)
-        for one in paces:
+            track.told.epoch, track.told.to = go.told[named]
+        self.lane.take_over(go.handovers, go.reached)
+        for one in go.paces:
             line = self.targets.get(one.node) if one.side == "target" else self.sources.get((one.node, one.stream))
             if line is not None:
                 line.quota.follow(one.learnt, now_s)
@@ -341,7 +355,7 @@ class PumpCore:
         self._beat_at_s = now_s + self._report_s
         yield self._beat(now_s)
 
-    def finish(self, now_s: float) -> Iterator[Command]:
+    def _finish(self, now_s: float) -> Iterator[Command]:
         """Another pump waits: what is on its way is waited for, and no longer than it takes."""
         self.lane.finish()
         self._finish_by_s = now_s + FINISH_S_MAX

@@ -189,8 +189,8 @@ class DeskCore:
                 post.moving.clear()
             self._say(post, post.relay.lost(seat.tide, now_s, allowed_s), now_s)
 
-    def hear(self, seat: Seat, word: OfPump, now_s: float, allowed_s: float, asked_s: float = 0.0) -> None:
-        """`asked_s`: when the pump asked, on its own clock."""
+    def hear(self, seat: Seat, word: OfPump, now_s: float, allowed_s: float) -> None:
+        """A pump has said this."""
         post = self._seated(seat)
         if post is None:
             return
@@ -215,7 +215,7 @@ class DeskCore:
                 says = post.relay.done(tide, tuple(word.handovers), now_s, allowed_s, word.unread_s)
                 if post.relay.free(now_s):
                     post.let_go()
-        self._say(post, says, now_s, asked_s)
+        self._say(post, says, now_s, word.asked_s if isinstance(word, Beat) else 0.0)
 
     def _seated(self, seat: Seat) -> Post | None:
         """What a pump of an earlier term said before it was disconnected is not its namesake's word."""

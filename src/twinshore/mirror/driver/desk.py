@@ -6,7 +6,6 @@ that, the clock, and the connections over which pumps are told.
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import socket
@@ -16,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from twinshore.fleet import NamedPartition
-from twinshore.mirror.core.desk_words import Bounds, OfDesk, heard_by_desk, told
+from twinshore.mirror.core.desk_words import Bounds, OfDesk, heard_by_desk, line_of, told
 from twinshore.mirror.desk.commands import Account, Command, Dismiss, Keep, LaneKey, Seat, Tell
 from twinshore.mirror.desk.desk_core import DeskCore
 from twinshore.mirror.driver.desk_door import Door, Place, RaftPlace, hang_up
@@ -84,10 +83,10 @@ class Desk:
         with self._deciding() as core:
             return core.withdraw(link, topic, partition, steady_s())
 
-    def bound(self, key: LaneKey, bounds: dict[str, Any]) -> None:
+    def bound(self, key: LaneKey, bounds: Bounds) -> None:
         """From now on the lane's pumps keep these throttles and weights."""
         with self._deciding() as core:
-            core.bound(key, Bounds(**bounds))
+            core.bound(key, bounds)
 
     def used(self, link: str) -> dict[int, dict[str, list[float]]]:
         """By lane and topic, "" for the whole link: bytes fetched lately, and whether more would have been."""
@@ -171,9 +170,9 @@ class Desk:
         if isinstance(place, RaftPlace):
             self.rafts.hear(place, message)
             return
-        word, asked_s = heard_by_desk(message), float(message.get("asked_s", 0.0))
+        word = heard_by_desk(message)
         with self._deciding() as core:
-            core.hear(place, word, steady_s(), self._allowed_s(place.link), asked_s)
+            core.hear(place, word, steady_s(), self._allowed_s(place.link))
 
     def _tick(self) -> None:
         with self._deciding() as core:
@@ -208,6 +207,6 @@ class Desk:
         if pump is None:
             return
         try:
-            pump.sendall((json.dumps(told(word), separators=(",", ":")) + "\n").encode())
+            pump.sendall(line_of(told(word)))
         except OSError:
             hang_up(pump)

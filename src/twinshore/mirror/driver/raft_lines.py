@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hmac
-import json
 import secrets
 import socket
 import threading
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from twinshore.mirror.core.desk_words import line_of
 from twinshore.mirror.driver.desk_door import RaftPlace, hang_up
 from twinshore.mirror.lane.raft_words import Carry, Leave, OfRaft, heard_of_raft, told
 
@@ -60,7 +60,7 @@ class RaftLines:
         if raft is None:
             return False
         try:
-            raft.sendall((json.dumps(told(word), separators=(",", ":")) + "\n").encode())
+            raft.sendall(line_of(told(word)))
         except OSError:
             hang_up(raft)
             return False

@@ -5,7 +5,8 @@ The core of the pump asks the lane for the next request of each connection, and 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
+from types import MappingProxyType
 
 from twinshore.fleet import KafkaError, NamedPartition, QueueRules
 from twinshore.mirror.lane import answers
@@ -23,6 +24,7 @@ from twinshore.mirror.lane.observe import Go, Observation, Stop, Wait
 from twinshore.mirror.lane.orders import Handover, LaneLimits
 from twinshore.mirror.lane.passing import in_vain, read_again, taken_again, unanswered, unmarked, unread, untaken
 from twinshore.mirror.lane.phase import Phase
+from twinshore.mirror.lane.reach import Reach
 from twinshore.mirror.lane.reading import Reading
 from twinshore.mirror.lane.resting import Rest, at_rest, look_again, unsure
 from twinshore.mirror.lane.roster import Roster
@@ -35,6 +37,7 @@ from twinshore.wire.produce import ProducedPartition
 
 # What a pump that is gone had sent lands within so many times `undelivered_s` after its grant, or never.
 CONFIRM = 1.1
+NO_REACH: Mapping[NamedPartition, Reach] = MappingProxyType({})
 
 
 class Lane(Roster):
@@ -64,7 +67,7 @@ class Lane(Roster):
         self.finishing = False
         self._never_cut = never_cut
 
-    def take_over(self, handovers: Iterable[Handover], reached: Iterable[Iterable[object]] = ()) -> None:
+    def take_over(self, handovers: Iterable[Handover], reached: Mapping[NamedPartition, Reach] = NO_REACH) -> None:
         """Partitions whose last holder said where it stood start there without a look. `reached`: as `learn` says."""
         learn(self.tracks, reached)
         for entry in handovers:

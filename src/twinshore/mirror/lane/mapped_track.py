@@ -7,9 +7,9 @@ it has landed.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from twinshore.fleet import NamedPartition, SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent, follow_on, source_end
@@ -152,16 +152,16 @@ def track_of(order: TrackOrder, producer: tuple[int, int], fence: int, partition
         return Track.of(order, producer, fence, partition_bytes_max)
     track = MappedTrack.of(order, producer, fence, partition_bytes_max)
     assert isinstance(track, MappedTrack)
-    track.reach = Reach(*order.reached)
+    track.reach = order.reached
     return track
 
 
-def learn(tracks: Mapping[NamedPartition, Track], reached: Iterable[Iterable[Any]]) -> None:
-    """How far the mapped ones are written by now, as the desk has it from the accounts: [topic, partition, *reach]."""
-    for topic, number, *reach in reached:
-        track = tracks.get(NamedPartition(topic, number))
+def learn(tracks: Mapping[NamedPartition, Track], reached: Mapping[NamedPartition, Reach]) -> None:
+    """How far the mapped ones are written by now, as the desk has it from the accounts."""
+    for named, reach in reached.items():
+        track = tracks.get(named)
         if isinstance(track, MappedTrack):
-            track.reach = Reach(*reach)
+            track.reach = reach
 
 
 def reaches(tracks: Mapping[NamedPartition, Track], wanted: list[NamedPartition]) -> dict[NamedPartition, Reach]:

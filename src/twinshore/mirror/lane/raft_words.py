@@ -98,6 +98,17 @@ def heard_by_raft(message: dict[str, Any]) -> Carry | Leave:
             raise ValueError(f"a raft does not know the word {other!r}")
 
 
+def said(word: OfRaft) -> dict[str, Any]:
+    """A word of the raft, as it travels."""
+    match word:
+        case Afloat():
+            return {"what": "afloat"}
+        case Turn(berth):
+            return {"what": "turn", "berth": berth}
+        case Ended(berth, sentence, died):
+            return {"what": "ended", "berth": berth, "sentence": sentence, "died": died}
+
+
 def heard_of_raft(message: dict[str, Any]) -> OfRaft:
     """A word of the raft, out of its JSON form."""
     match message["what"]:

@@ -1,4 +1,4 @@
-"""The pump's end of its conversation with the driver: lines of JSON over one socket, and the grant it lives by."""
+"""The pump's end of its conversation with the driver: lines of JSON over one socket."""
 
 from __future__ import annotations
 
@@ -7,19 +7,12 @@ import socket
 from typing import Any
 
 from twinshore.fleet import TwinshoreError
-from twinshore.mirror.core.commands import Beat, Done, Released
-from twinshore.mirror.core.desk_words import Message, OfDesk, heard_by_pump
-from twinshore.mirror.core.pump_core import Grant
+from twinshore.mirror.core.desk_words import Message, OfDesk, OfPump, heard_by_pump, line_of, said
 from twinshore.mirror.lane.orders import TideOrder
-from twinshore.service.clock import steady_s
 
 LINE_BYTES_MAX = 64 << 20
 HELLO_S = 20.0
-
-
-def fields_of(value: Any) -> list[Any]:
-    """How a slotted value travels."""
-    return [getattr(value, name) for name in value.__slots__]
+TELL_S = 1.0
 
 
 class DeskLost(TwinshoreError):
@@ -37,7 +30,7 @@ class DriverLine:
             raise DeskLost(f"the driver cannot be reached at {host}:{port}: {error}") from error
         self._received = bytearray()
         try:
-            self.say("hello", **hello)
+            self.tell({"what": "hello", **hello}, HELLO_S)
         except DeskLost:
             self.close()
             raise
@@ -45,16 +38,16 @@ class DriverLine:
     def fileno(self) -> int:
         return self._sock.fileno()
 
-    def say(self, what: str, **more: Any) -> None:
-        """One message to the driver. A stuck driver may cost at most a second."""
-        text = json.dumps({"what": what, **more}, separators=(",", ":"), default=fields_of) + "\n"
+    def tell(self, message: Message, within_s: float = TELL_S) -> None:
+        """One message to the driver. A stuck driver costs no more time than this."""
+        line = line_of(message)
         try:
-            self._sock.settimeout(1.0 if what != "hello" else HELLO_S)
-            self._sock.sendall(text.encode())
+            self._sock.settimeout(within_s)
+            self._sock.sendall(line)
         except OSError as error:
             raise DeskLost(f"the driver cannot be told: {error}") from error
 
-    def heard(self) -> list[dict[str, Any]]:
+    def heard(self) -> list[Message]:
         """Every message that has come."""
         self._sock.setblocking(False)
         while True:
@@ -78,47 +71,15 @@ class DriverLine:
 
 
 class DeskLine(DriverLine):
-    """A pump's. `grant` is on `steady_s`."""
+    """A pump's."""
 
     def __init__(self, order: TideOrder) -> None:
         who = {"token": order.desk_token, "link": order.link, "lane": order.lane, "tide": order.tide}
         super().__init__(order.desk_host, order.desk_port, **who)
-        self.grant = Grant()
 
-    def account(self, beat: Beat) -> None:
-        """What the lane carried and met."""
-        self.beat(beat.carried, beat.incidents, beat.speed)
-
-    def beat(self, carried: list[Any], incidents: list[Any], speed: dict[str, Any]) -> None:
-        """Accounts for what crossed and asks for a longer grant. Its length counts from now, before it is asked for;
-        the driver says the moment back, since several questions may be on their way."""
-        self.say("beat", asked_s=steady_s(), carried=carried, incidents=incidents, speed=speed)
-
-    def done(self, done: Done) -> None:
-        """The last word: where each partition stands, for the next pump."""
-        self.say("done", **done._asdict())
-
-    def released(self, one: Released) -> None:
-        """A partition stands still and is ours no more: where it stands, and the last account of it."""
-        stand = [one.handover] if one.handover else []
-        account = [one.carried] if one.carried else []
-        place = {"topic": one.named.topic, "partition": one.named.partition}
-        self.say("released", **place, handovers=stand, carried=account, incidents=[], speed={})
-
-    def heard(self) -> list[Message]:
-        """Every message that has come; grants are taken on the way."""
-        messages = super().heard()
-        for message in messages:
-            self._take_grant(message)
-        return messages
+    def say(self, word: OfPump) -> None:
+        self.tell(said(word))
 
     def words(self) -> list[OfDesk]:
-        """What has come, as values."""
+        """All that have come."""
         return [heard_by_pump(message) for message in self.heard()]
-
-    def _take_grant(self, message: dict[str, Any]) -> None:
-        what = message.get("what")
-        if what == "grant":
-            self.grant.longer(float(message["asked_s"]), float(message["grant_s"]))
-        elif what == "go":
-            self.grant.anew()

@@ -16,8 +16,7 @@ from twinshore.fleet import TwinshoreError
 from twinshore.kafka.connection import Connection
 from twinshore.mirror.core import commands
 from twinshore.mirror.core.commands import Command
-from twinshore.mirror.core.desk_words import Assign, Bounds, Finish, Go, Release, Stop, Take
-from twinshore.mirror.core.pump_core import TIMERS_S, PumpCore
+from twinshore.mirror.core.pump_core import TIMERS_S, Grant, PumpCore
 from twinshore.mirror.core.source_flow import SourceFlow
 from twinshore.mirror.core.target_flow import TargetFlow
 from twinshore.mirror.lane.lane import Lane
@@ -53,7 +52,7 @@ class Pump:
             queue=order.queue,
         )
         self._desk = DeskLine(order)
-        grant = self._desk.grant
+        grant = Grant()
         self._scout = Scout(order, lambda: grant.holds(steady_s()))
         by_units = self._scout.units is not None
         self.core = PumpCore(self.lane, grant, steady_s(), report_s=order.report_s, by_units=by_units)
@@ -69,16 +68,17 @@ class Pump:
             commands.Receive: self._look_for_answers,
             commands.Detach: lambda detach: self._targets[detach.flow].outbox.detach(),
             commands.HangUp: self._hang_up,
+            commands.Learn: lambda learn: self._scout.learn(learn.tracks),
             commands.Dial: lambda dial: self._scout.dial(*dial),
             commands.AskRoutes: lambda _: self._scout.ask_routes(self.lane.tracks.values()),
             commands.Look: lambda look: self._scout.look(look.partitions, self.lane.tracks),
             commands.Cut: lambda cut: self._scout.cut(cut.before, self.lane.tracks),
             commands.MarkByUnits: self._mark_by_units,
-            commands.SayReady: lambda _: self._desk.say("ready"),
-            commands.Beat: self._desk.account,
-            commands.Used: lambda used: self._desk.say("used", used=used.used),
-            commands.Released: self._desk.released,
-            commands.Done: self._desk.done,
+            commands.SayReady: self._desk.say,
+            commands.Beat: self._desk.say,
+            commands.Used: self._desk.say,
+            commands.Released: self._desk.say,
+            commands.Done: self._desk.say,
         }
 
     def run(self) -> str:
@@ -189,25 +189,8 @@ class Pump:
     # -- who speaks to us
 
     def _on_desk(self, _mask: int) -> None:
-        core = self.core
         for word in self._desk.words():
-            match word:
-                case Assign(tracks):
-                    self._scout.learn(tracks)
-                    core.assign(tracks)
-                case Go(handovers, told, reached, paces):
-                    ways = [(named.topic, named.partition, *reach) for named, reach in reached.items()]
-                    self._do(core.go(told, handovers, ways, steady_s(), paces))
-                case Release(named):
-                    core.release(named)
-                case Bounds():
-                    self.lane.fetches.bound(*word)
-                case Take(handovers):
-                    self.lane.take_over(handovers)
-                case Finish():
-                    self._do(core.finish(steady_s()))
-                case Stop():
-                    core.ended = "told to stop"
+            self._do(self.core.hear(word, steady_s()))
 
     def _on_scout(self, _mask: int) -> None:
         for report in self._scout.take():

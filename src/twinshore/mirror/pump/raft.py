@@ -13,7 +13,18 @@ from dataclasses import replace
 from typing import Any
 
 from twinshore.fleet.once import in_words
-from twinshore.mirror.lane.raft_words import Carry, Leave, RaftOrder, heard_by_raft, narrowed
+from twinshore.mirror.lane.raft_words import (
+    Afloat,
+    Carry,
+    Ended,
+    Leave,
+    OfRaft,
+    RaftOrder,
+    Turn,
+    heard_by_raft,
+    narrowed,
+    said,
+)
 from twinshore.mirror.lane.reading import Readings
 from twinshore.mirror.pump.desk_line import DeskLost, DriverLine
 from twinshore.mirror.pump.loop import Pump
@@ -80,7 +91,7 @@ class Raft:
             with contextlib.suppress(OSError):
                 pump.hang_up()
             _let_go_aside(pump)
-            self._say("ended", berth=self._pumps.pop(pump), sentence=ended, died=died)
+            self._say(Ended(self._pumps.pop(pump), ended, died))
 
     # -- the driver
 
@@ -89,7 +100,7 @@ class Raft:
             return
         if steady_s() >= self._afloat_at_s:
             self._afloat_at_s = steady_s() + AFLOAT_S
-            self._say("afloat")
+            self._say(Afloat())
         try:
             for message in self._line.heard() if spoken else ():
                 self._hear(message)
@@ -103,9 +114,7 @@ class Raft:
             if "berth" not in message:
                 raise
             # As where the driver's package is another one than this worker's: the pumps that are here go on.
-            self._say(
-                "ended", berth=message["berth"], sentence=f"its order is unreadable: {in_words(error)}", died=True
-            )
+            self._say(Ended(message["berth"], f"its order is unreadable: {in_words(error)}", died=True))
             return
         match word:
             case Carry():
@@ -120,7 +129,7 @@ class Raft:
             order = replace(word.order, limits=narrowed(word.order.limits, high_bytes))
             pump = Pump(order, self._readings.of(order))
         except Exception as error:
-            self._say("ended", berth=word.berth, sentence=in_words(error), died=not isinstance(error, DeskLost))
+            self._say(Ended(word.berth, in_words(error), died=not isinstance(error, DeskLost)))
             return
         self._pumps[pump] = word.berth
         self._selector.register(pump, READ)
@@ -129,12 +138,12 @@ class Raft:
         """Before it: where this task dies or freezes in it, nobody could say so any more."""
         if self._tells and berth != self._told:
             self._told = berth
-            self._say("turn", berth=berth)
+            self._say(Turn(berth))
 
-    def _say(self, what: str, **more: object) -> None:
+    def _say(self, word: OfRaft) -> None:
         if not self._lost:
             try:
-                self._line.say(what, **more)
+                self._line.tell(said(word))
             except DeskLost:
                 self._let_go()
 
