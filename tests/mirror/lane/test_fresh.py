@@ -274,7 +274,7 @@ def test_for_a_partition_that_stopped_nothing_is_held() -> None:
         made = table(KEEP, rules)
         made.reading.high_bytes = 32 << 20
         made.asking()
-        made.tracks[1].phase = Phase.STOPPED
+        made.tracks[1].enter(Phase.STOPPED)
         for at in range(0, 500, 10):
             made.brings(0, at, 10, size=50_000)
             made.sends(0)

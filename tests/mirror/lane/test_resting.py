@@ -28,7 +28,8 @@ def test_only_twins_to_which_nothing_goes_are_asked_for() -> None:
     behind.write_from = 12
     leaving.leaving = True
     elsewhere.route = Route(1, 0, 2, target_epoch=5)
-    looking.phase = Phase.LOOKING
+    looking.settle(0.0)
+    looking.looks(0.0)
     found = at_rest([idle, busy, read_ahead, behind, leaving, elsewhere, looking], 1)
     assert found == [Rest(idle, 10)]
     assert (found[0].run.topic, found[0].run.partition, found[0].run.led) == ("t", 0, 5)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+from itertools import product
+
+import pytest
 
 from tests.mirror.lane.parcels import a_parcel
 from twinshore.mirror.lane.cutting import Parcel, producer_of
@@ -10,7 +13,7 @@ from twinshore.mirror.lane.fates import Blank
 from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.observe import Go, Observation, Tail
 from twinshore.mirror.lane.orders import Carried, TrackOrder
-from twinshore.mirror.lane.phase import Phase
+from twinshore.mirror.lane.phase import MOVES, Phase
 from twinshore.mirror.lane.recent import Noted, Producers, Told, latest_of
 from twinshore.mirror.lane.stamp import Stamp
 from twinshore.mirror.lane.track import Track
@@ -150,6 +153,20 @@ def test_settling_waits_for_every_answer() -> None:
     assert ours.retry_at_s == 5.0
 
 
+def test_a_partition_makes_the_moves_of_the_table_and_stays_where_it_is_but_no_other() -> None:
+    told = {(before, after) for before, after, _ in MOVES} | {(phase, phase) for phase in Phase}
+    for before, after in product(Phase, Phase):
+        ours = begun(0)
+        ours.phase = before
+        if (before, after) in told:
+            ours.enter(after)
+            assert ours.phase is after
+        else:
+            with pytest.raises(AssertionError, match=f"^t-0 cannot go from {before} to {after}"):
+                ours.enter(after)
+            assert ours.phase is before
+
+
 def test_a_handover_is_given_only_by_who_knows() -> None:
     ours = begun(7, told_to=7)
     given = ours.handover()
@@ -242,4 +259,4 @@ def test_a_batch_waits_for_strays_exactly_while_something_that_waits_may_be_forg
                 ours.waiting.popleft()
             else:
                 assert not ours.waiting, "it looks again"
-                ours.phase = Phase.RUNNING
+                ours.enter(Phase.RUNNING)

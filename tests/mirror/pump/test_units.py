@@ -50,7 +50,7 @@ def test_each_partition_gets_its_share_of_a_round() -> None:
     tracks = [track(number) for number in range(3)]
     for one in tracks:
         one.queue(Blank(10, 100), None)
-        one.phase = Phase.RUNNING
+        one.enter(Phase.RUNNING)
     found = next_runs(dict.fromkeys(tracks), 0.0, 7)
     assert [marks.blank for marks in found] == [Blank(10, 17)] * 3
     assert all(one.waiting[0][0] == Blank(17, 100) for one in tracks)

@@ -1,5 +1,5 @@
-"""The phases that a partition on its way is in, and which follow on which. The drawing in ARCHITECTURE.md is made from
-`MOVES`, and the simulation sees no other move."""
+"""The phases that a partition on its way is in, and which follow on which. A track makes no move that `MOVES` does not
+have, and the drawing in ARCHITECTURE.md is made from it."""
 
 from __future__ import annotations
 
@@ -25,3 +25,9 @@ MOVES: tuple[tuple[Phase, Phase, str], ...] = (
     (Phase.SETTLING, Phase.LOOK, "the last answer is in"),
     *((phase, Phase.STOPPED, "an incident") for phase in Phase if phase is not Phase.STOPPED),
 )
+_ALLOWED = frozenset((before, after) for before, after, _ in MOVES)
+
+
+def may_follow(before: Phase, after: Phase) -> bool:
+    """Whether a partition may go from the one phase to the other, or stays in it."""
+    return before is after or (before, after) in _ALLOWED

@@ -194,7 +194,7 @@ class Roster:
 
     def _stop(self, track: Track, halt: Halt) -> None:
         track.waiting.drop()
-        track.phase = Phase.STOPPED
+        track.enter(Phase.STOPPED)
         self.fetches.forget(track, track.route)
         self._ready.get(track.route.target, {}).pop(track, None)
         self.incidents.append(answers.stoppage(track.named, halt))

@@ -17,7 +17,7 @@ from twinshore.mirror.lane.level import UNKNOWN as UNKNOWN_LEVEL
 from twinshore.mirror.lane.level import Level
 from twinshore.mirror.lane.observe import Go, Observation, Verdict, judge
 from twinshore.mirror.lane.orders import Carried, Handover, Stoppage, TrackOrder
-from twinshore.mirror.lane.phase import Phase
+from twinshore.mirror.lane.phase import Phase, may_follow
 from twinshore.mirror.lane.recent import Noted, Source, Told, cut_back, latest_of, nothing_of
 from twinshore.mirror.lane.route import NOBODY, Route
 from twinshore.mirror.lane.stamp import Stamp
@@ -114,6 +114,11 @@ class Track:
         """Whether markers are to take offsets before anything behind them is fetched."""
         return self.acked < self.marked_to
 
+    def enter(self, phase: Phase) -> None:
+        """The only way from one phase to another."""
+        assert may_follow(self.phase, phase), f"{self.named} cannot go from {self.phase} to {phase}"
+        self.phase = phase
+
     def begin(
         self,
         position: int,
@@ -125,7 +130,8 @@ class Track:
     ) -> None:
         """The twin ends at `position`: fetch from there, or from the last account when that lies behind, so that what
         crossed unaccounted is read and told, not sent."""
-        self.phase, self.begins, order = Phase.RUNNING, self.begins + 1, self.order
+        self.enter(Phase.RUNNING)
+        self.begins, order = self.begins + 1, self.order
         if next_sequence < 0:
             next_sequence = sequence_of(order.anchor_offset, order.anchor_sequence, position)
         self.stamp = self.stamp._replace(anchor_offset=position, anchor_sequence=next_sequence)
@@ -303,12 +309,13 @@ class Track:
         self.waiting.drop()
         self.told.noted.clear()
         self.halt_after = self.refusal = None
-        self.phase = Phase.SETTLING if self.in_flight else Phase.LOOK
+        self.enter(Phase.SETTLING if self.in_flight else Phase.LOOK)
         self.retry_at_s = max(self.retry_at_s, retry_at_s)
 
     def looks(self, now_s: float) -> None:
         """A look at the twin begins."""
-        self.phase, self.led, self.doubted = Phase.LOOKING, self.route.twin_led, False
+        self.enter(Phase.LOOKING)
+        self.led, self.doubted = self.route.twin_led, False
         self.certain.looked_at_s, self.source.led = now_s, self.route.source_epoch
 
     def doubt(self, now_s: float) -> None:
@@ -333,7 +340,7 @@ class Track:
     def settled(self) -> None:
         """To be asked whenever an answer is in: was it the last that was waited for?"""
         if self.phase is Phase.SETTLING and not self.in_flight:
-            self.phase = Phase.LOOK
+            self.enter(Phase.LOOK)
 
     def set_back(self) -> None:
         """A slow target: let go of the buffers and fetch these offsets again later."""
