@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 from twinshore.fleet import Cluster, NamedPartition, SaslMechanism, Secret, Security
 from twinshore.fleet.extents import Extent
 from twinshore.fleet.incidents import Effect, IncidentKind, IncidentSide, Policy
-from twinshore.mirror.core import desk_words
+from twinshore.mirror.core import desk_words, raft_words
 from twinshore.mirror.core.commands import Beat, Done, Pace, Released, SayReady, Used
 from twinshore.mirror.core.desk_words import Assign, Bounds, Finish, Go, Granted, OfDesk, OfPump, Release, Stop, Take
-from twinshore.mirror.lane import raft_words
+from twinshore.mirror.core.raft_words import Afloat, Carry, Ended, Leave, OfRaft, RaftOrder, Turn, order_of
 from twinshore.mirror.lane.history import Stand
 from twinshore.mirror.lane.orders import Carried, Handover, Stoppage, TideOrder, TrackOrder
 from twinshore.mirror.lane.quota import Learnt
-from twinshore.mirror.lane.raft_words import Afloat, Carry, Ended, Leave, OfRaft, RaftOrder, Turn, order_of
 from twinshore.mirror.lane.reach import Reach
 
 NAMED = NamedPartition("orders", 3)

@@ -10,10 +10,10 @@ from itertools import pairwise
 import pytest
 
 from twinshore.fleet import Cluster
+from twinshore.mirror.core.raft_words import Carry, Ended, Leave, RaftOrder, Turn
 from twinshore.mirror.driver.desk import Desk
 from twinshore.mirror.driver.desk_door import RaftPlace
 from twinshore.mirror.lane.orders import TideOrder
-from twinshore.mirror.lane.raft_words import Carry, Ended, Leave, RaftOrder, Turn
 from twinshore.mirror.pump.loop import Pump
 from twinshore.mirror.pump.raft import Raft
 

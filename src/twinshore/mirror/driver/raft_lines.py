@@ -10,8 +10,8 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from twinshore.mirror.core.desk_words import line_of
+from twinshore.mirror.core.raft_words import Carry, Leave, OfRaft, heard_of_raft, told
 from twinshore.mirror.driver.desk_door import RaftPlace, hang_up
-from twinshore.mirror.lane.raft_words import Carry, Leave, OfRaft, heard_of_raft, told
 
 
 class RaftLines:

@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from twinshore.mirror.core.raft_words import Afloat, Carry, Ended, Leave, RaftOrder, Turn
 from twinshore.mirror.desk.commands import LaneKey
 from twinshore.mirror.driver.desk import Desk
 from twinshore.mirror.driver.desk_door import RaftPlace
 from twinshore.mirror.driver.suspects import Suspects
 from twinshore.mirror.lane.orders import TideOrder
-from twinshore.mirror.lane.raft_words import Afloat, Carry, Ended, Leave, RaftOrder, Turn
 
 ARRIVE_S_MAX = 30.0
 # A raft that has said nothing for so long is frozen, and another takes its lanes. Were it shorter, they would all

@@ -5,5 +5,5 @@ is fetched (`fetch_book`, `buckets`, `quota`) is cut for the twin (`cutting`, `j
 that nobody sees are taken by markers (`fates`, `marking`, `runs`, `gaps`). What an answer means stands in `answers`,
 where a twin ends in `observe`, `history`, `reach`, `resting` and `certainty`; what passes by itself, and who is silent,
 in `passing`, `trouble` and `silence`. `stamp` writes what a batch bears of its target. `orders` holds what
-a pump is asked to do and what it accounts for, `raft_words` what driver and raft say to each other.
+a pump is asked to do and what it accounts for.
 """
