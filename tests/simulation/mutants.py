@@ -24,7 +24,6 @@ from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.marking import Marked
 from twinshore.mirror.lane.observe import Go, Observation, Stop, Verdict
 from twinshore.mirror.lane.orders import Carried
-from twinshore.mirror.lane.stamp import Stamp
 from twinshore.mirror.lane.track import Track
 from twinshore.store.lease_watch import LeaseWatch
 from twinshore.store.values import LeaseRow
@@ -94,8 +93,8 @@ def skip_diverging_epochs() -> None:
 def compare_no_last_record() -> None:
     shipped = observe.judge
 
-    def judge(seen: Observation, stamp: Stamp, inherited: int = 0) -> Verdict:
-        return shipped(dataclasses.replace(seen, unlike=False), stamp, inherited)
+    def judge(seen: Observation, *known: Any, **more: Any) -> Verdict:
+        return shipped(dataclasses.replace(seen, unlike=False), *known, **more)
 
     everywhere(shipped, judge)
 
@@ -154,8 +153,8 @@ def account_for_what_is_sent() -> None:
 def go_on_after_a_foreign_write() -> None:
     shipped = observe.judge
 
-    def judge(seen: Observation, stamp: Stamp, inherited: int = 0) -> Verdict:
-        found = shipped(seen, stamp, inherited)
+    def judge(seen: Observation, *known: Any, **more: Any) -> Verdict:
+        found = shipped(seen, *known, **more)
         if isinstance(found, Stop) and found.kind == "foreign write" and seen.producer:
             return Go(seen.log_end, seen.producer[1], seen.producer[0] + 1)
         return found
@@ -230,7 +229,7 @@ MUTANTS = {
             600,
             skip_diverging_epochs,
             cheap=False,
-            known=118,
+            known=280,
         ),
         Mutant(
             "last-record",
@@ -238,7 +237,7 @@ MUTANTS = {
             600,
             compare_no_last_record,
             cheap=False,
-            known=118,
+            known=280,
         ),
         Mutant(
             "look-epoch",
