@@ -17,13 +17,14 @@ from twinshore.kafka.questions import OffsetKind
 from twinshore.kafka.transactions import Transactions, Writer
 from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster, LabSecurity
 from twinshore.lab.clients import allow
+from twinshore.mirror.core.unit_core import UNANSWERED, Run
 from twinshore.mirror.lane.fates import Blank
 from twinshore.mirror.lane.orders import TrackOrder
 from twinshore.mirror.lane.runs import Marks
 from twinshore.mirror.lane.track import Track
 from twinshore.mirror.pump.probing import may_write_markers
 from twinshore.mirror.pump.twin_look import look_at
-from twinshore.mirror.pump.units import UNANSWERED, Run, Slot, id_prefix
+from twinshore.mirror.pump.units import Slot, id_prefix
 
 PARTITIONS = 4
 TIMEOUT_S = 20.0

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from twinshore.fleet import NamedPartition
 from twinshore.kafka.errors import Code
+from twinshore.mirror.core.unit_core import Run
 from twinshore.mirror.lane.fates import Blank
 from twinshore.mirror.lane.marking import Marked
 from twinshore.mirror.lane.orders import TrackOrder
 from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.runs import Marks, landed, next_runs, refused
 from twinshore.mirror.lane.track import Track
-from twinshore.mirror.pump.units import Run, id_prefix
+from twinshore.mirror.pump.units import id_prefix
 
 
 def track(partition: int = 0) -> Track:

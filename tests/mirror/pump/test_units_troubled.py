@@ -9,13 +9,14 @@ import pytest
 
 from tests.kafka.peers import peer, silent
 from twinshore.fleet import Cluster, KafkaError, NamedPartition
+from twinshore.mirror.core.unit_core import Run
 from twinshore.mirror.lane.fates import Blank
 from twinshore.mirror.lane.marking import Marked
 from twinshore.mirror.lane.orders import TideOrder, TrackOrder
 from twinshore.mirror.lane.runs import Marks
 from twinshore.mirror.lane.track import Track
 from twinshore.mirror.pump.scout import THREADS_MAX, Dialled, Report, Scout
-from twinshore.mirror.pump.units import HOLD_S, Closed, Run, Slot, Units
+from twinshore.mirror.pump.units import HOLD_S, Closed, Slot, Units
 
 
 def marks() -> Marks:

@@ -1,8 +1,6 @@
 """Markers by closed units: empty transactions of the link's own, where its user may not write markers directly.
 
-A transaction that holds a partition and no record appends one marker to it at its end. Whoever opened it may die: the
-coordinator closes it, after a time or when the next holder asks for the id, and appends the same marker. So a marker is
-due next from the moment a unit is open, and nothing else of ours is written to that partition meanwhile.
+What is asked next is decided by `core/unit_core.py`. Here are the threads, the connections and the clock.
 """
 
 from __future__ import annotations
@@ -10,14 +8,15 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
+from typing import Any, TypeVar, cast
 
 from twinshore.fleet import Cluster, KafkaError, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.errors import Code
 from twinshore.kafka.questions import OffsetKind
 from twinshore.kafka.transactions import Transactions, Writer
+from twinshore.mirror.core.unit_core import AskEnds, Close, Open, Question, Run, Take, TakeLater, UnitCore
 from twinshore.mirror.lane.answers import RIGHTS
 from twinshore.mirror.lane.marking import Marked
 from twinshore.mirror.lane.runs import Marks
@@ -30,16 +29,8 @@ PATIENCE_S = 10.0
 CALL_S = 10.0
 AGAIN_S = 0.2
 HOLD_S = 0.5
-UNANSWERED = -1  # as brokers call an error without a name
-# The id was taken from us, or forgotten: we take it again and look.
-TAKEN = frozenset(
-    {
-        Code.INVALID_PRODUCER_EPOCH,
-        Code.PRODUCER_FENCED,
-        Code.INVALID_TXN_STATE,
-        Code.INVALID_PRODUCER_ID_MAPPING,
-    }
-)
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,29 +43,6 @@ class Closed:
 
 class Ended(Exception):
     """This pump may write nothing more."""
-
-
-@dataclass(slots=True)
-class Run:
-    """One partition's markers, `done` of `times` written."""
-
-    marks: Marks
-    base: int
-    times: int
-    done: int = 0
-
-    @property
-    def named(self) -> NamedPartition:
-        return self.marks.track.order.twin_named
-
-    def judged(self, end: int) -> Marked | None:
-        """What is known when the log ends there after `done` markers; None: there are more to come."""
-        if end == self.base + self.done and self.done < self.times:
-            return None
-        return self.answer(0, end)
-
-    def answer(self, error: int, end: int = -1) -> Marked:
-        return Marked(self.named.topic, self.named.partition, error, end)
 
 
 def id_prefix(link: str, producer_id: int) -> str:
@@ -189,83 +157,54 @@ class Slot:
         self._cluster, self._name, self._go = target, name, go
         self._talk = Transactions(self._cluster, patience_s=PATIENCE_S, go=go)
         self._turn = threading.Lock()
-        self._writer: Writer | None = None
-        # The last round was cut short, and perhaps its unit is open.
-        self._unsure = False
+        self._core = UnitCore()
+        self._writer = Writer(name, -1, -1)
 
     def hold(self) -> None:
-        """Takes the id, unless this pump has it: then no unit of it is open but those of rounds. A round that waits
-        for the coordinator is not waited for: that is a KafkaError which passes."""
-        if self._writer is not None:
+        """Takes the id, unless this pump has it. A round that waits for the coordinator is not waited for: that is a
+        KafkaError which passes."""
+        if self._core.held:
             return
         if not self._turn.acquire(timeout=HOLD_S):
             raise KafkaError(f"{self._cluster.name}: {self._name} is being taken, which takes long", retriable=True)
         try:
-            self._held()
+            self._carried(self._core.hold())
         finally:
             self._turn.release()
 
     def round(self, runs: list[Run]) -> list[tuple[Run, Marked]]:
-        """One unit over all of them; returns those that are over. No unit is open when it returns."""
+        """One unit over all of them; returns those that are over."""
         with self._turn:
-            try:
-                if not self._unsure:
-                    self._unsure = True
-                    over = self._round(runs)
-                    self._unsure = False
-                    return over
-                code = self._recover(UNANSWERED)
-            except KafkaError as error:
-                known = not error.retriable and error.code not in TAKEN
-                code = self._recover(error.code or UNANSWERED if known else UNANSWERED)
-            self._unsure = False
-        return [(run, run.answer(code)) for run in runs]
+            return self._carried(self._core.round(runs))
 
-    def _round(self, runs: list[Run]) -> list[tuple[Run, Marked]]:
-        writer = self._held()
-        elsewhere = self._elsewhere([run for run in runs if not run.done])
-        if elsewhere:
-            return [(run, run.answer(UNANSWERED)) for run in elsewhere]
-        refused = self._talk.begin(writer, [run.named for run in runs])
-        if refused:
-            return [(run, run.answer(refused[run.named])) for run in runs if run.named in refused]
-        self._talk.abort(writer)
-        self._talk.complete(writer)
-        ends = self._cluster.list_offsets([run.named for run in runs], OffsetKind.LOG_END)
-        over = []
-        for run in runs:
-            run.done += 1
-            answer = run.judged(ends[run.named])
-            if answer:
-                over.append((run, answer))
-        return over
-
-    def _elsewhere(self, new: list[Run]) -> list[Run]:
-        """Those whose twin does not end where they begin: since it was looked at, its leader lost what it had, or
-        somebody wrote to it."""
-        ends = self._cluster.list_offsets([run.named for run in new], OffsetKind.LOG_END) if new else {}
-        return [run for run in new if ends[run.named] != run.base]
-
-    def _held(self) -> Writer:
-        if self._writer is None:
-            self._writer = self._talk.acquire(self._name, OPEN_S_MAX)
-        return self._writer
-
-    def _recover(self, code: int) -> int:
-        """What became of a unit is not known: taking the id anew closes it. Returns what its runs are answered, which
-        is `code` unless the id is refused us."""
-        self._writer = None
+    def _carried(self, talk: Generator[Question, Any, R]) -> R:
+        answer, failed = None, None
         while True:
             try:
-                self._held()
-            except KafkaError as again:
-                if not again.retriable:
-                    return again.code or UNANSWERED
+                question = talk.throw(failed) if failed else talk.send(answer)
+            except StopIteration as over:
+                return cast("R", over.value)
+            try:
+                answer, failed = self._asked(question), None
+            except KafkaError as error:
+                failed = error
+
+    def _asked(self, question: Question) -> Any:
+        match question:
+            case Take():
+                self._writer = self._talk.acquire(self._name, OPEN_S_MAX)
+            case TakeLater():
                 self._talk.forget(self._name)
                 self._go()
                 time.sleep(AGAIN_S)
-            else:
-                return code
+            case Open(partitions):
+                return self._talk.begin(self._writer, partitions)
+            case Close():
+                self._talk.abort(self._writer)
+                self._talk.complete(self._writer)
+            case AskEnds(partitions):
+                return self._cluster.list_offsets(partitions, OffsetKind.LOG_END)
+        return None
 
     def close(self) -> None:
         self._cluster.close()
