@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 from twinshore.cli.entry import app, gather
 from twinshore.fleet import ConfigError
 from twinshore.fleet.incidents import POLICY_STOP, POLICY_WAIT, IncidentSide
+from twinshore.mirror.incidents.watch_rules import silent_sentence
 from twinshore.mirror.lane.reading_words import JOINED, QUEUED, READ
 from twinshore.mirror.metrics import reading_word
 from twinshore.mirror.metrics.lag_word import LagWord, TopicLag, as_row
@@ -312,7 +313,7 @@ def test_a_cluster_that_does_not_answer_is_told_once_for_all_its_links(store: St
         (LINK, "target", IncidentKind.TARGET_AWAY),
         ("west->east", "source", IncidentKind.SOURCE_AWAY),
     ):
-        sentence = f"the {side} west does not answer: {cause}"
+        sentence = silent_sentence(side, "west", cause)
         rows.append(store.ledger.add(Incident(link, "", -1, kind, -1, -1, POLICY_WAIT, sentence), now_ms=1_000))
         store.links.save_status(replace(_word(0, f"{sentence}; 2 partitions on 1 lane", "waiting"), link=link))
     said = [line.rstrip() for line in _status(settings_file).splitlines()]

@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from twinshore.kafka.disks import Disk
-from twinshore.mirror.incidents.watch_rules import Absence, Room, Turn, disks_in_words, rooms
+from twinshore.mirror.incidents.watch_rules import (
+    Absence,
+    Room,
+    Turn,
+    cause_of,
+    disks_in_words,
+    rooms,
+    silence,
+    silent_sentence,
+)
 
 
 def told(absence: Absence, trouble: bool, at_s: float) -> Turn:
@@ -85,3 +94,15 @@ def test_a_broker_stands_by_its_fullest_disk(percent: float, before: Room, now: 
 
 def test_without_a_bound_nothing_rests() -> None:
     assert rooms([Disk(1, "/full", 1000, 0)], {}, warn_percent=10, pause_percent=0) == {1: Room.LITTLE}
+
+
+def test_why_a_side_is_silent_is_read_as_it_was_written() -> None:
+    said = silent_sentence("source", "east", "east:9092: cannot connect: does not answer: x")
+    assert said.startswith(f"{silence('source', 'east')}: ")
+    assert cause_of(said, "source", "east") == "east:9092: cannot connect: does not answer: x"
+    for sentence, side, cluster in (
+        (said, "target", "east"),
+        (said, "source", "eas"),
+        ("nobody leads orders-0 on the source east", "source", "east"),
+    ):
+        assert cause_of(sentence, side, cluster) == ""

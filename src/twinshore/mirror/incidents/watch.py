@@ -22,7 +22,7 @@ from twinshore.kafka.disks import Disk, read_disks
 from twinshore.kafka.errors import Code
 from twinshore.kafka.metadata import NO_LEADER
 from twinshore.mirror.incidents.kinds import known
-from twinshore.mirror.incidents.watch_rules import Absence, Room, Turn, disks_in_words, rooms
+from twinshore.mirror.incidents.watch_rules import Absence, Room, Turn, disks_in_words, rooms, silent_sentence
 from twinshore.mirror.lane.answers import RIGHTS
 from twinshore.service.cause_log import with_causes
 from twinshore.service.clock import wall_ms
@@ -163,7 +163,7 @@ class Watch:
             if error.code in TURNED_AWAY:
                 refused = f"the {side.called} {TURNS_AWAY}: {error}"
             else:
-                away = f"the {side.called} {side.cluster.name} does not answer: {error.cause or error}"
+                away = silent_sentence(side.called, side.cluster.name, error.cause or str(error))
                 side.silent = error.cause
         except (WireError, ConfigError) as error:
             away = f"the {side.called} {side.cluster.name} cannot be asked: {error}"

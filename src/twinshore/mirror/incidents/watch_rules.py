@@ -1,4 +1,5 @@
-"""When a side counts as away and as back, and what disks with little room ask for. Pure: looks and clocks in."""
+"""When a side counts as away and as back, what is said of one that is silent, and what disks with little room ask for.
+Pure: looks and clocks in."""
 
 from __future__ import annotations
 
@@ -48,6 +49,22 @@ class Absence:
     def lasted_s(self) -> float:
         """How long it was away; 0 where it began before anybody here looked."""
         return max(0.0, self.well_s - self.since_s) if self.since_s >= 0 else 0.0
+
+
+def silence(side: str, cluster: str) -> str:
+    """That the cluster, which is the link's `side`, does not answer."""
+    return f"the {side} {cluster} does not answer"
+
+
+def silent_sentence(side: str, cluster: str, cause: str) -> str:
+    """The same for the ledger, with why it does not."""
+    return f"{silence(side, cluster)}: {cause}"
+
+
+def cause_of(sentence: str, side: str, cluster: str) -> str:
+    """Why it does not answer; empty where the sentence is another one, such as of partitions that nobody leads."""
+    said = silent_sentence(side, cluster, "")
+    return sentence.removeprefix(said) if sentence.startswith(said) else ""
 
 
 class Room(Enum):
