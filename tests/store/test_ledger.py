@@ -68,6 +68,14 @@ def test_more_that_was_dropped_from_the_same_offset_on_is_a_row_of_its_own(store
     assert [row.incident.to_offset for row in store.ledger.rows("east->west")] == [110, 150]
 
 
+def test_each_side_that_turns_the_mirror_away_has_a_row(store: Store) -> None:
+    lost = replace(GAP, topic="", partition=-1, kind=IncidentKind.RIGHTS_LOST, side=IncidentSide.SOURCE)
+    for one in (lost, replace(lost, side=IncidentSide.TARGET), replace(lost, sentence="once more")):
+        store.ledger.add(one, now_ms=5)
+    sides = [(row.incident.side, row.incident.sentence) for row in store.ledger.rows()]
+    assert sides == [(IncidentSide.SOURCE, GAP.sentence), (IncidentSide.TARGET, GAP.sentence)]
+
+
 def test_after_it_was_closed_it_may_come_again(store: Store) -> None:
     first = store.ledger.add(GAP, now_ms=5)
     assert store.ledger.close(first.id, now_ms=7)

@@ -106,6 +106,8 @@ def _open_key(incident: Incident) -> str:
     place = (*place, incident.from_offset)
     if incident.kind is IncidentKind.STALE_DROPPED:
         place = (*place, incident.to_offset)  # A pump that died may have told of a part of it.
+    if incident.kind is IncidentKind.RIGHTS_LOST and not incident.topic:
+        place = (*place, incident.side.value)  # Both clusters of a link may turn the mirror away, each for itself.
     return hashlib.sha256(repr(place).encode()).hexdigest()
 
 

@@ -37,15 +37,14 @@ CALL_S = 2.0
 WAITS_AFTER_S = 3.0  # so long a side must be away before the link is said to wait for it: one slow answer says nothing
 SHOWN_MAX = 5
 RECORDS = "records"
-TURNS_AWAY, BETWEEN = "turns the mirror away", "; and "
 TURNED_AWAY = RIGHTS | {Code.SASL_AUTHENTICATION_FAILED}
 WATCHED = (IncidentKind.SOURCE_AWAY, IncidentKind.TARGET_AWAY, IncidentKind.RIGHTS_LOST, IncidentKind.DISK_NEAR_FULL)
 
 
 @dataclass(slots=True)
 class WatchedCluster:
-    """A cluster of the link, the kind that speaks of its absence, the row that does now, and how it turns the mirror
-    away: both sides may, and the link has one row of that kind."""
+    """A cluster of the link, the kind that speaks of its absence, the row that does now, and the one that says that it
+    turns the mirror away."""
 
     called: str
     kind: IncidentKind
@@ -54,7 +53,7 @@ class WatchedCluster:
     refused: Absence
     none_since_s: float = -1.0
     row: LedgerRow | None = None
-    refuses: str = ""
+    refused_row: LedgerRow | None = None
     silent: str = ""  # why it does not answer at all; the log says that for all links
 
 
@@ -91,7 +90,6 @@ class Watch:
         self._twins_at_s = self._disks_at_s = -1e9
         self._rooms: dict[int, Room] = {}
         self._disk_row: LedgerRow | None = None
-        self._refused_row: LedgerRow | None = None
         self._disks_unknown = ""
         self._adopted = False
         self._task = tasks.every(f"watch {link.name}", self._turn, asks=(link.source, link.target), first_s=EVERY_S)
@@ -161,7 +159,7 @@ class Watch:
             away, some = self._leaderless(side)
         except KafkaError as error:
             if error.code in TURNED_AWAY:
-                refused = f"the {side.called} {TURNS_AWAY}: {error}"
+                refused = f"the {side.called} turns the mirror away: {error}"
             else:
                 away = silent_sentence(side.called, side.cluster.name, error.cause or str(error))
                 side.silent = error.cause
@@ -199,16 +197,9 @@ class Watch:
         side.row = self._open(side.kind, trouble, where, at_s=side.away.since_s) if trouble else None
 
     def _tell_refused(self, side: WatchedCluster, trouble: str, came_to: str) -> None:
-        """The row names every side that turns the mirror away: a new one begins when that changes."""
-        said = {one.called: trouble if one is side else one.refuses for one in self._sides}
-        sentence = BETWEEN.join(words for words in said.values() if words)
-        if self._refused_row is not None:
-            self._close(self._refused_row, came_to or "more changed")
-            self._refused_row = None
-        if sentence:
-            (first, *more) = [one.kind.side for one in self._sides if said[one.called]]
-            self._refused_row = self._open(IncidentKind.RIGHTS_LOST, sentence, IncidentSide.BOTH if more else first)
-        side.refuses = trouble
+        if side.refused_row is not None:
+            self._close(side.refused_row, came_to)
+        side.refused_row = self._open(IncidentKind.RIGHTS_LOST, trouble, side.kind.side) if trouble else None
 
     def _say_whether_away(self, side: WatchedCluster, none: str, begun_s: float) -> None:
         """`none`: why nothing can cross by this side; empty where something can."""
@@ -285,9 +276,9 @@ class Watch:
     def _adopt(self) -> None:
         """Rows that an earlier process left open, or another mirror that had the link meanwhile."""
         rows = self._store.ledger.rows(self._link.name, open_only=True)
-        self._disk_row = self._refused_row = None
+        self._disk_row = None
         for side in self._sides:
-            side.row, side.refuses = None, ""
+            side.row = side.refused_row = None
             side.away, side.refused = self._absence(), self._absence()
         for row in rows:
             kind = row.incident.kind
@@ -303,11 +294,12 @@ class Watch:
         self._adopted = True
 
     def _adopt_refused(self, row: LedgerRow) -> None:
-        told = row.incident
-        away = [side for side in self._sides if told.side in (side.kind.side, IncidentSide.BOTH)]
-        words = told.sentence.split(BETWEEN)
-        for side, said in zip(away, words if len(words) == len(away) else [told.sentence] * len(away), strict=True):
-            self._refused_row, side.refuses, side.refused.open = row, said, True
+        for side in self._sides:
+            if row.incident.side is side.kind.side:
+                side.refused_row, side.refused.open = row, True
+                return
+        # An earlier version told of both sides in one row.
+        self._close(row, "from now on each side has a row of its own")
 
     def _open(self, kind: IncidentKind, sentence: str, where: IncidentSide, at_s: float = -1.0) -> LedgerRow:
         """`at_s`: since when it is so, where that is known."""
