@@ -22,12 +22,12 @@ from twinshore.delay.signs import away_signs, unproven_signs, window_signs
 from twinshore.delay.standing import STORE_AGAIN_S, StandingAlarms, manners_of
 from twinshore.delay.state import LinkState
 from twinshore.delay.watchers import (
-    SILENT_S_MIN,
     WATCHER,
     WATCHES_LINKS,
     WATCHES_WATCHERS,
     Silences,
     judge,
+    mirror_silent_s,
     name_of,
     replaced_by,
 )
@@ -95,7 +95,7 @@ class Monitor:
         self._alarmed: frozenset[AlarmKey] = frozenset()
         # A mirror is suspected before it is missed: what follows from its silence waits for that.
         receipts_s = settings.mirror.receipts_s
-        self._mirror_s = max(SILENT_S_MIN, 10 * receipts_s)
+        self._mirror_s = mirror_silent_s(receipts_s)
         self._suspect_s = min(self._mirror_s, max(SUSPECT_S, 3 * receipts_s))
         self._served: MetricsServer | None = None
         self.sampled_ms = dict.fromkeys(self.states, now_ms)

@@ -27,6 +27,7 @@ from twinshore.service.clock import wall_ms
 from twinshore.store import LINKS, LinkStatus, Store, WatchRow, open_store
 
 BEATS_MISSED = 4
+MIRROR_WORDS_MISSED = 10
 SILENT_S_MIN = 5.0
 # What an attempt on a store that is away may take, and the pause before the next.
 CATCH_UP_S = 15.0
@@ -40,6 +41,12 @@ MEANS = (
     "nobody knows any more how far behind its links are. Start `twinshore delay watch`",
     "nobody would miss the monitor now. Start `twinshore delay watch-watchers`",
 )
+
+
+def mirror_silent_s(receipts_s: float) -> float:
+    """A mirror that has said nothing for longer is missed, which wakes somebody: so later than its word is old, which
+    it is behind `word_holds_s`."""
+    return max(SILENT_S_MIN, MIRROR_WORDS_MISSED * receipts_s)
 
 
 def key_of(watch: str) -> AlarmKey:
@@ -210,7 +217,7 @@ class Watcher:
         silences, beat, heard_s, trouble = Silences(), 0, time.monotonic(), Once(self._log)
         watched: frozenset[str] = frozenset()
         links, revision = frozenset[str](), -1
-        word_s = max(SILENT_S_MIN, 10 * self._settings.mirror.receipts_s)
+        word_s = mirror_silent_s(self._settings.mirror.receipts_s)
         while not self._stop.wait(self._every_s):
             beat += 1
             now_ms = wall_ms()
