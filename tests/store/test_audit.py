@@ -64,7 +64,7 @@ def test_what_was_refused_pushes_nothing_out_that_was_done(store: Store, monkeyp
     monkeypatch.setattr(audit, "AUDIT_KEPT", 3)
     store.audit.add([ROW])
     for number in range(8):
-        store.audit.add([replace(ROW, at_ms=number, outcome="refused: by policy")])
+        store.audit.add([replace(ROW, at_ms=number, outcome=audit.refusal("by policy"))])
     assert [row.at_ms for row in store.audit.rows()] == [7, 6, 5, ROW.at_ms]
     store.audit.add([replace(ROW, at_ms=number, outcome="by me") for number in range(20, 23)])
     assert [row.at_ms for row in store.audit.rows()] == [22, 21, 20, 7, 6, 5]

@@ -13,7 +13,7 @@ from twinshore.store.tables import ACTOR_LENGTH, GROUP_LENGTH, audit
 from twinshore.store.values import AuditRow
 
 AUDIT_KEPT = 10_000  # rows of each link, and as many of what was refused
-REFUSED = "refused: "  # how the outcome of such a row begins
+_REFUSED = "refused: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +29,23 @@ class Wanted:
     before: int = 0
 
 
+def refusal(why: object) -> str:
+    """The outcome of what was asked for and refused."""
+    return f"{_REFUSED}{why}"
+
+
+def is_refusal(outcome: str) -> bool:
+    """Whether it is one that `refusal` gave."""
+    return outcome.startswith(_REFUSED)
+
+
 def add(connection: Connection, rows: Sequence[AuditRow]) -> None:
     """Adds the rows; of each link only the newest are kept. What was refused pushes nothing out that was done."""
     if not rows:
         return
     connection.execute(audit.insert(), [_values(row) for row in rows])
-    for link, refused in {(row.link, row.outcome.startswith(REFUSED)) for row in rows}:
-        told = audit.c.outcome.startswith(REFUSED)
+    for link, refused in {(row.link, is_refusal(row.outcome)) for row in rows}:
+        told = audit.c.outcome.startswith(_REFUSED)
         ours = (audit.c.link == link, told if refused else ~told)
         oldest = connection.scalar(
             select(audit.c.id).where(*ours).order_by(audit.c.id.desc()).offset(AUDIT_KEPT).limit(1)

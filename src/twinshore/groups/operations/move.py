@@ -23,12 +23,13 @@ from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.errors import describe
 from twinshore.service.clock import wall_ms
 from twinshore.store import AuditRow, Store
+from twinshore.store.audit import is_refusal, refusal
 from twinshore.wire.group_places import Place, Where
 
 TRIES_MAX = 5
 AGAIN_S = 0.5
 UNANSWERED = -1  # as brokers call an error without a name
-DONE, NOT_DONE, REFUSED = "done", "not done", "refused"
+DONE, NOT_DONE = "done", "not done"
 MEMBERLESS = ("Empty", "Dead", "none")
 
 
@@ -52,7 +53,7 @@ class Step:
     @property
     def refused(self) -> bool:
         """Asked for, and not done as far as is known."""
-        return self.outcome.startswith(REFUSED)
+        return is_refusal(self.outcome)
 
     def sentence(self, *, done: bool) -> str:
         was = "no place" if self.before is None else str(self.before)
@@ -248,7 +249,7 @@ def moved(
         codes, gone_on = _commit(writer, group, wishes, lower=lower)
         outcomes = {where: gone_on.get(where) or _outcome(codes.get(where, UNANSWERED)) for where in wishes}
     except KafkaError as error:
-        outcomes = dict.fromkeys(wishes, f"{REFUSED}: {error.message}")
+        outcomes = dict.fromkeys(wishes, refusal(error.message))
     steps = _steps(link, writer.name, group, wishes, outcomes)
     now_ms = wall_ms()
     store.audit.add(
@@ -321,7 +322,8 @@ def gone_on_since(wishes: Wishes, places: Mapping[Where, Place], *, lower: bool)
         now = places[where].offset if where in places else None
         # Where it stands at its goal, an answer to us was lost perhaps: it is committed again.
         if now != before and now is not None and now > goal.offset:
-            found[where] = f"{REFUSED if lower else NOT_DONE}: it stands at {now} by now"
+            stands = f"it stands at {now} by now"
+            found[where] = refusal(stands) if lower else f"{NOT_DONE}: {stands}"
     return found
 
 
@@ -332,4 +334,4 @@ def _steps(link: str, cluster: str, group: str, wishes: Wishes, outcomes: Mappin
 
 
 def _outcome(code: int) -> str:
-    return f"{REFUSED}: {describe(code).sentence}" if code else DONE
+    return refusal(describe(code).sentence) if code else DONE

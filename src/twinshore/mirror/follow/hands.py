@@ -17,7 +17,7 @@ from twinshore.mirror.follow.change import Change
 from twinshore.mirror.follow.quotas import QuotaChange, QuotaPlan, UserPlan
 from twinshore.service.clock import wall_ms
 from twinshore.store import AuditRow, Remembered, Store
-from twinshore.store.audit import REFUSED
+from twinshore.store.audit import is_refusal, refusal
 
 DONE = "done"
 REFUSED_AGAIN_S = 86_400.0
@@ -60,7 +60,7 @@ class Hands:
             passed = [acl for acl in free if acl not in failed]
             self.account([acls.as_change(acl, given=given) for acl in passed], DONE)
             for acl, error in failed.items():
-                self.account([acls.as_change(acl, given=given)], f"{REFUSED}{error}")
+                self.account([acls.as_change(acl, given=given)], refusal(error))
             refused |= failed
             done.update(passed)
         # What timed out may have happened all the same: it is ours, should it be there.
@@ -145,7 +145,7 @@ class Hands:
 
     def _is_news(self, change: Change, outcome: str) -> bool:
         key = change.kind, change.subject, change.after
-        if not outcome.startswith(REFUSED):
+        if not is_refusal(outcome):
             self._refused.pop(key, None)
             return True
         told, told_s = self._refused.get(key, ("", 0.0))
@@ -182,7 +182,7 @@ class Hands:
         except TwinshoreError as error:
             if isinstance(error, KafkaError) and error.retriable:
                 raise
-            return f"{REFUSED}{error}"
+            return refusal(error)
         return DONE
 
 
