@@ -152,8 +152,11 @@ def test_a_watcher_that_will_not_come_again_is_forgotten_with_its_alarm(store: S
     (step,) = planned.steps
     assert len(step.missed) == 1 and step.sentence(done=False).startswith(f"{MONITOR} would not be missed any more")
     assert [row.name for row in store.delay.watches()] == [MONITOR]
-    assert list(act(planned, store)) == [step]
+    assert list(act(planned, store, by="anna")) == [step]
     assert list(store.delay.watches()) == []
+    (told,) = store.audit.rows()
+    assert (told.kind, told.subject, told.before, told.after) == ("monitor", MONITOR, "missed", "forgotten")
+    assert (told.actor, told.outcome) == ("anna", "by anna")
     (row,) = history((), SETTINGS, store, limit=9)
     assert row.cleared_ms is not None
     with pytest.raises(ConfigError, match="runs or is missed"):

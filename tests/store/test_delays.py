@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from twinshore.delay.readings import group_named
-from twinshore.store import AlarmRow, DelayPlace, Store, WatchRow, delays
+from twinshore.store import AlarmRow, AuditRow, DelayPlace, Store, WatchRow, delays
 
 LINK = "east->west"
 LATE = AlarmRow(LINK, "recovery point", "orders", "", "12 s behind", raised_ms=5, told_ms=5, times_told=1)
@@ -107,5 +107,6 @@ def test_a_watch_is_there_until_it_ends_in_good_order(store: Store, open_another
     store.delay.beat_watch(row)
     open_another().delay.beat_watch(replace(row, beat=2, beaten_ms=60))
     assert store.delay.watches() == (replace(row, beat=2, beaten_ms=60),)
-    store.delay.end_watch(row.name)
-    assert store.delay.watches() == ()
+    told = AuditRow(70, "", "monitor", row.name, "missed", "forgotten", "by anna", "anna")
+    store.delay.end_watch(row.name, [told])
+    assert (store.delay.watches(), store.audit.rows()) == ((), (told,))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.looking import JSON, LINKS, SETTINGS, load
+from twinshore.cli.looking import JSON, LINKS, SETTINGS, load, who
 from twinshore.cli.steps import carry_out
 from twinshore.service.clock import wall_ms
 from twinshore.service.log_lines import LogLines
@@ -98,7 +98,7 @@ def forget(
 
     with open_found(load(settings), NOT_WATCHED, WATCH_IT) as store:
         planned = plan(ForgetWatcher(name), store)
-        carry_out(planned, act(planned, store), dry_run=False)
+        carry_out(planned, act(planned, store, by=who()), dry_run=False)
 
 
 def check(

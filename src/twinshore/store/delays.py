@@ -9,10 +9,12 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, func, select
 
+from twinshore.store import audit
 from twinshore.store.delay_values import AlarmRow, DelayPlace, WatchRow
 from twinshore.store.dialects import insert_absent, put, standing, storable
 from twinshore.store.engine import Database
 from twinshore.store.tables import alarms, delay_places, delay_watches
+from twinshore.store.values import AuditRow
 
 ALARMS_KEPT = 10_000
 PER_STATEMENT = 500
@@ -93,10 +95,14 @@ class DelayStore:
         """Says that a monitor, or whoever watches monitors, is at work."""
         self._database.write(lambda connection: put(connection, delay_watches, [_watch_values(row)]))
 
-    def end_watch(self, name: str) -> None:
-        """One that ends in good order is not missed."""
-        gone = delay_watches.delete().where(delay_watches.c.name == name)
-        self._database.write(lambda connection: connection.execute(gone))
+    def end_watch(self, name: str, told: Sequence[AuditRow] = ()) -> None:
+        """One that ends in good order is not missed; `told` in the audit with it, where somebody else ends it."""
+
+        def end(connection: Connection) -> None:
+            connection.execute(delay_watches.delete().where(delay_watches.c.name == name))
+            audit.add(connection, told)
+
+        self._database.write(end)
 
     def watches(self) -> tuple[WatchRow, ...]:
         """Everybody who watches, or should, by name."""

@@ -9,7 +9,9 @@ from twinshore.delay.watchers import key_of
 from twinshore.fleet import ConfigError
 from twinshore.fleet.operations import Plan
 from twinshore.service.clock import wall_ms
-from twinshore.store import AlarmRow, Store
+from twinshore.store import AlarmRow, AuditRow, Store
+
+KIND = "monitor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +43,13 @@ def plan(asked: ForgetWatcher, store: Store) -> Plan[ForgetWatcherStep]:
     return Plan((ForgetWatcherStep(asked.name, missed),))
 
 
-def act(planned: Plan[ForgetWatcherStep], store: Store) -> Iterator[ForgetWatcherStep]:
+def act(planned: Plan[ForgetWatcherStep], store: Store, *, by: str) -> Iterator[ForgetWatcherStep]:
     """One that is alive after all says so again."""
     for step in planned.steps:
-        store.delay.end_watch(step.name)
+        now_ms = wall_ms()
+        was = "missed" if step.missed else "expected"
+        told = AuditRow(now_ms, "", KIND, step.name, was, "forgotten", f"by {by}", by)
+        store.delay.end_watch(step.name, [told])
         for row in step.missed:
-            store.delay.clear_alarm(row.id, wall_ms())
+            store.delay.clear_alarm(row.id, now_ms)
         yield step
