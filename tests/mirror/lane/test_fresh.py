@@ -208,7 +208,7 @@ def test_what_follows_on_what_was_told_last_is_told_as_one() -> None:
     for begin, end in ((0, 10), (10, 30), (40, 50)):
         add(told, row_of(NAMED, begin, end, "older than 5 s"))
     assert [(row.from_offset, row.to_offset) for row in told] == [(0, 30), (40, 50)]
-    assert told[0].sentence == "30 offsets were dropped, older than 5 s"
+    assert (told[0].sentence, told[0].why) == ("30 offsets were dropped, older than 5 s", "older than 5 s")
     add(told, row_of(NAMED, 50, 60, "over the high watermark"))
     assert [(row.from_offset, row.to_offset) for row in told[1:]] == [(40, 50), (50, 60)], "each for its own reason"
 

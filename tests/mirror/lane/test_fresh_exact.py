@@ -216,8 +216,8 @@ def test_a_twin_that_is_exact_loses_nothing_where_that_was_not_asked_for() -> No
 
 def test_rows_are_cut_where_the_dropping_ended() -> None:
     found = cut_at([row_of(NAMED, 0, 10, "old"), row_of(NAMED, 20, 30, "old"), row_of(NAMED, 40, 50, "old")], 25)
-    assert [(row.from_offset, row.to_offset, row.sentence[:10]) for row in found] == [
-        (0, 10, "10 offsets"),
-        (20, 25, "5 offsets "),
+    assert [(row.from_offset, row.to_offset, row.sentence[:10], row.why) for row in found] == [
+        (0, 10, "10 offsets", "old"),
+        (20, 25, "5 offsets ", "old"),
     ]
     assert row_of(NAMED, 4, 5, "old").sentence == "1 offset was dropped, old"

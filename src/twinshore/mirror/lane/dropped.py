@@ -8,26 +8,19 @@ from twinshore.fleet import NamedPartition
 from twinshore.fleet.incidents import POLICY_DROP, IncidentKind
 from twinshore.mirror.lane.orders import Stoppage
 
-DROPPED = " dropped, "
-
 
 def row_of(named: NamedPartition, begin: int, end: int, why: str) -> Stoppage:
     """Offsets [begin, end) were dropped."""
     many = f"{end - begin} offsets were" if end - begin > 1 else "1 offset was"
-    sentence = f"{many}{DROPPED}{why}"
-    return Stoppage(named.topic, named.partition, IncidentKind.STALE_DROPPED, begin, end, sentence, POLICY_DROP)
-
-
-def why_of(row: Stoppage) -> str:
-    """For which reason they were."""
-    return row.sentence.partition(DROPPED)[2]
+    place = (named.topic, named.partition, IncidentKind.STALE_DROPPED, begin, end)
+    return Stoppage(*place, f"{many} dropped, {why}", POLICY_DROP, why=why)
 
 
 def cut_at(rows: Iterable[Stoppage], end: int) -> list[Stoppage]:
     """What of these is true where nothing from `end` on was dropped after all: a marker takes each offset of an exact
     twin, so a part of a run may stand there."""
     whole = [row for row in rows if row.from_offset < end]
-    return [row if row.to_offset <= end else row_of(_of(row), row.from_offset, end, why_of(row)) for row in whole]
+    return [row if row.to_offset <= end else row_of(_of(row), row.from_offset, end, row.why) for row in whole]
 
 
 def but_for(rows: Iterable[Stoppage], landed: Iterable[tuple[int, int]]) -> list[Stoppage]:
@@ -45,10 +38,10 @@ def but_for(rows: Iterable[Stoppage], landed: Iterable[tuple[int, int]]) -> list
 def add(told: list[Stoppage], one: Stoppage) -> None:
     """Tells of it; what follows on what was told last, for the same reason, is told as one."""
     last = told[-1] if told else None
-    place = (one.topic, one.partition, one.kind, one.from_offset, why_of(one))
-    if last and (last.topic, last.partition, last.kind, last.to_offset, why_of(last)) == place:
+    place = (one.topic, one.partition, one.kind, one.from_offset, one.why)
+    if last and (last.topic, last.partition, last.kind, last.to_offset, last.why) == place:
         told.pop()
-        one = row_of(_of(one), last.from_offset, one.to_offset, why_of(one))
+        one = row_of(_of(one), last.from_offset, one.to_offset, one.why)
     told.append(one)
 
 

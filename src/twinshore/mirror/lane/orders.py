@@ -204,7 +204,7 @@ def stands_from(raw: Iterable[list[Any]]) -> dict[NamedPartition, Stand]:
 @dataclass(frozen=True, slots=True)
 class Stoppage:
     """Why a partition stopped, or what was done about it instead when `policy` says so; the ledger keeps it. `side`
-    None: the one where such things happen."""
+    None: the one where such things happen. `why`: of what was dropped, the reason by itself."""
 
     topic: str
     partition: int
@@ -214,15 +214,15 @@ class Stoppage:
     sentence: str
     policy: Policy | None = None
     side: IncidentSide | None = None
+    why: str = ""
 
 
 def stoppage_from(raw: list[Any]) -> Stoppage:
     """What a pump told, out of its JSON form."""
-    topic, partition, kind, begin, end, sentence, done, side = raw
+    topic, partition, kind, begin, end, sentence, done, side, why = raw
     policy = Policy(done[0], Effect(done[1])) if done else None
-    return Stoppage(
-        topic, partition, IncidentKind(kind), begin, end, sentence, policy, IncidentSide(side) if side else None
-    )
+    where = IncidentSide(side) if side else None
+    return Stoppage(topic, partition, IncidentKind(kind), begin, end, sentence, policy, where, why)
 
 
 def fence_of(generation: int, tide: int) -> int:
