@@ -45,7 +45,7 @@ def fill(tmp_path: Path, *, beaten_s_ago: float = 0.0, alarm: bool = False) -> N
         ]
         store.delay.save_places(rows)
         beaten_ms = now_ms - int(beaten_s_ago * 1000)
-        store.delay.beat_watch(WatchRow(MONITOR, "links", "a", 1, 1_000, beaten_ms, beaten_ms, "watches"))
+        store.delay.beat_watch(WatchRow(MONITOR, "links", "a", 1, 1_000, beaten_ms, beaten_ms, "watches", (LINK,)))
         if alarm:
             store.delay.raise_alarm(AlarmRow(LINK, "recovery point", "orders", "", "orders are late", now_ms - 9_000))
 
@@ -142,7 +142,8 @@ def test_a_link_that_no_living_monitor_watches_is_critical(settings: Path, tmp_p
     assert run(settings, "check", "--link", LINK).exit_code == 0
     now_ms = int(time.time() * 1000)
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
-        both = WatchRow(name_of([LINK, "west->east"]), "links", "b", 1, 1_000, now_ms, now_ms, "watches")
+        two = (LINK, "west->east")
+        both = WatchRow(name_of(two), "links", "b", 1, 1_000, now_ms, now_ms, "watches", two)
         store.delay.beat_watch(both)
     empty = run(settings, "check")
     assert (empty.exit_code, empty.output.split(": nothing")[0]) == (1, "WARNING: west->east: no place is watched")

@@ -33,7 +33,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
             DelayPlace(LINK, "theirs", 0, "", NOW_MS, 900, 100, 7, 1_000, "foreign", "watched"),
         ]
         found.delay.save_places(rows)
-        found.delay.beat_watch(WatchRow(MONITOR, "links", "a", 1, 1_000, NOW_MS, NOW_MS, "watches"))
+        found.delay.beat_watch(WatchRow(MONITOR, "links", "a", 1, 1_000, NOW_MS, NOW_MS, "watches", (LINK,)))
         yield found
 
 
@@ -80,7 +80,9 @@ def test_what_is_written_while_it_looks_is_not_from_the_future(store: Store) -> 
     def clock() -> int:
         seen = [row.beat for row in store.delay.watches()]
         assert seen == [1], "the clock is read once all is read"
-        store.delay.beat_watch(WatchRow(MONITOR, "links", "a", 2, 1_000, NOW_MS + 9_000, NOW_MS + 9_000, "watches"))
+        store.delay.beat_watch(
+            WatchRow(MONITOR, "links", "a", 2, 1_000, NOW_MS + 9_000, NOW_MS + 9_000, "watches", (LINK,))
+        )
         return NOW_MS
 
     found = delays((), "", SETTINGS, store, clock=clock)

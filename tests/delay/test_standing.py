@@ -30,7 +30,6 @@ from twinshore.delay.standing import StandingAlarms, manners_of
 from twinshore.delay.state import LinkState
 from twinshore.delay.watchers import (
     WATCHER,
-    WATCHES_LINKS,
     WATCHES_WATCHERS,
     Silences,
     Watcher,
@@ -166,6 +165,12 @@ def test_what_another_monitor_has_cleared_is_raised_again_while_it_stands_here(t
 
 
 WATCH = WatchRow("monitor on a", "links", "a process 1", 1, 1_000, 0, 0, "watches")
+
+
+def monitor(*links: str) -> WatchRow:
+    return replace(WATCH, name=name_of(links), links=links)
+
+
 WORD = LinkStatus(LINK, "a process 2", "flowing", "carries", 5)
 
 
@@ -277,8 +282,8 @@ def test_more_alarms_than_are_shown_at_once_are_taken_over(tmp_path: Path) -> No
 def test_a_monitor_takes_the_place_of_those_whose_links_it_watches() -> None:
     long = [f"a-cluster-with-a-long-name-{number}->west" for number in range(9)]
     watched = (["a->b"], ["c->d"], ["a->b", "c->d"], ["a->b", "x->y"], long)
-    rows = [replace(WATCH, name=name_of(links)) for links in watched]
-    rows.append(replace(WATCH, name="monitor of a->b, x->y", kind=WATCHES_WATCHERS))
+    rows = [monitor(*links) for links in watched]
+    rows += [replace(WATCH, name="a->b", kind=WATCHES_WATCHERS), replace(WATCH, name="one that says of no link")]
     assert replaced_by(["a->b", "c->d", "e->f"], rows) == [row.name for row in rows[:3]]
     assert replaced_by(["a->b"], rows) == [], "not itself, and none that watches something else"
     assert replaced_by(["c->d", "x->y"], rows) == ["monitor of c->d"]
@@ -288,12 +293,11 @@ def test_a_monitor_takes_the_place_of_those_whose_links_it_watches() -> None:
 
 def test_a_link_is_watched_by_living_monitors_that_name_it() -> None:
     long = [f"a-cluster-with-a-long-name-{number}->west" for number in range(9)]
-    said = f"watches {', '.join(f'{link} (heartbeats take 0.1 s)' for link in long)}; 0 alarms stand"
     rows = [
-        replace(WATCH, name=name_of(["a->b", "c->d"]), beaten_ms=60_000),
-        replace(WATCH, name=name_of(["e->f"])),
-        replace(WATCH, name=name_of(["g->h"]), kind=WATCHES_WATCHERS, beaten_ms=60_000),
-        replace(WATCH, name=name_of(long), beaten_ms=60_000, sentence=said),
+        replace(monitor("a->b", "c->d"), beaten_ms=60_000),
+        monitor("e->f"),
+        replace(monitor("g->h"), kind=WATCHES_WATCHERS, beaten_ms=60_000),
+        replace(monitor(*long), beaten_ms=60_000, sentence="said in words of its own"),
     ]
     asked = ["a->b", "c->d", "d", "e->f", "g->h", *long, "a-cluster->west"]
     assert unwatched(asked, rows, 61_000) == ["d", "e->f", "g->h", "a-cluster->west"]
@@ -321,11 +325,11 @@ def test_one_who_watches_the_watchers_is_missed_by_name() -> None:
 
 def test_mirrors_of_links_that_a_living_monitor_watches_are_that_monitors_to_miss() -> None:
     silences = Silences()
-    monitor = replace(WATCH, name=name_of([LINK]), kind=WATCHES_LINKS, every_ms=1_000)
-    assert watched_now(silences, [monitor], 0.0) == {LINK}
-    assert watched_now(silences, [monitor], 4.0) == {LINK}
-    assert watched_now(silences, [monitor], 9.0) == frozenset(), "it is silent"
-    assert watched_now(silences, [replace(monitor, beat=monitor.beat + 1)], 10.0) == {LINK}
+    one = monitor(LINK)
+    assert watched_now(silences, [one], 0.0) == {LINK}
+    assert watched_now(silences, [one], 4.0) == {LINK}
+    assert watched_now(silences, [one], 9.0) == frozenset(), "it is silent"
+    assert watched_now(silences, [replace(one, beat=one.beat + 1)], 10.0) == {LINK}
 
 
 def test_an_alarm_that_another_process_has_from_now_on_is_left_and_not_cleared(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_more_places_than_a_statement_holds_are_saved(store: Store) -> None:
 
 
 def test_a_watch_is_there_until_it_ends_in_good_order(store: Store, open_another: Callable[[], Store]) -> None:
-    row = WatchRow("monitor on a", "links", "a process 7", 1, 1_000, 50, 49, "watches 2 links")
+    row = WatchRow("monitor on a", "links", "a process 7", 1, 1_000, 50, 49, "watches 2 links", ("a->b", "b->a"))
     store.delay.beat_watch(row)
     open_another().delay.beat_watch(replace(row, beat=2, beaten_ms=60))
     assert store.delay.watches() == (replace(row, beat=2, beaten_ms=60),)

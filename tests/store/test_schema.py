@@ -204,6 +204,36 @@ def run_packed(packed: Path, url: str) -> str:
     return run.stdout + run.stderr
 
 
+def test_monitors_of_before_watch_the_links_that_they_named(store_url: str) -> None:
+    """As version 0022 left them: one was killed, or runs on meanwhile."""
+    database = Database(store_url, Secret())
+    drop_all(database)
+    long = [f"a-cluster-with-a-long-name-{number}->west" for number in range(9)]
+    said = f"watches {', '.join(f'{link} (heartbeats take 0.1 s)' for link in long)}; 0 alarms stand"
+    rows = {
+        "monitor of a->b, c->d": ("links", "watches", ["a->b", "c->d"]),
+        f"monitor of {', '.join(long)}"[:250]: ("links", said, long),
+        "watcher of watchers": ("watchers", "watches", []),
+    }
+
+    def as_of_0022(connection: Connection) -> None:
+        config = scripts()
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0022")
+        names = ("name", "kind", "sentence", "owner", "beat", "every_ms", "beaten_ms", "sampled_ms")
+        before = table("delay_watches", *map(column, names))
+        for name, (kind, sentence, _) in rows.items():
+            values = dict(zip(names, (name, kind, sentence, "a", 1, 1_000, 5, 5), strict=True))
+            connection.execute(before.insert().values(values))
+
+    database.write(as_of_0022)
+    database.close()
+    with open_upgraded(store_url) as store:
+        assert {row.name: list(row.links) for row in store.delay.watches()} == {
+            name: links for name, (_, _, links) in rows.items()
+        }
+
+
 def test_a_store_that_knew_no_links_goes_on_and_takes_them_from_settings(store_url: str) -> None:
     """As version 0011 left it: with a twin and a word of an operator, and without rows of links."""
     database = Database(store_url, Secret())

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from twinshore.delay.causes import AlarmKind
-from twinshore.delay.watchers import WATCHES_WATCHERS, stale, unwatched, watched_by
+from twinshore.delay.watchers import WATCHES_WATCHERS, stale, unwatched
 from twinshore.fleet import Link
 from twinshore.fleet.sentences import ago
 from twinshore.store import AlarmRow, Remembered, Store, WatchRow
@@ -69,7 +69,7 @@ def last_watch(
     names, silent = [one.name for one in links], stale(watches, now_ms)
     last_ms = {row.link: row.since_ms for row in told}
     for row in watches:
-        for link in watched_by(row) if row.name in silent else ():
+        for link in row.links if row.name in silent else ():
             last_ms[link] = max(row.beaten_ms, last_ms.get(link, 0))
     alive = [row for row in watches if row.name not in silent]
     return LastWatch(

@@ -230,10 +230,8 @@ class Monitor:
         oldest_ms = min(self.sampled_ms.values())
         says = f"watches {', '.join(map(_in_words, self.states.values()))}; {_stand(len(alarms.book))}"
         try:
-            beat = WatchRow(
-                self._name, WATCHES_LINKS, self._owner, self._beats, int(BEAT_S * 1000), now_ms, oldest_ms, says
-            )
-            store.delay.beat_watch(beat)
+            when = (self._beats, int(BEAT_S * 1000), now_ms, oldest_ms)
+            store.delay.beat_watch(WatchRow(self._name, WATCHES_LINKS, self._owner, *when, says, tuple(self.states)))
             if now_ms - self._saved_ms >= self._section.period_s * 1000:
                 for state in self.states.values():
                     store.delay.save_places(state.rows())

@@ -126,22 +126,15 @@ def name_of(links: Sequence[str]) -> str:
 def replaced_by(links: Collection[str], watches: Sequence[WatchRow]) -> list[str]:
     """The watches that a monitor of these links takes the place of: those of nothing that it does not watch. One of
     them that is alive after all says so again within a second."""
-    found = []
-    for row in watches:
-        if row.kind != WATCHES_LINKS or not row.name.startswith(MONITOR_OF) or row.name == name_of(list(links)):
-            continue
-        *whole, last = _named(row)
-        cut = len(row.name) == NAME_MAX and any(link.startswith(last) for link in links)
-        if set(whole) <= set(links) and (last in links or cut):
-            found.append(row.name)
-    return found
+    ours = [row for row in watches if row.kind == WATCHES_LINKS and row.name != name_of(list(links))]
+    return [row.name for row in ours if row.links and set(row.links) <= set(links)]
 
 
 def unwatched(links: Sequence[str], watches: Sequence[WatchRow], now_ms: int) -> list[str]:
     """Those of the links that no living monitor watches, for a look that has no memory."""
     silent = stale(watches, now_ms)
     living = [row for row in watches if row.kind == WATCHES_LINKS and row.name not in silent]
-    covered = {link for row in living for link in watched_by(row)}
+    covered = {link for row in living for link in row.links}
     return [link for link in links if link not in covered]
 
 
@@ -149,26 +142,11 @@ def watched_now(silences: Silences, watches: Sequence[WatchRow], now_s: float) -
     """The links of monitors that are not silent, by one's own clock."""
     rows = [row for row in watches if row.kind == WATCHES_LINKS]
     living = [row for row in rows if silences.of(f"watch {row.name}", (row.owner, row.beat), now_s) <= _patience_s(row)]
-    return frozenset(link for row in living for link in watched_by(row))
+    return frozenset(link for row in living for link in row.links)
 
 
 def _patience_s(row: WatchRow) -> float:
     return max(SILENT_S_MIN, BEATS_MISSED * row.every_ms / 1000)
-
-
-def watched_by(row: WatchRow) -> list[str]:
-    """The links of this monitor."""
-    if not row.name.startswith(MONITOR_OF):
-        return []
-    if len(row.name) < NAME_MAX:
-        return _named(row)
-    # The name holds no more; what the monitor says of itself names every link, and how heartbeats fare behind it.
-    said = row.sentence.removeprefix("watches ").partition("; ")[0]
-    return [one.split(" ")[0] for one in said.split(", ")]
-
-
-def _named(row: WatchRow) -> list[str]:
-    return row.name.removeprefix(MONITOR_OF).split(", ")
 
 
 def blind_sign(silent_s: float, why: str = "") -> Sign:

@@ -43,7 +43,8 @@ class DelayPlace:
 
 @dataclass(frozen=True, slots=True)
 class WatchRow:
-    """One that watches: `kind` is what it watches. While it lives, `beat` changes at least every `every_ms`."""
+    """One that watches: `kind` is what it watches, and `links` which ones, of a monitor. While it lives, `beat` changes
+    at least every `every_ms`."""
 
     name: str
     kind: str
@@ -53,3 +54,4 @@ class WatchRow:
     beaten_ms: int
     sampled_ms: int
     sentence: str
+    links: tuple[str, ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -107,9 +108,7 @@ class DelayStore:
     def watches(self) -> tuple[WatchRow, ...]:
         """Everybody who watches, or should, by name."""
         query = select(delay_watches).order_by(delay_watches.c.name)
-        return self._database.read(
-            lambda connection: tuple(WatchRow(**row) for row in connection.execute(query).mappings())
-        )
+        return self._database.read(lambda connection: tuple(map(_watch, connection.execute(query).mappings())))
 
 
 def _raise(connection: Connection, alarm: AlarmRow) -> AlarmRow:
@@ -141,4 +140,8 @@ def _place(row: RowMapping) -> DelayPlace:
 
 
 def _watch_values(row: WatchRow) -> dict[str, Any]:
-    return asdict(row) | {"sentence": storable(row.sentence)}
+    return asdict(row) | {"sentence": storable(row.sentence), "links": json.dumps(row.links)}
+
+
+def _watch(row: RowMapping) -> WatchRow:
+    return WatchRow(**{**row, "links": tuple(json.loads(row["links"] or "[]"))})

@@ -330,6 +330,7 @@ delay_watches = Table(
     number("beaten_ms"),
     number("sampled_ms"),
     Column("sentence", long_text(), nullable=False),
+    Column("links", long_text(), nullable=True),
 )
 
 # One row for each partition: through which offset both sides were found to be the same, or how they part.
