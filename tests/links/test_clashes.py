@@ -26,7 +26,7 @@ def says(link: Link, **values: Any) -> InForce:
 def hold(*said: InForce, right: dict[str, Filters] | None = None) -> dict[str, InForce]:
     everything = {link.name: in_force(link, ()) for link in LINKS} | {one.link.name: one for one in said}
     found = settled(LINKS, everything, right or {})
-    assert not conflicts([one.link for one in found.values()], {})
+    assert not conflicts([one.link for one in found.values()])
     return found
 
 

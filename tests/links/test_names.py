@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from twinshore.links.names import EVERYTHING, apart, beginnings, both, example, holds, without
+from twinshore.links.names import EVERYTHING, Term, apart, beginnings, blank, both, derived, example, without
 from twinshore.links.patterns import StrangeError, names_of
 
 PATTERNS = [
@@ -29,6 +29,12 @@ PATTERNS = [
     ".",
     r"\D\.b",
 ]
+
+
+def holds(term: Term, name: str) -> bool:
+    for character in name:
+        term = derived(term, character)
+    return blank(term)
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)

@@ -26,6 +26,7 @@ from twinshore.kafka.reassignments import Move, ask_moves
 # One broker that hangs takes no more of the whole than this.
 BROKER_S = 3.0
 CALL_S = 5.0
+PATIENCE_S = 60.0
 TOPIC_KEYS = (
     "cleanup.policy",
     "flush.messages",
@@ -61,7 +62,7 @@ class Wanted:
     horizon_ms: int = 24 * 3_600_000
     part: float = 0.25
     waited_ms: int = 120_000
-    within_s: float = 60.0
+    within_s: float = PATIENCE_S
 
     def admits(self, topic: str) -> bool:
         return not self.topics or any(re.fullmatch(one, topic) for one in self.topics)
@@ -144,13 +145,13 @@ def look(
     return with_before(found, *before) if before is not None else found
 
 
-def look_at_topic(cluster: Cluster, name: str, *, within_s: float = 60.0) -> Seen:
+def look_at_topic(cluster: Cluster, name: str) -> Seen:
     """One topic alone, and what its cluster elects; no topic where there is none of this name. Groups are not asked
     for."""
     eyes, pool = Eyes(), Pool()
     ways = {"client_id": "twinshore-advise", "pool": pool}
     with (
-        closing(KafkaCluster(cluster, patience_s=within_s, call_s=CALL_S, **ways)) as kafka,  # type: ignore[arg-type]
+        closing(KafkaCluster(cluster, patience_s=PATIENCE_S, call_s=CALL_S, **ways)) as kafka,  # type: ignore[arg-type]
         closing(KafkaCluster(cluster, patience_s=BROKER_S, call_s=BROKER_S, **ways)) as each,  # type: ignore[arg-type]
         kafka.errand(),
     ):

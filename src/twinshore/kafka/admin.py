@@ -81,9 +81,8 @@ class Admin:
         partitions: int,
         replication_factor: int = -1,
         settings: Mapping[str, str] | None = None,
-        validate_only: bool = False,
     ) -> None:
-        """`replication_factor` -1 takes the cluster's default. `validate_only` asks whether it would be accepted."""
+        """`replication_factor` -1 takes the cluster's default."""
         configs = tuple(CreatableTopicConfig(name=key, value=value) for key, value in (settings or {}).items())
         topic = CreatableTopic(
             name=TopicName(name),
@@ -94,20 +93,20 @@ class Admin:
         )
 
         def ask(line: Connection, timeout_s: float) -> None:
-            request = CreateTopicsRequest(topics=(topic,), timeout=_wait(timeout_s), validate_only=validate_only)
+            request = CreateTopicsRequest(topics=(topic,), timeout=_wait(timeout_s), validate_only=False)
             for one in line.call(request, CreateTopicsResponse, timeout_s=timeout_s).topics:
                 right = f"Create on topic {name} or on the cluster"
                 self._check(one.error_code, f"create topic {name}", one.error_message, right)
 
         self._cluster.change(f"create topic {name}", ask)
 
-    def create_partitions(self, name: str, total: int, *, topic_id: bytes, validate_only: bool = False) -> None:
+    def create_partitions(self, name: str, total: int, *, topic_id: bytes) -> None:
         """Grows the topic to `total` partitions."""
         topic = CreatePartitionsTopic(name=TopicName(name), count=i32(total), assignments=None)
         what = f"grow topic {name} to {total} partitions"
 
         def ask(line: Connection, timeout_s: float) -> None:
-            request = CreatePartitionsRequest(topics=(topic,), timeout=_wait(timeout_s), validate_only=validate_only)
+            request = CreatePartitionsRequest(topics=(topic,), timeout=_wait(timeout_s), validate_only=False)
             for one in line.call(request, CreatePartitionsResponse, timeout_s=timeout_s).results:
                 self._check(one.error_code, what, one.error_message, f"Alter on topic {name}")
 
@@ -130,9 +129,7 @@ class Admin:
 
         self._cluster.change(what, ask, {name: topic_id})
 
-    def alter_topic_settings(
-        self, name: str, changes: Mapping[str, str | None], *, topic_id: bytes, validate_only: bool = False
-    ) -> None:
+    def alter_topic_settings(self, name: str, changes: Mapping[str, str | None], *, topic_id: bytes) -> None:
         """Changes these settings alone; None takes one back to its default."""
         if not changes:
             return
@@ -144,7 +141,7 @@ class Admin:
         what = f"change settings of topic {name}"
 
         def ask(line: Connection, timeout_s: float) -> None:
-            request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=validate_only)
+            request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
             for one in line.call(request, IncrementalAlterConfigsResponse, timeout_s=timeout_s).responses:
                 self._check(one.error_code, what, one.error_message, f"AlterConfigs on topic {name}")
 

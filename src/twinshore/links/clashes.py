@@ -50,7 +50,7 @@ def settled(links: Sequence[Link], said: Mapping[str, InForce], right: Mapping[s
     steps = {link.name: list(_steps(link, said[link.name], right.get(link.name))) for link in links}
     at = dict.fromkeys(steps, 0)
     why: dict[str, str] = {}
-    while found := conflicts([_with(said[name].link, steps[name][at[name]]) for name in steps], {}):
+    while found := conflicts([_with(said[name].link, steps[name][at[name]]) for name in steps]):
         back = {name for one in found for name in one.links if at[name] + 1 < len(steps[name])}
         if not back:
             break  # the settings themselves: a mirror does not start with such

@@ -22,6 +22,7 @@ NOT_TOLD = frozenset({""})
 PREFERRED = "abcdefghijklmnopqrstuvwxyz0123456789-_."
 _TERMS_KEPT = 1 << 16
 _BEGINNINGS_MAX = 64
+_TERMS_MAX = 4000
 
 
 class TooManyError(Exception):
@@ -133,15 +134,6 @@ def derived(term: Term, character: str) -> Term:
             return without(derived(term[1], character))
 
 
-def holds(term: Term, name: str) -> bool:
-    """Whether the name is among them."""
-    for character in name:
-        term = derived(term, character)
-        if term == NOTHING:
-            return False
-    return blank(term)
-
-
 @lru_cache(_TERMS_KEPT)
 def beginnings(term: Term) -> frozenset[str]:
     """Words with one of which each name of the set begins. The empty word tells nothing; no word: there is no name."""
@@ -165,7 +157,7 @@ def apart(one: Term, other: Term) -> bool:
     return not any(a.startswith(b) or b.startswith(a) for a in beginnings(one) for b in beginnings(other))
 
 
-def example(term: Term, *, terms_max: int = 4000) -> str | None:
+def example(term: Term) -> str | None:
     """One of the shortest names in the set; None when it has none. TooManyError when that cannot be told in time."""
     letters = _representatives(term)
     seen, edge = {term}, [(term, "")]
@@ -181,7 +173,7 @@ def example(term: Term, *, terms_max: int = 4000) -> str | None:
                     continue
                 seen.add(onward)
                 following.append((onward, name + letter))
-            if len(seen) > terms_max:
+            if len(seen) > _TERMS_MAX:
                 raise TooManyError
         edge = following if len(following[0][1] if following else "") <= LENGTH_MAX else []
     return None

@@ -1,21 +1,19 @@
 """Which links, taken together, could loop or write the same twin. Pure; asked before anything is touched.
 
 Names decide, not what exists today: a configuration that is harmless only until somebody makes a topic is refused, with
-the names of topics that are there already when there are any, and with one that could be made otherwise.
+the name of one that could be made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from twinshore.fleet import ConfigError, Link, Naming
-from twinshore.fleet.sentences import listed
-from twinshore.links.names import Term, TooManyError, apart, both, either, example, holds, text, then, without
+from twinshore.links.names import Term, TooManyError, apart, both, either, example, text, then, without
 from twinshore.links.patterns import StrangeError, names_of
 
-SHOWN_MAX = 3
 CYCLE_LINKS_MAX = 12
 KEPT = 64
 PAIR = 2  # links, whose topics have homes: see `homes`
@@ -23,40 +21,40 @@ PAIR = 2  # links, whose topics have homes: see `homes`
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """`topics`: some names that are concerned; those of topics that exist, else one that could."""
+    """`topic`: a name that is concerned; empty where the expressions are not understood."""
 
     kind: str
     links: tuple[str, ...]
-    topics: tuple[str, ...]
+    topic: str
     sentence: str
     hint: str
 
 
-def check_links(links: Sequence[Link], topics: Mapping[str, Sequence[str]] | None = None) -> None:
-    """ConfigError with every conflict between these links. `topics`: what is known to exist on each cluster."""
-    found = conflicts(links, topics or {})
+def check_links(links: Sequence[Link]) -> None:
+    """ConfigError with every conflict between these links."""
+    found = conflicts(links)
     if found:
         raise ConfigError("; ".join(one.sentence for one in found), hint=found[0].hint)
 
 
-def conflicts(links: Sequence[Link], topics: Mapping[str, Sequence[str]]) -> tuple[Conflict, ...]:
+def conflicts(links: Sequence[Link]) -> tuple[Conflict, ...]:
     """All that could go wrong between these links."""
-    return (*_loops(links, topics), *_collisions(links, topics)) if topics else _without_topics(tuple(links))
+    return _conflicts(tuple(links))
 
 
 @lru_cache(KEPT)
-def _without_topics(links: tuple[Link, ...]) -> tuple[Conflict, ...]:
+def _conflicts(links: tuple[Link, ...]) -> tuple[Conflict, ...]:
     """Each of many links asks the same of all of them."""
-    return (*_loops(links, {}), *_collisions(links, {}))
+    return (*_loops(links), *_collisions(links))
 
 
-def _loops(links: Sequence[Link], topics: Mapping[str, Sequence[str]]) -> Iterator[Conflict]:
+def _loops(links: Sequence[Link]) -> Iterator[Conflict]:
     """Rings in which a topic would come back under its own name. By prefix it comes back under another one, and there
     its provenance stops it. Of two links that are each other's way back, the topic's home says which one carries it."""
     for ring in rings([link for link in links if link.naming is Naming.SAME]):
         if len(ring) == PAIR:
             continue
-        shared = _shared([_admitted(link) for link in ring], [n for link in ring for n in topics.get(link.source, ())])
+        shared = _shared([_admitted(link) for link in ring])
         if shared is None:
             continue
         names = tuple(link.name for link in ring)
@@ -66,7 +64,7 @@ def _loops(links: Sequence[Link], topics: Mapping[str, Sequence[str]]) -> Iterat
         yield Conflict("loop", names, shared, sentence, hint)
 
 
-def _collisions(links: Sequence[Link], topics: Mapping[str, Sequence[str]]) -> Iterator[Conflict]:
+def _collisions(links: Sequence[Link]) -> Iterator[Conflict]:
     """Two links that would write the same twin of their target."""
     called = [_twins(link) for link in links]
     for index, one in enumerate(links):
@@ -76,8 +74,7 @@ def _collisions(links: Sequence[Link], topics: Mapping[str, Sequence[str]]) -> I
             ours, theirs = called[index], called[at]
             if ours is not None and theirs is not None and apart(ours, theirs):
                 continue
-            known = [link.twin_of(name) for link in (one, other) for name in topics.get(link.source, ())]
-            shared = _shared([ours, theirs], known)
+            shared = _shared([ours, theirs])
             if shared is None:
                 continue
             names = (one.name, other.name)
@@ -107,20 +104,15 @@ def _onward(path: tuple[Link, ...], at: str, first: str, links: Sequence[Link]) 
             yield from _onward((*path, link), link.target, first, links)
 
 
-def _shared(sets: Sequence[Term | None], known: Sequence[str]) -> tuple[str, ...] | None:
-    """Names that are in all the sets: known ones, else one made up, else none named; None when there are none."""
+def _shared(sets: Sequence[Term | None]) -> str | None:
+    """A name that is in all the sets; empty where none can be told, None when there is none."""
     if any(term is None for term in sets):
         # What an expression says is not understood: it may say anything.
-        return ()
-    term = both(*(one for one in sets if one is not None))
-    found = sorted({name for name in known if holds(term, name)})
-    if found:
-        return tuple(found)
+        return ""
     try:
-        made_up = example(term)
+        return example(both(*(one for one in sets if one is not None)))
     except TooManyError:
-        return ()
-    return None if made_up is None else (made_up,)
+        return ""
 
 
 def _admitted(link: Link) -> Term | None:
@@ -142,10 +134,8 @@ def _twins(link: Link) -> Term | None:
     return then(text(f"{link.source}."), admitted)
 
 
-def _what(names: tuple[str, ...]) -> str:
-    if not names:
-        return "topics that their expressions do not rule out"
-    return ("topics like " if len(names) == 1 else "topics ") + listed(names, SHOWN_MAX)
+def _what(name: str) -> str:
+    return f"topics like {name}" if name else "topics that their expressions do not rule out"
 
 
 def _list(names: tuple[str, ...]) -> str:

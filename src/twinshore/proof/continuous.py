@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from twinshore.fleet import TwinshoreError
 from twinshore.fleet.settings.sections.proof import ProofSettings
-from twinshore.proof.job import RunBundle, on_spark
+from twinshore.proof.job import on_spark
 from twinshore.proof.planning import Wishes
 from twinshore.proof.proving import Proving, Report
 from twinshore.proof.rereading import Rereading
@@ -83,11 +83,10 @@ def begin(beside: Beside) -> Companion:
 class ProofBeside:
     """Proves one link while this process mirrors it, in a thread of its own."""
 
-    def __init__(self, beside: Beside, settings: ProofSettings, run: RunBundle | None = None) -> None:
+    def __init__(self, beside: Beside, settings: ProofSettings) -> None:
         self._beside, self._settings = beside, settings
         self._stop = threading.Event()
         self._last = ""
-        self._run = run or self._on_the_mirrors_spark
         self._thread = keep_on(self._work, f"proof of {beside.link.name}")
 
     def close(self) -> None:
@@ -95,17 +94,12 @@ class ProofBeside:
         self._stop.set()
         self._thread.join(JOIN_S)
 
-    def _on_the_mirrors_spark(self, bundle: str, name: str) -> list[str]:
-        from pyspark import SparkContext
-
-        return on_spark(SparkContext.getOrCreate())(bundle, name)
-
     def _work(self) -> None:
         beside, settings = self._beside, self._settings
         proving = Proving(
             beside.settings,
             beside.store,
-            self._run,
+            _on_the_mirrors_spark,
             wishes=wishes_beside(settings),
             tasks=settings.tasks,
             stopped=self._stop.is_set,
@@ -114,7 +108,7 @@ class ProofBeside:
         again = Rereading(
             beside.settings,
             beside.store,
-            self._run,
+            _on_the_mirrors_spark,
             wishes_of(settings),
             looks=proving.seen,
             keep=proving.keep,
@@ -140,3 +134,9 @@ class ProofBeside:
         if word != self._last:
             self._beside.log(f"{self._beside.link.name}: proof: {said}")
             self._last = word
+
+
+def _on_the_mirrors_spark(bundle: str, name: str) -> list[str]:
+    from pyspark import SparkContext
+
+    return on_spark(SparkContext.getOrCreate())(bundle, name)

@@ -43,9 +43,8 @@ class Task:
 class Scheduler:
     """Safe for several threads. Its own are begun as tasks come, and never more than its bounds allow."""
 
-    def __init__(self, bounds: Bounds | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, bounds: Bounds | None = None) -> None:
         self._agenda = Agenda(bounds or Bounds())
-        self._clock = clock
         self._tasks: dict[Entry, Task] = {}
         lock = threading.Lock()
         self._news, self._ended = threading.Condition(lock), threading.Condition(lock)
@@ -68,7 +67,7 @@ class Scheduler:
         clusters for which it may have to wait. `rest_s`: its pause where it was woken while it ran. `last` is called
         once it has been closed and no run is under way any more."""
         with self._news:
-            task = Task(self, self._agenda.add(name, asks, self._clock() + first_s), work, rest_s, last)
+            task = Task(self, self._agenda.add(name, asks, time.monotonic() + first_s), work, rest_s, last)
             self._tasks[task.entry] = task
             if self._threads < min(self._agenda.bounds.running, len(self._tasks)):
                 self._begin_thread()
@@ -87,7 +86,7 @@ class Scheduler:
     def late_s(self) -> float:
         """For how long the task has been due that waits for longest: more than moments where the pool is too small."""
         with self._news:
-            return self._agenda.late_s(self._clock())
+            return self._agenda.late_s(time.monotonic())
 
     def names(self) -> list[str]:
         """Of all tasks that will run again, or run now."""
@@ -96,7 +95,7 @@ class Scheduler:
 
     def wake(self, task: Task) -> None:
         with self._news:
-            self._agenda.wake(task.entry, self._clock())
+            self._agenda.wake(task.entry, time.monotonic())
             self._news.notify_all()
 
     def ran(self, task: Task, within_s: float) -> bool:
@@ -130,7 +129,7 @@ class Scheduler:
             pause_s = self._do(task.entry.name, task.work)
             with self._news:
                 self._doers.pop(task.entry, None)
-                self._agenda.done(task.entry, self._clock(), AGAIN_S if pause_s is None else pause_s, task.rest_s)
+                self._agenda.done(task.entry, time.monotonic(), AGAIN_S if pause_s is None else pause_s, task.rest_s)
                 ended = task.entry.gone
                 self._ended.notify_all()
             if ended:
@@ -146,7 +145,7 @@ class Scheduler:
     def _next(self) -> Task:
         with self._news:
             while True:
-                now_s = self._clock()
+                now_s = time.monotonic()
                 entry = self._agenda.take(now_s)
                 if entry is not None:
                     self._doers[entry] = threading.get_ident()

@@ -24,7 +24,7 @@ from twinshore.mirror.planned import CarryTopic, Create, Grow, Refuse, Settle, S
 
 LINK = Link("east", "west")
 SOURCE = SourceTopic("orders", "aa", 3, (0, 0))
-READY = twin_settings(LINK, SOURCE, 1, old_bound=False)
+READY = twin_settings(LINK, SOURCE, 1)
 TARGET = TargetTopic("orders", "bb", ((0, 0), (0, 0)), READY)
 KNOWN = KnownTwin("aa", "bb")
 
@@ -99,7 +99,7 @@ def test_a_twin_keeps_bytes_times_and_records_as_they_are() -> None:
         ("segment.bytes", "1048576"),
     )
     link = replace(LINK, topic_settings=(("segment.bytes", "2097152"), ("index.interval.bytes", "8192")))
-    found = dict(twin_settings(link, replace(SOURCE, settings=theirs), 2, old_bound=False))
+    found = dict(twin_settings(link, replace(SOURCE, settings=theirs), 2))
     assert found == {
         "cleanup.policy": "delete",
         "compression.type": "producer",
@@ -114,9 +114,6 @@ def test_a_twin_keeps_bytes_times_and_records_as_they_are() -> None:
         "retention.ms": "-1",
         "segment.bytes": "2097152",
     }
-    old = dict(twin_settings(LINK, SOURCE, 1, old_bound=True))
-    assert old["message.timestamp.difference.max.ms"] == MAX_LONG
-    assert not any(name.startswith(("message.timestamp.before", "message.timestamp.after")) for name in old)
 
 
 @pytest.mark.parametrize(

@@ -27,16 +27,14 @@ from twinshore.service.clock import steady_s
 class Desk:
     """`allowed_s(link)` says for how long the link is still ours; `take(account)` must be quick."""
 
-    def __init__(
-        self, host: str, *, allowed_s: Callable[[str], float], take: Callable[[Account], None], bind: str = ""
-    ) -> None:
+    def __init__(self, host: str, *, allowed_s: Callable[[str], float], take: Callable[[Account], None]) -> None:
         self.host = host
         self._allowed_s, self._take = allowed_s, take
         self._core = DeskCore()
         self._lines: dict[Seat, socket.socket] = {}
         self._lock = threading.RLock()
         self.rafts = RaftLines()
-        self._door = Door(bind or host, arrive=self._hello, hear=self._hear, depart=self._depart, tick=self._tick)
+        self._door = Door(host, arrive=self._hello, hear=self._hear, depart=self._depart, tick=self._tick)
         self.port = self._door.port
 
     @contextmanager

@@ -29,8 +29,6 @@ TWINS_OWN: Mapping[str, str] = {
 RETENTION = ("retention.ms", "retention.bytes")
 # A compacted source's twin is compacted too; "delete" lets its log start follow, since retention is off.
 COMPACTED = "compact,delete"
-# Kafka before 3.6 knows one bound only.
-TIMESTAMP_BOUND_OLD = "message.timestamp.difference.max.ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +73,7 @@ class KnownTwin:
     mapped: bool = False
 
 
-def twin_settings(link: Link, source: SourceTopic, replication: int, *, old_bound: bool) -> tuple[tuple[str, str], ...]:
+def twin_settings(link: Link, source: SourceTopic, replication: int) -> tuple[tuple[str, str], ...]:
     """Settings of the twin while it is one: the source's that matter, the link's, and the twin's own above all."""
     theirs = dict(source.settings)
     wanted = followed(theirs, link, replication)
@@ -87,9 +85,6 @@ def twin_settings(link: Link, source: SourceTopic, replication: int, *, old_boun
             wanted.update({name: theirs[name]} if name in theirs else {})
     if source.compacted:
         wanted["cleanup.policy"] = COMPACTED
-    if old_bound:
-        del wanted["message.timestamp.before.max.ms"], wanted["message.timestamp.after.max.ms"]
-        wanted[TIMESTAMP_BOUND_OLD] = MAX_LONG
     largest = int(theirs.get("max.message.bytes", MESSAGE_BYTES_DEFAULT))
     wanted["max.message.bytes"] = str(max(largest, MESSAGE_BYTES_DEFAULT))
     return tuple(sorted(wanted.items()))
@@ -102,7 +97,6 @@ def plan_topic(
     known: KnownTwin | None,
     *,
     target_brokers: int,
-    old_bound: bool = False,
 ) -> list[Step]:
     """The steps for one topic; a single Refuse when it must not be touched."""
     mapped = is_mapped(link, target, known)
@@ -110,7 +104,7 @@ def plan_topic(
     if refusal:
         return [refusal]
     replication = min(link.replication_factor or source.replication, target_brokers)
-    settings = twin_settings(link, source, replication, old_bound=old_bound)
+    settings = twin_settings(link, source, replication)
     twin = "" if link.twin_of(source.name) == source.name else link.twin_of(source.name)
     if target is None:
         return [Create(source.name, source.partitions, replication, settings, twin)]

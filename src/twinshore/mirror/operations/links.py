@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,10 +64,8 @@ class HeldLink:
         return {**about, **values, "troubles": list(self.troubles), "differs": list(self.differs)}
 
 
-def held_links(
-    names: Sequence[str], settings: Settings, store: Store | None, clock: Callable[[], int] = wall_ms
-) -> list[HeldLink]:
-    """These links, or all; by the settings alone where there is no store yet. `clock` gives the time in ms."""
+def held_links(names: Sequence[str], settings: Settings, store: Store | None) -> list[HeldLink]:
+    """These links, or all; by the settings alone where there is no store yet."""
     if store is None:
         return [_held(in_force(one, ()), ()) for one in settings.chosen(names)]
     found = known(settings, store)
@@ -76,7 +74,7 @@ def held_links(
     chosen, told = settings.chosen(names), {}
     for one in chosen:
         rows = store.memories.of(one.name, READING_KIND) if holds[one.name].link.broadcast else ()
-        told[one.name] = reading_of(rows, clock(), word_holds_s(settings.mirror.receipts_s))
+        told[one.name] = reading_of(rows, wall_ms(), word_holds_s(settings.mirror.receipts_s))
     return [_held(holds[one.name], found.differences, told[one.name]) for one in chosen]
 
 

@@ -19,6 +19,7 @@ from twinshore.mirror.topology.target_notes import TOPIC, twin_of_line
 K = TypeVar("K")
 V = TypeVar("V")
 LINES_MAX = 200_000  # of each kind: what strangers write must not fill the memory
+SHOWN_MAX = 5
 
 
 @dataclass(slots=True)
@@ -76,10 +77,10 @@ def judge(
     return (Belief.DOUBTED, ORIGINAL) if waited else (Belief.WAITING, ORIGINAL)
 
 
-def doubts_in_words(source: str, topics: Iterable[str], shown_max: int = 5) -> str:
+def doubts_in_words(source: str, topics: Iterable[str]) -> str:
     """One sentence for the ledger, however many lines strangers wrote."""
     return (
-        f"lines of twinshore.twins on {source} call {listed(sorted(topics), shown_max)} twins, and nothing bears them "
+        f"lines of twinshore.twins on {source} call {listed(sorted(topics), SHOWN_MAX)} twins, and nothing bears them "
         "out: the topics are carried as before"
     )
 

@@ -68,13 +68,13 @@ class Line:
         }
 
 
-def tail_ms(counts: Sequence[int], part: float = TAIL) -> int | None:
-    """By when that part was answered: the end of a bucket. None where nothing was, or where it took longer than the
-    last bucket tells."""
+def tail_ms(counts: Sequence[int]) -> int | None:
+    """By when all but one in a hundred were answered: the end of a bucket. None where nothing was, or where it took
+    longer than the last bucket tells."""
     total, so_far = sum(counts), 0
     for end, count in zip(LATENCY_MS, counts, strict=False):
         so_far += count
-        if total and so_far >= part * total:
+        if total and so_far >= TAIL * total:
             return end
     return None
 
