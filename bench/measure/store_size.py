@@ -73,7 +73,23 @@ def _extents(store: Store, count: int) -> None:
         gained = tuple(_extent(number) for number in range(begin, min(begin + _AT_ONCE, count)))
         end = int(gained[-1].source) + gained[-1].length + 1
         store.receipts.record(
-            [Receipt(LINK, TOPIC, 0, int(gained[0].source), end, end, end, 1, end, 0, 1, 0, extents=gained)]
+            [
+                Receipt(
+                    link=LINK,
+                    topic=TOPIC,
+                    partition=0,
+                    from_offset=int(gained[0].source),
+                    to_offset=end,
+                    records=end,
+                    bytes=end,
+                    batches=1,
+                    source_end=end,
+                    first_ms=0,
+                    last_ms=1,
+                    lag_records=0,
+                    extents=gained,
+                )
+            ]
         )
 
 
@@ -83,19 +99,17 @@ def _extent(number: int) -> Extent:
 
 def _receipt(partition: int, begin: int, at_ms: int, producers: Sequence[SourceProducer] = ()) -> Receipt:
     return Receipt(
-        *(
-            LINK,
-            TOPIC,
-            partition,
-            begin,
-            begin + 10_000,
-            10_000,
-            10_000_000,
-            100,
-            begin + 10_000,
-            at_ms,
-            at_ms + ROLL_MS - 1,
-        ),
+        link=LINK,
+        topic=TOPIC,
+        partition=partition,
+        from_offset=begin,
+        to_offset=begin + 10_000,
+        records=10_000,
+        bytes=10_000_000,
+        batches=100,
+        source_end=begin + 10_000,
+        first_ms=at_ms,
+        last_ms=at_ms + ROLL_MS - 1,
         source_producers=tuple(producers),
     )
 

@@ -103,7 +103,24 @@ def _look_up(chance: Random, many: int) -> Finding:
                     for n in range(at, min(count, at + 10_000))
                 )
                 end = 11 * (at + len(rows))
-                store.receipts.record([Receipt(LINK, topic, 0, 11 * at, end, 1, 1, 1, end, 0, 1, extents=rows)])
+                store.receipts.record(
+                    [
+                        Receipt(
+                            link=LINK,
+                            topic=topic,
+                            partition=0,
+                            from_offset=11 * at,
+                            to_offset=end,
+                            records=1,
+                            bytes=1,
+                            batches=1,
+                            source_end=end,
+                            first_ms=0,
+                            last_ms=1,
+                            extents=rows,
+                        )
+                    ]
+                )
         took: dict[str, list[float]] = {"few": [], "many": []}
         for turn in range(LOOK_UPS):
             for topic, count in (("few", few), ("many", many)):

@@ -42,7 +42,24 @@ def test_what_twins_lack_is_found(east: LabCluster, west: LabCluster, unique_top
     source_id, target_id = (topic_id(side.cluster, unique_topic).hex() for side in (east, west))
     with open_store(url_in(tmp_path)) as store:
         store.twins.save([TwinRow(LINK, unique_topic, 0, source_id, target_id, 0, 0, 1)])
-        store.receipts.record([Receipt(LINK, unique_topic, 0, 0, 60, 60, 600, 3, 1_040, 5, 9, 40)])
+        store.receipts.record(
+            [
+                Receipt(
+                    link=LINK,
+                    topic=unique_topic,
+                    partition=0,
+                    from_offset=0,
+                    to_offset=60,
+                    records=60,
+                    bytes=600,
+                    batches=3,
+                    source_end=1_040,
+                    first_ms=5,
+                    last_ms=9,
+                    lag_records=40,
+                )
+            ]
+        )
     found = {one.rule: one for one in asked(tmp_path, east.cluster, west.cluster, unique_topic).advice.findings}
     assert found["twin-behind"].evidence == f"1,040 records are not on the twins: {unique_topic} 1,040"
     assert found["link-not-running"].subject == "link east->west"

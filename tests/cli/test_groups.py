@@ -52,7 +52,23 @@ def test_an_offset_is_translated_both_ways_without_a_cluster(known: Path) -> Non
 
 def test_an_offset_behind_the_logs_end_is_said_to_be_there(known: Path) -> None:
     with opened(known) as store:
-        store.receipts.record([Receipt(LINK, "orders", 0, 0, 6500, 6500, 100, 1, 6560, 0, 1)])
+        store.receipts.record(
+            [
+                Receipt(
+                    link=LINK,
+                    topic="orders",
+                    partition=0,
+                    from_offset=0,
+                    to_offset=6500,
+                    records=6500,
+                    bytes=100,
+                    batches=1,
+                    source_end=6560,
+                    first_ms=0,
+                    last_ms=1,
+                )
+            ]
+        )
     for offset, told in ((6560, ""), (6561, "; when last seen, the log of orders-0 ended at 6560")):
         said = run(known, "translate", str(offset), "--topic", "orders")
         assert said == f"{LINK}: orders-0 offset {offset} is east.orders-0 offset {offset}{told}\n"
@@ -65,7 +81,25 @@ def test_an_offset_behind_the_logs_end_is_said_to_be_there(known: Path) -> None:
 def test_behind_all_that_was_carried_to_a_mapped_twin_its_end_is_said(known: Path) -> None:
     carried = Extent(SourceOffset(0), TargetOffset(40), 100, 0)
     with opened(known) as store:
-        store.receipts.record([Receipt(LINK, "orders", 0, 0, 100, 100, 100, 1, 100, 0, 1, 0, extents=(carried,))])
+        store.receipts.record(
+            [
+                Receipt(
+                    link=LINK,
+                    topic="orders",
+                    partition=0,
+                    from_offset=0,
+                    to_offset=100,
+                    records=100,
+                    bytes=100,
+                    batches=1,
+                    source_end=100,
+                    first_ms=0,
+                    last_ms=1,
+                    lag_records=0,
+                    extents=(carried,),
+                )
+            ]
+        )
     assert "carried" not in run(known, "translate", "140", "--topic", "east.orders", "--back")
     assert "carried east.orders-0 up to 140 only" in run(known, "translate", "141", "--topic", "east.orders", "--back")
 

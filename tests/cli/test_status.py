@@ -25,18 +25,8 @@ from twinshore.mirror.incidents.watch_rules import silent_sentence
 from twinshore.mirror.lane.reading_words import JOINED, QUEUED, READ
 from twinshore.mirror.metrics import reading_word
 from twinshore.mirror.metrics.lag_word import LagWord, TopicLag, as_row
-from twinshore.store import (
-    Incident,
-    IncidentKind,
-    LinkStatus,
-    ProofRow,
-    ProofState,
-    Receipt,
-    Store,
-    TwinRow,
-    open_store,
-)
-from twinshore.store.proof_values import ProofPiece
+from twinshore.store import Incident, IncidentKind, LinkStatus, Receipt, Store, TwinRow, open_store
+from twinshore.store.proof_values import ProofPiece, ProofRow, ProofState
 
 pytestmark = pytest.mark.claim(
     "groups",
@@ -74,8 +64,20 @@ def store(settings_file: Path) -> Iterator[Store]:
 
 
 def _receipt(partition: int, to_offset: int, source_end: int) -> Receipt:
-    lag = source_end - to_offset
-    return Receipt(LINK, "orders", partition, 0, to_offset, to_offset, 5_000_000, 3, source_end, 1, 2, lag)
+    return Receipt(
+        link=LINK,
+        topic="orders",
+        partition=partition,
+        from_offset=0,
+        to_offset=to_offset,
+        records=to_offset,
+        bytes=5_000_000,
+        batches=3,
+        source_end=source_end,
+        first_ms=1,
+        last_ms=2,
+        lag_records=source_end - to_offset,
+    )
 
 
 def _word(ago_s: float, sentence: str = "2 partitions on 1 lane", state: str = "flowing") -> LinkStatus:

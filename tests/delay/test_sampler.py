@@ -110,7 +110,25 @@ def test_a_mapped_twin_that_ends_with_a_transaction_is_not_behind(store: Store) 
     begun = Extent(SourceOffset(40), TargetOffset(1_000), 0, 0)
     carried = begun._replace(length=10)
     adopt(store, begun)
-    store.receipts.record([Receipt(LINK.name, "orders", 0, 40, 51, 10, 10, 1, 51, 0, 1, 0, extents=(carried,))])
+    store.receipts.record(
+        [
+            Receipt(
+                link=LINK.name,
+                topic="orders",
+                partition=0,
+                from_offset=40,
+                to_offset=51,
+                records=10,
+                bytes=10,
+                batches=1,
+                source_end=51,
+                first_ms=0,
+                last_ms=1,
+                lag_records=0,
+                extents=(carried,),
+            )
+        ]
+    )
     east, west = Side("east", {"orders": 51}), Side("west", {"orders": 1_010})
     (reading,) = Sampler(LINK, east, west, store, groups=False).sample(lambda: 5_000, -1).readings
     assert (reading.axis, reading.carried) == (Axis.MAPPED, 51)

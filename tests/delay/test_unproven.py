@@ -56,7 +56,19 @@ def test_where_nobody_proves_anything_all_is_not_well() -> None:
 
 
 def look(end: int, stored: ProofRow | None, now_ms: int) -> PartitionLook:
-    return PartitionLook(LINK, NAMED, "orders", Way.EXACT, 0, end, end, "aa", "bb", stored=stored, looked_ms=now_ms)
+    return PartitionLook(
+        link=LINK,
+        named=NAMED,
+        twin="orders",
+        way=Way.EXACT,
+        source_start=0,
+        source_end=end,
+        target_end=end,
+        source_topic_id="aa",
+        target_topic_id="bb",
+        stored=stored,
+        looked_ms=now_ms,
+    )
 
 
 def tried(row: ProofRow | None, day: int, end: int, answer: Proven) -> ProofRow:

@@ -32,7 +32,23 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def test_an_offset_is_a_value_with_its_sentence(store: Store) -> None:
-    store.receipts.record([Receipt(LINK, "orders", 0, 0, 6500, 6500, 100, 1, 6560, 0, 1)])
+    store.receipts.record(
+        [
+            Receipt(
+                link=LINK,
+                topic="orders",
+                partition=0,
+                from_offset=0,
+                to_offset=6500,
+                records=6500,
+                bytes=100,
+                batches=1,
+                source_end=6560,
+                first_ms=0,
+                last_ms=1,
+            )
+        ]
+    )
     (found,) = translate(Translate("6561", topic="orders"), SETTINGS, store)
     assert (found.to_topic, found.to, found.end) == ("east.orders", 6561, 6560)
     assert found.sentence().endswith("offset 6561; when last seen, the log of orders-0 ended at 6560")

@@ -32,7 +32,19 @@ WEST = HomeLine(
     target_topic_id=ON_EAST,
     points=(5, 0),
 )
-FLIP = Flip(PAIR, "orders", "west", 2, "east->west", "west->east", ON_WEST, ON_EAST, (5, 0), 100, "ann")
+FLIP = Flip(
+    pair=PAIR,
+    topic="orders",
+    home="west",
+    term=2,
+    link="east->west",
+    back="west->east",
+    source_topic_id=ON_WEST,
+    target_topic_id=ON_EAST,
+    points=(5, 0),
+    since_ms=100,
+    set_by="ann",
+)
 THERE = There({("east", "orders"): ON_EAST, ("west", "orders"): ON_WEST}, {("east->west", "orders"): 1})
 
 
@@ -64,7 +76,19 @@ def test_what_the_store_knows_is_not_taken_up_again() -> None:
 
 def test_two_switches_there_and_back_are_one_flip() -> None:
     back = replace(WEST, home="e", cluster_id="id-e", term=3, source_topic_id=ON_EAST, target_topic_id=ON_WEST)
-    expected = Flip(PAIR, "orders", "east", 3, "west->east", "east->west", ON_EAST, ON_WEST, (5, 0), 100, "ann")
+    expected = Flip(
+        pair=PAIR,
+        topic="orders",
+        home="east",
+        term=3,
+        link="west->east",
+        back="east->west",
+        source_topic_id=ON_EAST,
+        target_topic_id=ON_WEST,
+        points=(5, 0),
+        since_ms=100,
+        set_by="ann",
+    )
     assert taken(back) == ((expected,), {})
 
 

@@ -150,7 +150,24 @@ def test_bytes_that_fail_their_checksum_are_nobodys_writing(tmp_path: Path) -> N
 
 
 def carried(two: Rig, upto: int) -> None:
-    two.store.receipts.record([Receipt(LINK, TOPIC, 0, 0, upto, upto, 10, 1, COUNT, 0, 1, 0)])
+    two.store.receipts.record(
+        [
+            Receipt(
+                link=LINK,
+                topic=TOPIC,
+                partition=0,
+                from_offset=0,
+                to_offset=upto,
+                records=upto,
+                bytes=10,
+                batches=1,
+                source_end=COUNT,
+                first_ms=0,
+                last_ms=1,
+                lag_records=0,
+            )
+        ]
+    )
 
 
 def test_an_emptied_twin_is_not_well(tmp_path: Path) -> None:

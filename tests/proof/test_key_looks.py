@@ -29,7 +29,17 @@ DAY_MS = 24 * HOUR_MS
 
 def look(target_end: int, source_end: int, target_id: str = "bb") -> PartitionLook:
     named = NamedPartition("small", 0)
-    return PartitionLook("east->west", named, "small", Way.COMPACTED, 0, source_end, target_end, "aa", target_id)
+    return PartitionLook(
+        link="east->west",
+        named=named,
+        twin="small",
+        way=Way.COMPACTED,
+        source_start=0,
+        source_end=source_end,
+        target_end=target_end,
+        source_topic_id="aa",
+        target_topic_id=target_id,
+    )
 
 
 class Played:

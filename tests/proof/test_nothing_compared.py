@@ -51,7 +51,19 @@ def test_a_mapped_twin_to_which_nothing_was_carried_yet_is_not_said_to_be_identi
         two.source.log = SmallBroker("more", batched(random.Random(1), more, len(more), first=0)).log
         landed = [*spoilt()[:90], *(one._replace(offset=one.offset - 10) for one in more[COUNT:])]
         two.target.log = SmallBroker("more", batched(random.Random(1), landed, 95, first=0)).log
-        given = Receipt("east->west", TOPIC, 0, COUNT, COUNT + 5, 5, 1, 1, COUNT + 5, 1, 1)
+        given = Receipt(
+            link="east->west",
+            topic=TOPIC,
+            partition=0,
+            from_offset=COUNT,
+            to_offset=COUNT + 5,
+            records=5,
+            bytes=1,
+            batches=1,
+            source_end=COUNT + 5,
+            first_ms=1,
+            last_ms=1,
+        )
         two.store.receipts.record([replace(given, extents=(extent(5),))])
         assert exit_code(two.round(None, again=again)) == 0
         two.target.start = 95

@@ -15,7 +15,17 @@ from twinshore.proof.values import Difference, DifferenceKind, Proven, Shown, St
 from twinshore.store.proof_values import ProofState
 
 EAST, WEST = Cluster("east", ("one:1",)), Cluster("west", ("two:1",))
-LOOK = PartitionLook("east->west", NamedPartition("orders", 3), "orders", Way.EXACT, 10, 1_000, 900, "aa", "bb")
+LOOK = PartitionLook(
+    link="east->west",
+    named=NamedPartition("orders", 3),
+    twin="orders",
+    way=Way.EXACT,
+    source_start=10,
+    source_end=1_000,
+    target_end=900,
+    source_topic_id="aa",
+    target_topic_id="bb",
+)
 SMALL = Wishes(stretch_records=200)
 DIFFERENCE = Difference(
     DifferenceKind.CHANGED_VALUE, 450, "it is another", Shown(450, 1, None, "v", (("h", None),)), None

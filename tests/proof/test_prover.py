@@ -50,11 +50,22 @@ Sides = tuple[SmallBroker, SmallBroker, Stretch]
 
 def logged(broker: SmallBroker) -> list[Record]:
     """All that it ever held."""
-    found = []
-    for chunk in chunks(b"".join(view for view, _ in broker.log)):
-        data, rows = chunk.opened()
-        found += [record_at(data, row) for row in rows]
-    return found
+    opened = (chunk.opened() for chunk in chunks(b"".join(view for view, _ in broker.log)))
+    return [record_at(data, row) for data, rows in opened for row in rows]
+
+
+def look_of(named: NamedPartition, way: Way, source_end: int, target_end: int) -> PartitionLook:
+    return PartitionLook(
+        link="east->west",
+        named=named,
+        twin=TOPIC,
+        way=way,
+        source_start=0,
+        source_end=source_end,
+        target_end=target_end,
+        source_topic_id="aa",
+        target_topic_id="bb",
+    )
 
 
 def prove(stretch: Stretch) -> Proven:
@@ -145,7 +156,7 @@ def test_a_record_behind_the_sources_end_is_foreign_though_all_before_it_is_prov
         for name, part in (("east", logged[:50]), ("west", logged))
     )
     with east.serving() as source, west.serving() as target:
-        look = PartitionLook("east->west", NamedPartition(TOPIC, 0), TOPIC, Way.EXACT, 0, 50, 50, "aa", "bb")
+        look = look_of(NamedPartition(TOPIC, 0), Way.EXACT, 50, 50)
         (whole,) = asked = stretches(look, source, target, Wishes())
         row = outcome(look, asked, [prove(whole)], 1)
         assert (row.state, row.to_offset) == ("identical", 50)
@@ -309,7 +320,7 @@ def test_a_record_without_a_key_may_have_been_cleaned_away_on_either_side() -> N
 def test_a_record_behind_the_end_of_a_compacted_source_is_foreign() -> None:
     whole = keyed(120)
     with cleaned(whole[:100], whole, (100, 120)) as stretch:
-        look = PartitionLook("east->west", stretch.named, TOPIC, Way.COMPACTED, 0, 100, 120, "aa", "bb")
+        look = look_of(stretch.named, Way.COMPACTED, 100, 120)
         for _ in range(2):
             (one,) = asked = stretches(look, stretch.source, stretch.target, Wishes())
             found = prove(one)
@@ -370,7 +381,7 @@ def test_by_content_retention_on_either_side_is_no_difference(sides: Sides, side
 def test_by_content_a_stretch_that_retention_has_passed_leaves_the_next_to_find_its_beginning(sides: Sides) -> None:
     east, _, stretch = sides
     east.start = east.log[len(east.log) // 2][1].base_offset
-    look = PartitionLook("east->west", stretch.named, TOPIC, Way.CONTENT, 0, stretch.end, stretch.end, "aa", "bb")
+    look = look_of(stretch.named, Way.CONTENT, stretch.end, stretch.end)
     wishes = Wishes(stretch_records=east.start // 2)
     row = outcome(look, [], [], 1)
     look = replace(look, stored=replace(row, to_offset=3, target_offset=3, records=3))

@@ -120,7 +120,23 @@ def test_what_the_filters_or_the_archive_have_let_go_is_not_missed(tmp_path: Pat
     with broker.serving() as one, open_store(f"sqlite:///{tmp_path}/store.db") as store:
         for topic in ("excluded", "archived"):
             carried(store, topic)
-        store.receipts.record([Receipt("east->west", "archived", 0, 0, 1, 1, 1, 1, 1, 1, 1)])
+        store.receipts.record(
+            [
+                Receipt(
+                    link="east->west",
+                    topic="archived",
+                    partition=0,
+                    from_offset=0,
+                    to_offset=1,
+                    records=1,
+                    bytes=1,
+                    batches=1,
+                    source_end=1,
+                    first_ms=1,
+                    last_ms=1,
+                )
+            ]
+        )
         store.receipts.set_state("east->west", "archived", 0, PartitionState.ARCHIVED)
         kafka = KafkaCluster(one)
         try:

@@ -55,7 +55,20 @@ def heard(store: LateStore | None, monkeypatch: pytest.MonkeyPatch) -> tuple[Led
 
 
 def crossed(store: Store, to_offset: int) -> None:
-    receipt = Receipt("east->west", "shared", 0, 0, to_offset, 1, 1, 1, 1, 5_000, 5_000, 0)
+    receipt = Receipt(
+        link="east->west",
+        topic="shared",
+        partition=0,
+        from_offset=0,
+        to_offset=to_offset,
+        records=1,
+        bytes=1,
+        batches=1,
+        source_end=1,
+        first_ms=5_000,
+        last_ms=5_000,
+        lag_records=0,
+    )
     store.receipts.record([replace(receipt, source_producers=(SourceProducer(MINE, 3, KNOWN.batches),))])
 
 
@@ -66,7 +79,20 @@ def test_the_store_says_what_had_crossed_before_its_own_flip_and_after(
     with open_store(settings.store.url) as store:
         crossed(store, 112)
         if flipped:
-            flip = Flip("east<>west", "shared", "west", 2, "east->west", "", "", "", (), 5_000, "anna", True)
+            flip = Flip(
+                pair="east<>west",
+                topic="shared",
+                home="west",
+                term=2,
+                link="east->west",
+                back="",
+                source_topic_id="",
+                target_topic_id="",
+                points=(),
+                since_ms=5_000,
+                set_by="anna",
+                torn=True,
+            )
             store.switching.flip([flip])
     led, said = heard(LateStore(settings, print), monkeypatch)
     assert led.leads["shared"] == TORN._replace(sound=2)

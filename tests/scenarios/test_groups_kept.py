@@ -38,7 +38,23 @@ def link_between(
         here, there = (_id_of(lab, topic) for lab in (east, west))
         rows = [TwinRow("east->west", topic, number, here, there, 0, 0, 1) for number in range(partitions)]
         store.twins.save(rows)
-        store.receipts.record([Receipt("east->west", topic, 0, 0, 10, 10, 100, 1, 10, 0, 1)])
+        store.receipts.record(
+            [
+                Receipt(
+                    link="east->west",
+                    topic=topic,
+                    partition=0,
+                    from_offset=0,
+                    to_offset=10,
+                    records=10,
+                    bytes=100,
+                    batches=1,
+                    source_end=10,
+                    first_ms=0,
+                    last_ms=1,
+                )
+            ]
+        )
         yield settings, store
 
 

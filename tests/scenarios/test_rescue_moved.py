@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.scenarios.test_switched_home import read
+from tests.switch.flips import flip_of
 from twinshore.fleet import RefusedError
 from twinshore.fleet.settings import Settings, parse_settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
-from twinshore.store import Flip, Remembered, Store, open_store
+from twinshore.store import Remembered, Store, open_store
 from twinshore.switch.operations.rescued import KIND, Reinject, act, plan
 from twinshore.switch.reinjected import BATCH_RECORDS, Pass, Progress
 from twinshore.switch.rescued import Count, Ending, Origin, Saved, head_line, last_line, record_line
@@ -48,8 +49,8 @@ def saved(folder: Path, topic: str) -> Path:
 
 
 def at_home(store: Store, topic: str, home: str, term: int) -> None:
-    links = ("east->west", "west->east") if home == "west" else ("west->east", "east->west")
-    store.switching.flip([Flip("east<>west", topic, home, term, *links, "b" * 32, "a" * 32, (0,), 5, "anna")])
+    old = "east" if home == "west" else "west"
+    store.switching.flip([flip_of(topic, old, home, term, (0,))])
 
 
 def test_what_was_agreed_to_is_looked_at_again(

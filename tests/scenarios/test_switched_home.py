@@ -155,7 +155,19 @@ class Stage:
                 at = tuple(ends[named] for named in parts)
                 back = f"{target}->{source}"
                 flips.append(
-                    Flip(PAIR, topic, target, self.term + 1, self.link, back, to, of, at, 1_000 + self.term, "a test")
+                    Flip(
+                        pair=PAIR,
+                        topic=topic,
+                        home=target,
+                        term=self.term + 1,
+                        link=self.link,
+                        back=back,
+                        source_topic_id=to,
+                        target_topic_id=of,
+                        points=at,
+                        since_ms=1_000 + self.term,
+                        set_by="a test",
+                    )
                 )
         assert self.store.switching.flip(flips) == tuple(flips)
 

@@ -49,7 +49,24 @@ def settings() -> Settings:
 def store(tmp_path: Path) -> Iterator[Store]:
     """With one partition of `orders`."""
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as opened:
-        opened.receipts.record([Receipt(LINK, "orders", 0, 0, 60, 60, 6_000_000, 3, 100, 5, 9, 40)])
+        opened.receipts.record(
+            [
+                Receipt(
+                    link=LINK,
+                    topic="orders",
+                    partition=0,
+                    from_offset=0,
+                    to_offset=60,
+                    records=60,
+                    bytes=6_000_000,
+                    batches=3,
+                    source_end=100,
+                    first_ms=5,
+                    last_ms=9,
+                    lag_records=40,
+                )
+            ]
+        )
         yield opened
 
 
@@ -85,7 +102,24 @@ def _shown(views: list[LinkView]) -> list[list[str]]:
 def test_what_the_filters_leave_out_now_has_no_lag_and_is_called_excluded(store: Store, settings: Settings) -> None:
     """Also before the mirror's next look."""
     now_ms = int(time.time() * 1000)
-    store.receipts.record([Receipt(LINK, "till", 0, 0, 60, 60, 5_000_000, 3, 115, 1, 2, 55)])
+    store.receipts.record(
+        [
+            Receipt(
+                link=LINK,
+                topic="till",
+                partition=0,
+                from_offset=0,
+                to_offset=60,
+                records=60,
+                bytes=5_000_000,
+                batches=3,
+                source_end=115,
+                first_ms=1,
+                last_ms=2,
+                lag_records=55,
+            )
+        ]
+    )
     topics = {"orders": TopicLag(1, 60, 100, 40, 0), "till": TopicLag(1, 60, 115, 55, 0)}
     store.memories.remember([as_row(LINK, LagWord(now_ms, 95, 2, 0, topics))])
     store.links.save_status(_word(now_ms))
@@ -183,7 +217,19 @@ def test_what_a_mirror_wrote_while_a_look_took_long_is_not_ahead(store: Store, s
 
 def test_a_view_says_where_no_rule_can_keep_writers_from_an_old_home(store: Store, settings: Settings) -> None:
     """The alarm of an open old home is over by then."""
-    flip = Flip("east<>west", "orders", "west", 2, BACK, LINK, "b" * 32, "a" * 32, (60,), 5, "anna")
+    flip = Flip(
+        pair="east<>west",
+        topic="orders",
+        home="west",
+        term=2,
+        link=BACK,
+        back=LINK,
+        source_topic_id="b" * 32,
+        target_topic_id="a" * 32,
+        points=(60,),
+        since_ms=5,
+        set_by="anna",
+    )
     store.switching.flip([flip])
     store.twins.save([TwinRow(BACK, "orders", 0, "b" * 32, "a" * 32, 0, 0, 1, epoch=2)])
     sight = Sight("east", None, frozenset({"orders"}), frozenset({"orders"}))

@@ -19,7 +19,20 @@ def wrote(store: Store, to_offset: int, *, partition: int = 0, topic: str = "ord
     """Some more has crossed, of two producers."""
     begun = {(one.topic, one.partition): one.to_offset for one in store.receipts.positions(EAST_WEST)}
     since = begun.get((topic, partition), 0)
-    receipt = Receipt(EAST_WEST, topic, partition, since, to_offset, 1, 1, 1, to_offset, at_ms, at_ms, 0)
+    receipt = Receipt(
+        link=EAST_WEST,
+        topic=topic,
+        partition=partition,
+        from_offset=since,
+        to_offset=to_offset,
+        records=1,
+        bytes=1,
+        batches=1,
+        source_end=to_offset,
+        first_ms=at_ms,
+        last_ms=at_ms,
+        lag_records=0,
+    )
     some = by(MINE, since, since + 5, epoch=3), by(9, since + 10)
     store.receipts.record([replace(receipt, source_producers=some)])
 
@@ -70,7 +83,20 @@ def test_who_wrote_long_before_is_left_out_and_a_crowd_is_told(store: Store) -> 
     old_ms = NOW_MS - LOOKS_BACK_MS - 1
     wrote(store, 200, at_ms=old_ms)
     crowd = tuple(by(number, 200 + 5 * number) for number in range(PRODUCERS_MAX))
-    receipt = Receipt(EAST_WEST, "orders", 1, 0, 9_000, 1, 1, 1, 9_000, NOW_MS, NOW_MS, 0)
+    receipt = Receipt(
+        link=EAST_WEST,
+        topic="orders",
+        partition=1,
+        from_offset=0,
+        to_offset=9_000,
+        records=1,
+        bytes=1,
+        batches=1,
+        source_end=9_000,
+        first_ms=NOW_MS,
+        last_ms=NOW_MS,
+        lag_records=0,
+    )
     store.receipts.record([replace(receipt, source_producers=crowd)])
     for _ in range(2):
         found = crossed(store)
@@ -92,9 +118,41 @@ def test_it_is_kept_for_a_day_and_forgotten_by_the_next_flip(store: Store) -> No
 
 def test_many_topics_are_asked_at_once(store: Store) -> None:
     topics = [f"many-{number:04}" for number in range(501)]
-    receipts = [Receipt(EAST_WEST, topic, 0, 0, 10, 1, 1, 1, 10, NOW_MS, NOW_MS, 0) for topic in topics]
+    receipts = [
+        Receipt(
+            link=EAST_WEST,
+            topic=topic,
+            partition=0,
+            from_offset=0,
+            to_offset=10,
+            records=1,
+            bytes=1,
+            batches=1,
+            source_end=10,
+            first_ms=NOW_MS,
+            last_ms=NOW_MS,
+            lag_records=0,
+        )
+        for topic in topics
+    ]
     store.receipts.record([replace(one, source_producers=(by(MINE, 0),)) for one in receipts])
-    flips = [Flip(PAIR, one, "west", 2, EAST_WEST, "", "", "", (), NOW_MS, "anna", True) for one in topics[:250]]
+    flips = [
+        Flip(
+            pair=PAIR,
+            topic=one,
+            home="west",
+            term=2,
+            link=EAST_WEST,
+            back="",
+            source_topic_id="",
+            target_topic_id="",
+            points=(),
+            since_ms=NOW_MS,
+            set_by="anna",
+            torn=True,
+        )
+        for one in topics[:250]
+    ]
     store.switching.flip(flips)
     found = store.crossings.of(EAST_WEST, dict.fromkeys(topics, 2), NOW_MS)
     assert found == {(topic, 0): Crossing(2, 10, True, (by(MINE, 0),)) for topic in topics}

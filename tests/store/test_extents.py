@@ -23,7 +23,21 @@ def extent(source: int, target: int, length: int, sequence: int) -> Extent:
 
 
 def gained(*extents: Extent, begin: int = 0, end: int = 0, topic: str = "orders") -> Receipt:
-    return Receipt(LINK, topic, 0, begin, end, end - begin, 10, 1, end, 0, 1, 0, extents=extents)
+    return Receipt(
+        link=LINK,
+        topic=topic,
+        partition=0,
+        from_offset=begin,
+        to_offset=end,
+        records=end - begin,
+        bytes=10,
+        batches=1,
+        source_end=end,
+        first_ms=0,
+        last_ms=1,
+        lag_records=0,
+        extents=extents,
+    )
 
 
 def adopted(store: Store, first: Extent, topic: str = "orders") -> None:

@@ -30,7 +30,22 @@ sys.stdin.read()
 
 
 def crowd(turn: int) -> list[Receipt]:
-    return [Receipt(LINK, f"topic-{index}", turn, 0, 10, 10, 100, 1, 10, 0, 1) for index in range(200)]
+    return [
+        Receipt(
+            link=LINK,
+            topic=f"topic-{index}",
+            partition=turn,
+            from_offset=0,
+            to_offset=10,
+            records=10,
+            bytes=100,
+            batches=1,
+            source_end=10,
+            first_ms=0,
+            last_ms=1,
+        )
+        for index in range(200)
+    ]
 
 
 def failure(url: str, password: Secret | None = None) -> TwinshoreError:

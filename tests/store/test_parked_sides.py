@@ -67,7 +67,21 @@ def extent(source: int, target: int, length: int, sequence: int) -> Extent:
 
 
 def told(begin: int, end: int, *extents: Extent, topic: str = "orders") -> Receipt:
-    return Receipt(LINK, topic, 0, begin, end, end - begin, 10, 1, end, 1, 2, 0, extents=extents)
+    return Receipt(
+        link=LINK,
+        topic=topic,
+        partition=0,
+        from_offset=begin,
+        to_offset=end,
+        records=end - begin,
+        bytes=10,
+        batches=1,
+        source_end=end,
+        first_ms=1,
+        last_ms=2,
+        lag_records=0,
+        extents=extents,
+    )
 
 
 def twin(topic_id: str, partition: int = 0) -> TwinRow:

@@ -23,7 +23,20 @@ from twinshore.store.receipt_rules import (
 
 def carried(from_offset: int, to_offset: int, at_ms: int = 0) -> Receipt:
     count = to_offset - from_offset
-    return Receipt("e->w", "t", 0, from_offset, to_offset, count, count * 10, 1, to_offset + 5, at_ms, at_ms + 1, 5)
+    return Receipt(
+        link="e->w",
+        topic="t",
+        partition=0,
+        from_offset=from_offset,
+        to_offset=to_offset,
+        records=count,
+        bytes=count * 10,
+        batches=1,
+        source_end=to_offset + 5,
+        first_ms=at_ms,
+        last_ms=at_ms + 1,
+        lag_records=5,
+    )
 
 
 def at(start: int, end: int) -> Position:

@@ -35,7 +35,20 @@ LINK = "east->west"
 def carried(from_offset: int, to_offset: int, *, topic: str = "orders", partition: int = 0, at_ms: int = 0) -> Receipt:
     count = to_offset - from_offset
     end = to_offset + 5
-    return Receipt(LINK, topic, partition, from_offset, to_offset, count, count * 10, 1, end, at_ms, at_ms + 1, 5)
+    return Receipt(
+        link=LINK,
+        topic=topic,
+        partition=partition,
+        from_offset=from_offset,
+        to_offset=to_offset,
+        records=count,
+        bytes=count * 10,
+        batches=1,
+        source_end=end,
+        first_ms=at_ms,
+        last_ms=at_ms + 1,
+        lag_records=5,
+    )
 
 
 def by(producer_id: int, *offsets: int, epoch: int = 0) -> SourceProducer:
@@ -53,7 +66,22 @@ def test_receipts_add_up_to_a_position(store: Store) -> None:
         ("orders", 0, 25),
         ("orders", 1, 3),
     ]
-    assert store.receipts.of(LINK, "orders", 0) == (Receipt(LINK, "orders", 0, 0, 25, 25, 250, 2, 30, 100, 201, 5),)
+    assert store.receipts.of(LINK, "orders", 0) == (
+        Receipt(
+            link=LINK,
+            topic="orders",
+            partition=0,
+            from_offset=0,
+            to_offset=25,
+            records=25,
+            bytes=250,
+            batches=2,
+            source_end=30,
+            first_ms=100,
+            last_ms=201,
+            lag_records=5,
+        ),
+    )
     assert store.receipts.positions("west->east") == ()
     assert store.receipts.of(LINK, "bills", 0) == ()
 

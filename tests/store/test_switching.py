@@ -38,7 +38,19 @@ FIRST, SECOND = "1" * 32, "2" * 32
 ROW = TopicInSwitch(PAIR, "orders", FIRST, EAST_WEST, Asked.ANNOUNCED, 1_000)
 HOME = HomeRow(PAIR, "orders", "east", 1, 10, "link east->west")
 EAST_ID, WEST_ID = "ea" * 16, "be" * 16
-FLIP = Flip(PAIR, "orders", "west", 2, EAST_WEST, WEST_EAST, WEST_ID, EAST_ID, (100, 0), 5_000, "anna")
+FLIP = Flip(
+    pair=PAIR,
+    topic="orders",
+    home="west",
+    term=2,
+    link=EAST_WEST,
+    back=WEST_EAST,
+    source_topic_id=WEST_ID,
+    target_topic_id=EAST_ID,
+    points=(100, 0),
+    since_ms=5_000,
+    set_by="anna",
+)
 TOLD = AuditRow(5_000, EAST_WEST, "switch", "orders", "east", "west", "by anna", "anna", "orders")
 TURNED = tuple(
     TwinRow(WEST_EAST, "orders", n, WEST_ID, EAST_ID, point, 0, 5_000, point, 2) for n, point in ((0, 100), (1, 0))
@@ -50,7 +62,23 @@ def carried_by_east(store: Store, topic: str = "orders") -> None:
     """The topic is at home on east and west is its twin, with all that hangs on one."""
     store.homes.settle([replace(HOME, topic=topic)])
     store.twins.save([TwinRow(EAST_WEST, topic, number, EAST_ID, WEST_ID, 0, 0, 1) for number in range(2)])
-    store.receipts.record([Receipt(EAST_WEST, topic, 0, 0, 100, 100, 1000, 1, 100, 1, 2)])
+    store.receipts.record(
+        [
+            Receipt(
+                link=EAST_WEST,
+                topic=topic,
+                partition=0,
+                from_offset=0,
+                to_offset=100,
+                records=100,
+                bytes=1000,
+                batches=1,
+                source_end=100,
+                first_ms=1,
+                last_ms=2,
+            )
+        ]
+    )
 
 
 def incident(topic: str = "orders") -> Incident:
@@ -133,7 +161,23 @@ def test_a_flip_moves_the_home_and_both_twins_at_once(store: Store) -> None:
 def test_a_flip_done_twice_is_done_once(store: Store) -> None:
     carried_by_east(store)
     store.switching.flip([FLIP], [TOLD])
-    store.receipts.record([Receipt(WEST_EAST, "orders", 0, 100, 120, 20, 200, 1, 120, 6, 7)])
+    store.receipts.record(
+        [
+            Receipt(
+                link=WEST_EAST,
+                topic="orders",
+                partition=0,
+                from_offset=100,
+                to_offset=120,
+                records=20,
+                bytes=200,
+                batches=1,
+                source_end=120,
+                first_ms=6,
+                last_ms=7,
+            )
+        ]
+    )
     again = replace(FLIP, since_ms=9_000, points=(120, 0))
     assert store.switching.flip([again], [TOLD]) == (again,)
     assert store.homes.of(PAIR)["orders"].since_ms == 5_000
@@ -163,7 +207,19 @@ def test_a_later_home_stands(store: Store) -> None:
 def test_a_flip_there_and_back(store: Store) -> None:
     carried_by_east(store)
     store.switching.flip([FLIP])
-    back = Flip(PAIR, "orders", "east", 3, WEST_EAST, EAST_WEST, EAST_ID, WEST_ID, (150, 1), 8_000, "bob")
+    back = Flip(
+        pair=PAIR,
+        topic="orders",
+        home="east",
+        term=3,
+        link=WEST_EAST,
+        back=EAST_WEST,
+        source_topic_id=EAST_ID,
+        target_topic_id=WEST_ID,
+        points=(150, 1),
+        since_ms=8_000,
+        set_by="bob",
+    )
     assert store.switching.flip([back, replace(back, topic="unheard")]) == (back, replace(back, topic="unheard"))
     assert store.twins.of(WEST_EAST) == ()
     found = [twin for twin in store.twins.of(EAST_WEST) if twin.topic == "orders"]

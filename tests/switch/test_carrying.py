@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.switch.flips import flip_of
 from tests.switch.test_decision import record
 from twinshore.fleet import ConfigError, KafkaError, Link, RefusedError
 from twinshore.fleet.incidents import POLICY_TOPIC, IncidentKind
 from twinshore.fleet.settings import Settings, load_settings
 from twinshore.lab.ports import free_port
 from twinshore.service.ends import Ends
-from twinshore.store import Flip, Incident, Store, TwinRow, open_store
+from twinshore.store import Incident, Store, TwinRow, open_store
 from twinshore.switch.operations.carrying import CarriedFirst, lacks, no_others, plan
 from twinshore.switch.operations.meaning import asked_of, link_of, meant
 from twinshore.switch.operations.planning import SwitchPlan
@@ -96,8 +97,7 @@ def test_what_the_link_leaves_out_on_purpose_stays_left_out(settings: Settings, 
 
 
 def test_a_topic_that_is_at_home_there_is_not_carried_back_to_it(settings: Settings, store: Store) -> None:
-    moved = ("bills", "west", 2, "east->west", "west->east", "b" * 32, "a" * 32, (9,), 1, "bob")
-    store.switching.flip([Flip("east<>west", *moved)])
+    store.switching.flip([flip_of("bills", "east", "west", 2, (9,), by="bob")])
     assert plan(asked_of(["bills"], "west"), settings, store) is None
 
 

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.switch.flips import flip_of
 from tests.switch.test_guards import WIDE, Ruled, writers
 from tests.switch.test_write_rules import US, rule
 from twinshore.fleet import KafkaError
 from twinshore.fleet.settings import Settings, load_settings
 from twinshore.lab.ports import free_port
 from twinshore.service.companions import Beside
-from twinshore.store import Flip, IncidentKind, LinkIdentity, Store, open_store
+from twinshore.store import IncidentKind, LinkIdentity, Store, open_store
 from twinshore.switch import companion as companion_module
 from twinshore.switch.companion import OldHomeCompanion
 from twinshore.switch.hands.guarding import Guarding
@@ -54,8 +55,7 @@ def companion(name: str, settings: Settings, store: Store) -> Iterator[OldHomeCo
 
 
 def moved(store: Store, old: str, new: str, term: int) -> None:
-    pair, ids = "<>".join(sorted((old, new))), (IDS[new], IDS[old])
-    store.switching.flip([Flip(pair, "orders", new, term, f"{old}->{new}", f"{new}->{old}", *ids, (10,), term, "anna")])
+    store.switching.flip([flip_of("orders", old, new, term, (10,), ids=IDS, since_ms=term)])
 
 
 def test_two_links_to_one_cluster_do_not_take_a_guard_from_each_other(settings: Settings, store: Store) -> None:

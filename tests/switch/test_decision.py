@@ -19,7 +19,17 @@ NOW_MS = 1_000_000
 def record(kind: Kind = Kind.PLANNED, hold_s_max: float = 10.0) -> Record:
     moved = Moved("orders", "a" * 32, "b" * 32, 1, 1)
     made = Record(
-        "f" * 32, kind, "east", "west", "east->west", "west->east", (moved,), "anna", NOW_MS, hold_s_max, Deed.CLAIM
+        id="f" * 32,
+        kind=kind,
+        old="east",
+        new="west",
+        link="east->west",
+        back="west->east",
+        topics=(moved,),
+        by="anna",
+        begun_ms=NOW_MS,
+        hold_s_max=hold_s_max,
+        deed=Deed.CLAIM,
     )
     return begin(made, NOW_MS)
 

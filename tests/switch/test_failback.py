@@ -21,8 +21,17 @@ OF_FAILBACK = DEEDS[Kind.FAILBACK]
 def record() -> Record:
     moved = Moved("orders", "a" * 32, "b" * 32, 2, 1, (POINT,))
     made = Record(
-        *("f" * 32, Kind.FAILBACK, "east", "west", "east->west", "west->east", (moved,)),
-        *("anna", NOW_MS, 0.0, OF_FAILBACK[0]),
+        id="f" * 32,
+        kind=Kind.FAILBACK,
+        old="east",
+        new="west",
+        link="east->west",
+        back="west->east",
+        topics=(moved,),
+        by="anna",
+        begun_ms=NOW_MS,
+        hold_s_max=0.0,
+        deed=OF_FAILBACK[0],
     )
     return begin(made, NOW_MS)
 

@@ -28,7 +28,16 @@ def of_group(group: str = "billing", new: str = "west", state: State = State.GOI
     moved = record().topics
     old = "east" if new == "west" else "west"
     made = Record(
-        *("e" * 32, Kind.GROUP, old, new, f"{old}->{new}", f"{new}->{old}", moved, "anna", NOW_MS, 10.0),
+        id="e" * 32,
+        kind=Kind.GROUP,
+        old=old,
+        new=new,
+        link=f"{old}->{new}",
+        back=f"{new}->{old}",
+        topics=moved,
+        by="anna",
+        begun_ms=NOW_MS,
+        hold_s_max=10.0,
         deed=Deed.CLAIM,
         group=group,
     )

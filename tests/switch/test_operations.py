@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.switch.flips import flip_of
 from tests.switch.test_decision import NOW_MS, record
 from twinshore.fleet import ConfigError, Link, Mode, RefusedError, SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent
@@ -17,7 +18,7 @@ from twinshore.fleet.terms import TERM_MAX
 from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
 from twinshore.lab.ports import free_port
 from twinshore.mirror.metrics.lag_word import LagWord, TopicLag, as_row
-from twinshore.store import Asked, ControlRow, Flip, Store, SwitchRow, TopicInSwitch, TwinRow, open_store
+from twinshore.store import Asked, ControlRow, Store, SwitchRow, TopicInSwitch, TwinRow, open_store
 from twinshore.switch.alone import alone
 from twinshore.switch.deeds import Deed, Kind
 from twinshore.switch.hands.carried import paused_of
@@ -222,8 +223,7 @@ def test_what_stands_in_the_way_is_refused_before_anything_is_done(settings: Set
 @pytest.mark.parametrize("force", [False, True])
 def test_a_topic_that_has_changed_homes_too_often_stays(settings: Settings, store: Store, force: bool) -> None:
     """Its link's next epoch would not fit into a batch's header."""
-    moved = ("orders", "east", TERM_MAX, "west->east", "east->west", "a" * 32, "b" * 32, (9,), NOW_MS, "bob")
-    store.switching.flip([Flip("east<>west", *moved)])
+    store.switching.flip([flip_of("orders", "west", "east", TERM_MAX, (9,), since_ms=NOW_MS, by="bob")])
     assert "has changed homes 30,000 times" in str(
         plan(asked_of(["orders"], "west", force=force), settings, store).refused
     )
@@ -355,12 +355,11 @@ def test_what_was_decided_without_the_store_does_nothing_to_a_home_of_long_ago(s
     assert (onward.topics, onward.ended) == (owed.topics, False)
     assert [row.switch_id for row in store.switching.of(pair)] == [owed.id], "nobody else moves it meanwhile"
     store.switching.end(owed.id)
-    moved = ("orders", "east", 3, "west->east", "east->west", "b" * 32, "a" * 32, (9,), NOW_MS, "bob")
     there = {"orders": ("west", 2)}
     assert its_own(owed, there, store).topics == owed.topics
     store.switching.end(owed.id)
     assert its_own(owed, {"orders": ("east", 3)}, store).ended, "the store may be behind the clusters"
-    store.switching.flip([Flip(pair, *moved)])
+    store.switching.flip([flip_of("orders", "west", "east", 3, (9,), since_ms=NOW_MS, by="bob")])
     assert standing_on(link, ["orders"], store) == (), "a forced switch is free again"
     over = its_own(owed, there, store)
     assert (over.state, over.kept, over.awaits_store) == (State.DONE, "", False)

@@ -21,8 +21,20 @@ TURNS = DEEDS_OF[: DEEDS_OF.index(Deed.COMMIT) + 1]
 
 def record() -> Record:
     moved = Moved("orders", "a" * 32, "b" * 32, 0, 1, (0,))
-    whose = ("f" * 32, Kind.REBUILD, "west", "east", "west->east", "east->west")
-    return begin(Record(*whose, (moved,), "anna", NOW_MS, 0.0, DEEDS_OF[0]), NOW_MS)
+    made = Record(
+        id="f" * 32,
+        kind=Kind.REBUILD,
+        old="west",
+        new="east",
+        link="west->east",
+        back="east->west",
+        topics=(moved,),
+        by="anna",
+        begun_ms=NOW_MS,
+        hold_s_max=0.0,
+        deed=DEEDS_OF[0],
+    )
+    return begin(made, NOW_MS)
 
 
 @dataclass

@@ -6,20 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.switch.flips import flip_of
 from tests.switch.test_operations import settings, store  # noqa: F401 - fixtures
 from twinshore.fleet import ConfigError
 from twinshore.fleet.settings import Settings
-from twinshore.store import Flip, Store
+from twinshore.store import Store
 from twinshore.switch.operations.returning import FailBack, folder_of, plan
 
 POINTS = (7,)
 
 
 def flipped(store: Store, home: str = "west") -> None:  # noqa: F811
-    links = ("east->west", "west->east") if home == "west" else ("west->east", "east->west")
-    ids = ("b" * 32, "a" * 32) if home == "west" else ("a" * 32, "b" * 32)
-    term = 2 if home == "west" else 3
-    store.switching.flip([Flip("east<>west", "orders", home, term, *links, *ids, POINTS, 5, "anna")], [])
+    old, term = ("east", 2) if home == "west" else ("west", 3)
+    store.switching.flip([flip_of("orders", old, home, term, POINTS)], [])
 
 
 @pytest.mark.parametrize(

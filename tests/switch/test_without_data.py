@@ -153,7 +153,19 @@ def test_it_moves_and_does_not_come_back_so(
 
 def record(topic: str, old_id: str, new_id: str = "") -> Record:
     one = Moved(topic, old_id, new_id, 0, 2)
-    return Record("f" * 32, Kind.BARE, "east", "west", "", "", (one,), "anna", 1, 10.0, DEEDS[Kind.BARE][0])
+    return Record(
+        id="f" * 32,
+        kind=Kind.BARE,
+        old="east",
+        new="west",
+        link="",
+        back="",
+        topics=(one,),
+        by="anna",
+        begun_ms=1,
+        hold_s_max=10.0,
+        deed=DEEDS[Kind.BARE][0],
+    )
 
 
 def done(west: KafkaCluster, one: Record, ends: tuple[int, int]) -> Outcome:

@@ -88,18 +88,18 @@ def _flip(link: Link, line: HomeLine, home: str, other: str, made_ms: Mapping[tu
     if made_ms.get((back, line.topic), 0) > line.since_ms:
         back = ""
     return Flip(
-        pair_of(link),
-        line.topic,
-        home,
-        line.term,
-        f"{other}->{home}",
-        back,
-        line.source_topic_id,
-        line.target_topic_id,
-        line.points if back else (),
-        line.since_ms,
-        line.set_by or f"switch {line.switch[:8]}",
-        line.how == FORCED,
+        pair=pair_of(link),
+        topic=line.topic,
+        home=home,
+        term=line.term,
+        link=f"{other}->{home}",
+        back=back,
+        source_topic_id=line.source_topic_id,
+        target_topic_id=line.target_topic_id,
+        points=line.points if back else (),
+        since_ms=line.since_ms,
+        set_by=line.set_by or f"switch {line.switch[:8]}",
+        torn=line.how == FORCED,
     )
 
 

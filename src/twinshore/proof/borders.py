@@ -23,7 +23,7 @@ OWN = frozenset({IncidentKind.CONTENT_DIFFERS, IncidentKind.DELETIONS_OWED})
 PARTED = frozenset({IncidentKind.TRUNCATION, IncidentKind.FOREIGN_WRITE})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLook:
     """One partition as both clusters show it. Each end is read target first: a true twin is then never ahead, and never
     begins later.

@@ -158,9 +158,9 @@ def _progress(row: RowMapping) -> Progress:
     opened = None
     if row["open_from"] >= 0:
         opened = Receipt(
-            position.link,
-            position.topic,
-            position.partition,
+            link=position.link,
+            topic=position.topic,
+            partition=position.partition,
             from_offset=row["open_from"],
             to_offset=position.to_offset,
             records=row["open_records"],
@@ -200,7 +200,7 @@ def _position(row: RowMapping) -> Position:
 
 def _receipt(position: Position, row: RowMapping) -> Receipt:
     values = {column.name: row[column.name] for column in receipts.columns if column.name != "position_id"}
-    return Receipt(position.link, position.topic, position.partition, **values)
+    return Receipt(link=position.link, topic=position.topic, partition=position.partition, **values)
 
 
 def _blank_row(receipt: Receipt) -> dict[str, Any]:

@@ -29,7 +29,7 @@ class TopicInSwitch:
     let_go_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Flip:
     """Another home for a topic. `link` carried it until now; `back` carries it from now on, empty where none does, onto
     the log that was its source: that log is the topic's own below `points`, one for each partition.

@@ -91,7 +91,7 @@ class SourceProducer:
     batches: tuple[SourceBatch, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
     """What a pump carried: offsets from `from_offset` up to, not including, `to_offset`.
 

@@ -64,7 +64,7 @@ class Told:
     sentence: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
     """`old` and `new` are the homes, `link` carried the topics from old to new, `back` is the link the other way.
     `deed` is under way since `deed_ms`, or to be undone where the switch turns back; `why` it does. `said`: the

@@ -294,16 +294,16 @@ def _said(record: Record, deed: Deed) -> bool:
 def flip_of(record: Record, one: Moved, pair: str, now_ms: int) -> Flip:
     """What the store is told of one topic."""
     return Flip(
-        pair,
-        one.topic,
-        record.new,
-        next_term(one.term),
-        record.link,
-        record.back,
-        one.new_id,
-        one.old_id,
-        one.points,
-        now_ms,
-        record.by,
-        record.kind is Kind.FORCED,
+        pair=pair,
+        topic=one.topic,
+        home=record.new,
+        term=next_term(one.term),
+        link=record.link,
+        back=record.back,
+        source_topic_id=one.new_id,
+        target_topic_id=one.old_id,
+        points=one.points,
+        since_ms=now_ms,
+        set_by=record.by,
+        torn=record.kind is Kind.FORCED,
     )

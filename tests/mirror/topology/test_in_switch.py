@@ -87,5 +87,21 @@ def test_a_switch_that_turns_back_gives_the_topic_back(stage: Stage) -> None:
 def test_a_flip_is_heard_at_once(stage: Stage) -> None:
     stage.ear.changed()
     to, of = "a" * 32, "b" * 32
-    stage.store.switching.flip([Flip(PAIR, "bills", "east", 2, "west->east", LINK, to, of, (9,), 1, "anna")])
+    stage.store.switching.flip(
+        [
+            Flip(
+                pair=PAIR,
+                topic="bills",
+                home="east",
+                term=2,
+                link="west->east",
+                back=LINK,
+                source_topic_id=to,
+                target_topic_id=of,
+                points=(9,),
+                since_ms=1,
+                set_by="anna",
+            )
+        ]
+    )
     assert stage.ear.changed()

@@ -207,7 +207,20 @@ def _judged(identity: LinkIdentity, row: TwinRow, seen: Observation, *, last: bo
 def _stands(one: Found, now_ms: int) -> Receipt:
     """Where receipts begin: what came before was told to the lost store."""
     row, lag = one.row, max(0, one.source_end - one.end)
-    return Receipt(row.link, row.topic, row.partition, one.end, one.end, 0, 0, 0, one.source_end, now_ms, now_ms, lag)
+    return Receipt(
+        link=row.link,
+        topic=row.topic,
+        partition=row.partition,
+        from_offset=one.end,
+        to_offset=one.end,
+        records=0,
+        bytes=0,
+        batches=0,
+        source_end=one.source_end,
+        first_ms=now_ms,
+        last_ms=now_ms,
+        lag_records=lag,
+    )
 
 
 def _chunks(rows: list[TwinRow]) -> Iterator[list[TwinRow]]:

@@ -86,7 +86,19 @@ def fill(store: Store, found: Iterable[LinkLeft], also: Collection[str] = ()) ->
 
 def _said(row: HomeRow) -> Flip:
     """The home as the lines say it, in their term."""
-    return Flip(row.pair, row.topic, row.home, row.term, "", "", "", "", (), row.since_ms, row.set_by)
+    return Flip(
+        pair=row.pair,
+        topic=row.topic,
+        home=row.home,
+        term=row.term,
+        link="",
+        back="",
+        source_topic_id="",
+        target_topic_id="",
+        points=(),
+        since_ms=row.since_ms,
+        set_by=row.set_by,
+    )
 
 
 @dataclass(frozen=True, slots=True)

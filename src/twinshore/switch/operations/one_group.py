@@ -52,17 +52,17 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "") -> Sw
     links = {link.source: link.name for link in links_between(settings, store, old, asked.to)}
     topics = tuple(Moved(topic, "", "", 0, _partitions(seen, topic)) for topic in seen.topics())
     record = Record(
-        secrets.token_hex(16),
-        Kind.GROUP,
-        old,
-        asked.to,
-        links.get(old, ""),
-        links.get(asked.to, ""),
-        topics,
-        by,
-        wall_ms(),
-        asked.hold_s,
-        DEEDS[Kind.GROUP][0],
+        id=secrets.token_hex(16),
+        kind=Kind.GROUP,
+        old=old,
+        new=asked.to,
+        link=links.get(old, ""),
+        back=links.get(asked.to, ""),
+        topics=topics,
+        by=by,
+        begun_ms=wall_ms(),
+        hold_s_max=asked.hold_s,
+        deed=DEEDS[Kind.GROUP][0],
         group=asked.group,
     )
     count = counted(len(seen.goals), "place")

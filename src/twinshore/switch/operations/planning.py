@@ -105,17 +105,17 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "", kept:
         about = _remarks(asked, link, lag, away)
         remarks = (*about, *filter(None, (room.words,)), *strange, *torn, *unknown, *open_to, *later)
     record = Record(
-        secrets.token_hex(16),
-        asked.kind,
-        link.source,
-        link.target,
-        link.name,
-        f"{link.target}->{link.source}",
-        moved,
-        by,
-        wall_ms(),
-        asked.hold_s,
-        DEEDS[asked.kind][0],
+        id=secrets.token_hex(16),
+        kind=asked.kind,
+        old=link.source,
+        new=link.target,
+        link=link.name,
+        back=f"{link.target}->{link.source}",
+        topics=moved,
+        by=by,
+        begun_ms=wall_ms(),
+        hold_s_max=asked.hold_s,
+        deed=DEEDS[asked.kind][0],
         kept=kept,
     )
     untaken = () if kept else tuple(topic for topic in topics if back is None or not admits(back, topic))

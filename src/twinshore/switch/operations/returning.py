@@ -127,8 +127,20 @@ def twin_of(rows: Sequence[TwinRow], topic: str, term: int) -> Moved:
 
 def record_of(kind: Kind, carrier: Link, topics: tuple[Moved, ...], by: str, folder: str) -> Record:
     """`carrier` fills the twins. Its target is the old home, or has always held twins."""
-    whose = (carrier.target, carrier.source, f"{carrier.target}->{carrier.source}", carrier.name)
-    return Record(secrets.token_hex(16), kind, *whose, topics, by, wall_ms(), 0.0, DEEDS[kind][0], folder=folder)
+    return Record(
+        id=secrets.token_hex(16),
+        kind=kind,
+        old=carrier.target,
+        new=carrier.source,
+        link=f"{carrier.target}->{carrier.source}",
+        back=carrier.name,
+        topics=topics,
+        by=by,
+        begun_ms=wall_ms(),
+        hold_s_max=0.0,
+        deed=DEEDS[kind][0],
+        folder=folder,
+    )
 
 
 def _shown(record: Record, found: Sequence[Tail], old: KafkaCluster, new: KafkaCluster, store: Store) -> Iterator[str]:

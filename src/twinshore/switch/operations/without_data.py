@@ -73,8 +73,17 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "") -> Sw
             return SwitchPlan(shown=shown, refused=refused)
         open_to = unheld(old, names)
     record = Record(
-        *(secrets.token_hex(16), Kind.BARE, old.name, new.name, "", "", topics, by, wall_ms(), asked.hold_s),
-        DEEDS[Kind.BARE][0],
+        id=secrets.token_hex(16),
+        kind=Kind.BARE,
+        old=old.name,
+        new=new.name,
+        link="",
+        back="",
+        topics=topics,
+        by=by,
+        begun_ms=wall_ms(),
+        hold_s_max=asked.hold_s,
+        deed=DEEDS[Kind.BARE][0],
     )
     steps = tuple(DeedStep(deed) for deed in DEEDS[Kind.BARE])
     return SwitchPlan(steps, shown, open_to, record=record)
