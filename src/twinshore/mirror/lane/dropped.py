@@ -30,7 +30,7 @@ def but_for(rows: Iterable[Stoppage], landed: Iterable[tuple[int, int]]) -> list
         parts: list[Stoppage] = []
         for row in left:
             kept = ((row.from_offset, min(row.to_offset, begin)), (max(row.from_offset, end), row.to_offset))
-            parts += [row_of(_of(row), *part, why_of(row)) for part in kept if part[0] < part[1]]
+            parts += [row_of(_of(row), *part, row.why) for part in kept if part[0] < part[1]]
         left = parts
     return left
 
