@@ -85,7 +85,7 @@ BOUNDS = {
         "4 seconds": "mirror.lane.orders:UNDELIVERED_S_MAX",
     },
     "switch": {
-        "10 seconds": "fleet.pace:HOLD_S",
+        "10 seconds": "fleet.switch_defaults:HOLD_S",
         "15 seconds": "switch.work:SILENT_MS_MAX",
         "500 records": "switch.reinjected:BATCH_RECORDS",
     },

@@ -13,7 +13,7 @@ import typer
 from twinshore.cli import rescue
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, load, load_alone, who
 from twinshore.cli.steps import agreed, show
-from twinshore.fleet import RefusedError, pace
+from twinshore.fleet import RefusedError, switch_defaults
 from twinshore.fleet.sentences import one_line
 from twinshore.service.signals import heard
 
@@ -26,7 +26,7 @@ TOPICS = typer.Argument(None, help="Topics, as expressions for whole names.", me
 NAMED = typer.Argument(help="Topics, as expressions for whole names.", metavar="TOPIC...")
 GROUP = typer.Option("", "--group", help="One consumer group alone, by its name; its topics stay where they are.")
 ALL = typer.Option(False, "--all", help="All topics that the link carries, in waves: each is a switch of its own.")
-WAVE = typer.Option(pace.WAVE_TOPICS, "--wave", help="How many topics move at once with --all.")
+WAVE = typer.Option(switch_defaults.WAVE_TOPICS, "--wave", help="How many topics move at once with --all.")
 PRODUCER = typer.Option("", "--producer", help="One producer alone: says why it cannot, or what to do in its place.")
 OF = typer.Option("", "--of", help="The topics that this switch, or plan of waves, has moved, by its first letters.")
 TO = typer.Option(..., "--to", help="The cluster where the topics are written from then on.")
@@ -34,7 +34,9 @@ BARE = typer.Option(
     False, "--without-data", help="A topic that no link carries: its writers move at once, and its records stay."
 )
 FORCE = typer.Option(False, "--force", help="The old home does not answer: move with what has crossed.")
-HOLD_S = typer.Option(pace.HOLD_S, "--hold-s", help="How long writers may wait before the switch turns back.")
+HOLD_S = typer.Option(
+    switch_defaults.HOLD_S, "--hold-s", help="How long writers may wait before the switch turns back."
+)
 YES = typer.Option(False, "--yes", help="Do not ask.")
 ALIVE = typer.Option("", "--alive", help="With --force --yes: the old home that answers, and is left all the same.")
 WHICH = typer.Argument("", help="The switch, by the first letters of its id; the one that is open where none is given.")

@@ -11,7 +11,7 @@ import pytest
 from twinshore.fleet import Cluster
 from twinshore.fleet.control import Control
 from twinshore.mirror.control import throttle
-from twinshore.mirror.control.throttle import Throttle
+from twinshore.mirror.control.throttle import BoundsTeller
 from twinshore.mirror.core.commands import SayReady, Used
 from twinshore.mirror.core.desk_words import Assign, Bounds, Go
 from twinshore.mirror.driver.desk import Desk
@@ -66,7 +66,7 @@ def heard(line: DeskLine, kind: type[W], within_s: float = 3.0) -> list[W]:
 def test_a_pump_and_its_heir_are_told_their_share(shop: Shop) -> None:
     pump = shop.pump(0)
     assert heard(pump, Assign)
-    teller = Throttle(LINK, shop.desk)
+    teller = BoundsTeller(LINK, shop.desk)
     teller.turn(Control(throttle_bytes_s=1000, topic_throttles=(("orders", 100),)), LANES)
     (bounds,) = heard(pump, Bounds)
     assert (bounds.link, bounds.topics) == (500.0, {"orders": 50.0})
@@ -80,7 +80,7 @@ def test_who_is_held_back_gets_what_others_leave(shop: Shop) -> None:
     for pump in (busy, idle):
         pump.say(SayReady())
         assert heard(pump, Go)
-    teller, control = Throttle(LINK, shop.desk), Control(throttle_bytes_s=1000)
+    teller, control = BoundsTeller(LINK, shop.desk), Control(throttle_bytes_s=1000)
     teller.turn(control, LANES)
     assert heard(busy, Bounds)[0].link == 500.0
     busy.say(Used({"": [500.0, 1.0]}))
@@ -97,7 +97,7 @@ def test_who_is_held_back_gets_what_others_leave(shop: Shop) -> None:
 def test_a_bound_that_is_taken_away_is_told_too(shop: Shop) -> None:
     pump = shop.pump(0)
     assert heard(pump, Assign)
-    teller = Throttle(LINK, shop.desk)
+    teller = BoundsTeller(LINK, shop.desk)
     teller.turn(Control(), LANES)
     assert not heard(pump, Bounds, within_s=0.2), "there never was one"
     teller.turn(Control(throttle_bytes_s=1000), LANES)
@@ -112,7 +112,7 @@ def test_what_an_operator_changes_is_told_at_once_though_needs_are_looked_at_twi
     monkeypatch.setattr(throttle, "EVERY_S", 60.0)
     pump = shop.pump(0)
     assert heard(pump, Assign)
-    teller = Throttle(LINK, shop.desk)
+    teller = BoundsTeller(LINK, shop.desk)
     teller.turn(Control(), LANES)
     teller.turn(Control(throttle_bytes_s=1000), LANES)
     assert heard(pump, Bounds)[0].link == 500.0

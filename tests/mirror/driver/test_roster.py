@@ -18,7 +18,7 @@ from twinshore.mirror.driver.desk import Desk
 from twinshore.mirror.driver.drive import Drive
 from twinshore.mirror.driver.link_driver import LinkDriver
 from twinshore.mirror.driver.recorder import Recorder
-from twinshore.mirror.driver.roster import Roster, Running, begun
+from twinshore.mirror.driver.roster import LinkRoster, Running, begun
 from twinshore.mirror.driver.tides import Tides
 from twinshore.service.companions import Beside, Companion
 from twinshore.store import open_store
@@ -64,7 +64,7 @@ class Place:
         self.recorder = Recorder(self.store, "first", 0.02, self.said.append)
         self.desk = Desk("127.0.0.1", allowed_s=lambda link: self.roster.left_s(link), take=self.recorder.take)
         self.tides = Tides(self.desk, 60.0, lambda *_: "finished", self.said.append)
-        self.roster = Roster(self.registry, self.begin, self.leave, links_max=2, stop_s=2.0, log=self.said.append)
+        self.roster = LinkRoster(self.registry, self.begin, self.leave, links_max=2, stop_s=2.0, log=self.said.append)
         self.companions: tuple[Companion, ...] = ()
         self.unable = ""
         self.hold = threading.Event()

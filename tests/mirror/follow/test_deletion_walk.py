@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from twinshore.fleet import Deleted, Follow, Recreated
 from twinshore.mirror.follow.acts import AskSpans, DeleteTwin, Forget, Remember, TakeBack, Tell
 from twinshore.mirror.follow.last_resort import Span, Word
-from twinshore.mirror.follow.lifecycle import LOOKS_MIN, Memory, Presence, Rules, SeenTopic, TopicLook, decide
+from twinshore.mirror.follow.lifecycle import LOOKS_MIN, Memory, Presence, SeenTopic, TopicLook, TopicRules, decide
 
 SEEDS = 3_000
 STEPS = 120
@@ -77,7 +77,7 @@ class History:
         self.missed = 0 if self.source else self.missed + 1
         seen = TopicLook(TOPIC, TOPIC, "s1", "t1", there, twin, self.missed)
         against = "paused" if self.paused else "kept" if self.kept else ""
-        rules = Rules(self.follow, against)
+        rules = TopicRules(self.follow, against)
         spans: list[Span] = []
         acts = decide(seen, self.memory, rules, None, self.now_ms)
         if acts == [AskSpans(TOPIC)]:

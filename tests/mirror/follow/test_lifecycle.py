@@ -26,9 +26,9 @@ from twinshore.mirror.follow.last_resort import WORD_HOLDS_MS, Span, Word
 from twinshore.mirror.follow.lifecycle import (
     Memory,
     Presence,
-    Rules,
     SeenTopic,
     TopicLook,
+    TopicRules,
     decide,
     for_mapped,
     is_lost,
@@ -42,9 +42,9 @@ ONCE_MORE = SeenTopic(Presence.THERE, "s3", 2)
 SOMEONES = SeenTopic(Presence.THERE, "t2", 2)
 WHOLE = [Span(0, 0, 10, 10, 10), Span(1, 0, 0, 0, 0)]
 FOREIGN = [Span(0, 0, 51_000, 10, 10), WHOLE[1]]
-KEEP, ARCHIVE = Rules(Follow()), Rules(Follow(deleted=Deleted.ARCHIVE))
-DELETE = Rules(Follow(deleted=Deleted.DELETE, delete_after_s=60))
-AGAIN = Rules(Follow(recreated=Recreated.BEGIN_AGAIN, delete_after_s=60))
+KEEP, ARCHIVE = TopicRules(Follow()), TopicRules(Follow(deleted=Deleted.ARCHIVE))
+DELETE = TopicRules(Follow(deleted=Deleted.DELETE, delete_after_s=60))
+AGAIN = TopicRules(Follow(recreated=Recreated.BEGIN_AGAIN, delete_after_s=60))
 NOW = 1_800_000_000_000  # 2027-01-15 08:00:00 UTC
 NONE = Memory()
 
@@ -53,7 +53,9 @@ def look(source: SeenTopic = THERE, target: SeenTopic = TWIN, *, missed: int = 2
     return TopicLook("orders", "orders", "s1", "t1", source, target, missed, doubted)
 
 
-def acts(seen: TopicLook, memory: Memory = NONE, rules: Rules = KEEP, spans: list[Span] | None = None) -> list[Act]:
+def acts(
+    seen: TopicLook, memory: Memory = NONE, rules: TopicRules = KEEP, spans: list[Span] | None = None
+) -> list[Act]:
     return decide(seen, memory, rules, WHOLE if spans is None else spans, NOW)
 
 
@@ -107,7 +109,7 @@ def test_nothing_is_done_while_both_sides_are_as_known() -> None:
     ids=["keep", "archive", "delete", "paused"],
 )
 def test_a_deleted_topic_is_told_once_and_carried_no_more(
-    rules: Rules, policy: str, more: str, state: Remember
+    rules: TopicRules, policy: str, more: str, state: Remember
 ) -> None:
     assert acts(look(GONE, missed=1), rules=rules) == [], "one look may err"
     withdraw, tell, remember = acts(look(GONE), rules=rules)
@@ -137,7 +139,7 @@ def test_deletion_waits_until_the_announced_time() -> None:
 @pytest.mark.parametrize(
     "rules", [KEEP, replace(DELETE, against="the link is paused")], ids=["another policy", "something against it"]
 )
-def test_what_was_announced_is_taken_back_and_begins_anew_afterwards(rules: Rules) -> None:
+def test_what_was_announced_is_taken_back_and_begins_anew_afterwards(rules: TopicRules) -> None:
     taken_back = acts(look(GONE), since(State.ANNOUNCED, 99), rules)
     assert told(taken_back) == [("deleted topic", "keep the twin")]
     assert taken_back[-1] == Remember("orders", State.GONE)
@@ -313,13 +315,13 @@ FOLLOWS = st.builds(
     recreated=st.sampled_from(Recreated),
     delete_after_s=st.sampled_from([0.0, 60.0]),
 )
-RULES = st.builds(Rules, FOLLOWS, st.sampled_from(["", "the link is paused"]), st.sampled_from(["", "many"]))
+RULES = st.builds(TopicRules, FOLLOWS, st.sampled_from(["", "the link is paused"]), st.sampled_from(["", "many"]))
 
 
 @settings(max_examples=2_000)
 @given(SIDES_SEEN, TWINS_SEEN, st.integers(0, 3), st.booleans(), MEMORIES, RULES, st.booleans())
 def test_nothing_is_said_or_done_by_what_nobody_asked(
-    source: SeenTopic, target: SeenTopic, missed: int, doubted: bool, memory: Memory, rules: Rules, mapped: bool
+    source: SeenTopic, target: SeenTopic, missed: int, doubted: bool, memory: Memory, rules: TopicRules, mapped: bool
 ) -> None:
     seen = look(source, target, missed=missed, doubted=doubted), memory, rules
     seen = for_mapped(*seen) if mapped else seen

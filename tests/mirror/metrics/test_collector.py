@@ -22,7 +22,7 @@ from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.lane.orders import Carried
 from twinshore.mirror.lane.quota import key_of
 from twinshore.mirror.metrics import table
-from twinshore.mirror.metrics.collector import Bounds, MirrorCollector
+from twinshore.mirror.metrics.collector import MirrorCollector, SeriesBounds
 from twinshore.mirror.metrics.meters import Meters
 from twinshore.service import server
 from twinshore.service.server import MetricsServer
@@ -53,9 +53,9 @@ def told(meters: Meters, *entries: Carried) -> None:
     meters.take(Account(NAME, 0, entries, (), {}))
 
 
-def scrape(meters: Meters, store: Store, bounds: Bounds | None = None) -> dict[str, float]:
+def scrape(meters: Meters, store: Store, bounds: SeriesBounds | None = None) -> dict[str, float]:
     registry = CollectorRegistry()
-    registry.register(MirrorCollector([LINK], meters, store, bounds or Bounds()))
+    registry.register(MirrorCollector([LINK], meters, store, bounds or SeriesBounds()))
     lines = generate_latest(registry).decode().splitlines()
     return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
 
@@ -103,7 +103,7 @@ def test_the_quota_that_holds_a_link_back_is_the_one_that_status_tells(meters: M
         recorder.take(Account(NAME, 0, (carried("orders", 0, 0, 5, 5),), (), {key_of("target"): 250_000.0}))
         recorder.settle(NAME)
         registry = CollectorRegistry()
-        registry.register(MirrorCollector([LINK], meters, store, Bounds(), quotas=recorder.quotas))
+        registry.register(MirrorCollector([LINK], meters, store, SeriesBounds(), quotas=recorder.quotas))
         found = generate_latest(registry).decode()
         assert 'quota_bytes_per_second{link="east->west",side="target"} 250000.0' in found
         assert 'quota_bytes_per_second{link="east->west",side="source"} 0.0' in found
@@ -136,7 +136,7 @@ def test_a_mirror_that_has_just_begun_shows_no_rates_of_the_one_before(
 
     def shown() -> tuple[str, bool]:
         registry = CollectorRegistry()
-        registry.register(MirrorCollector([LINK], meters, store, Bounds(), 60.0, before=before))
+        registry.register(MirrorCollector([LINK], meters, store, SeriesBounds(), 60.0, before=before))
         found = generate_latest(registry).decode()
         (said,) = re.findall(r'link_state\{link="east->west",state="(\w+)"\} 1.0', found)
         rates = [f'{one.name}{{link="east->west"' in found for one in RATES]
@@ -193,7 +193,7 @@ def test_states_pauses_and_throttles_are_told(meters: Meters, store: Store) -> N
 
 def test_beyond_the_bounds_only_links_count(meters: Meters, store: Store) -> None:
     told(meters, *(carried(f"t{number}", part, 0, 1, 1) for number in range(4) for part in range(3)))
-    found = scrape(meters, store, Bounds(topics=2, partitions=5))
+    found = scrape(meters, store, SeriesBounds(topics=2, partitions=5))
     assert sum(name.startswith("twinshore_topic_records_total") for name in found) == 2
     assert sum(name.startswith("twinshore_partition_records_total") for name in found) == 5
     assert found['twinshore_metrics_left_out{level="topic"}'] == 2
@@ -217,7 +217,7 @@ def test_a_store_that_is_away_takes_its_own_metrics_along_and_no_others(
 def test_every_metric_of_the_table_is_served_and_no_other(meters: Meters, store: Store) -> None:
     told(meters, carried("orders", 0, 0, 5, 5))
     registry = CollectorRegistry()
-    registry.register(MirrorCollector([LINK], meters, store, Bounds()))
+    registry.register(MirrorCollector([LINK], meters, store, SeriesBounds()))
     served = set(re.findall(r"^# TYPE (\S+)", generate_latest(registry).decode(), re.MULTILINE))
     assert served == {one.served for one in table.METRICS}
     assert len(served) == len(table.METRICS)
@@ -228,7 +228,7 @@ def test_health_speaks_of_links_and_fails_when_the_loop_stands(
 ) -> None:
     # What tests before this one had threads of this process raise is not about this server.
     monkeypatch.setattr(server, "failures", Failures())
-    collector = MirrorCollector([LINK], meters, store, Bounds())
+    collector = MirrorCollector([LINK], meters, store, SeriesBounds())
     served = MetricsServer("127.0.0.1", 0, collector, lambda: {NAME: {"state": "waiting", "says": "why"}})
     try:
         well, body = answer(served.port, "/health")
@@ -248,7 +248,7 @@ def test_health_speaks_of_links_and_fails_when_the_loop_stands(
 
 
 def test_guests_who_ask_nothing_keep_nobody_out(meters: Meters, store: Store) -> None:
-    served = MetricsServer("127.0.0.1", 0, MirrorCollector([LINK], meters, store, Bounds()), dict)
+    served = MetricsServer("127.0.0.1", 0, MirrorCollector([LINK], meters, store, SeriesBounds()), dict)
     guests = [socket.create_connection(("127.0.0.1", served.port), timeout=3) for _ in range(200)]
     try:
         assert answer(served.port, "/metrics")[0] == 200

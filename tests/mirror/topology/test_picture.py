@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from twinshore.fleet import Link, Naming
-from twinshore.mirror.topology.picture import Beat, drawing, path_of, picture
+from twinshore.mirror.topology.picture import LastBeat, drawing, path_of, picture
 
 CLUSTERS = ("east", "west", "west.2", "north")
 
@@ -29,11 +29,11 @@ def test_a_heartbeats_topic_says_by_its_name_which_way_it_came(topic: str, path:
 def test_links_run_are_silent_unseen_or_not_to_be_asked() -> None:
     links = [Link("east", "west"), Link("west", "north", chain=True), Link("east", "north"), Link("north", "east")]
     beats = [
-        Beat(("east",), 0.2),
-        Beat(("east", "west"), 1.0),
-        Beat(("west", "north"), 60.0),
-        Beat(("east", "west", "north"), 61.0),
-        Beat(("far", "west"), 2.0),
+        LastBeat(("east",), 0.2),
+        LastBeat(("east", "west"), 1.0),
+        LastBeat(("west", "north"), 60.0),
+        LastBeat(("east", "west", "north"), 61.0),
+        LastBeat(("far", "west"), 2.0),
     ]
     seen = picture(links, beats, {"east": "nobody answers"})
     assert [(link.link, link.state, link.settings) for link in seen.links] == [
@@ -57,7 +57,7 @@ def test_links_run_are_silent_unseen_or_not_to_be_asked() -> None:
 
 
 def test_branches_stay_apart() -> None:
-    beats = [Beat(("a", "b"), 0), Beat(("a", "c"), 0), Beat(("a", "b", "d"), 0)]
+    beats = [LastBeat(("a", "b"), 0), LastBeat(("a", "c"), 0), LastBeat(("a", "b", "d"), 0)]
     assert drawing(picture([], beats, {})) == ["a", "├─ b  0 s ago", "│  └─ d  0 s ago", "└─ c  0 s ago"]
 
 

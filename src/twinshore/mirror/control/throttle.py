@@ -26,7 +26,7 @@ class BoundedLanes(Protocol):
     def bound(self, key: tuple[str, int], bounds: Bounds) -> None: ...
 
 
-class Throttle:
+class BoundsTeller:
     """One link's. `turn` is called often and tells only what changed."""
 
     def __init__(self, name: str, desk: BoundedLanes) -> None:

@@ -16,7 +16,7 @@ from twinshore.links.filters import admits
 from twinshore.links.link_state import STANDBY, STOPPED, Carrying, Facts, Idle, carrying
 from twinshore.links.thinned import note
 from twinshore.mirror.control.ruling import Ruling, in_words
-from twinshore.mirror.control.throttle import Throttle
+from twinshore.mirror.control.throttle import BoundsTeller
 from twinshore.mirror.driver import twins
 from twinshore.mirror.driver.balance import Balance
 from twinshore.mirror.driver.desk import Desk
@@ -84,7 +84,7 @@ class LinkDriver:
         self._in_switch = InSwitch(lambda: self.link, store, desk, recorder, log)
         self._adopter = Adopter(link, self._source, self._target, store, log)
         self._ruling = Ruling(link, settings.links, store, log)
-        self._throttle, self._others = Throttle(link.name, desk), Others(link, store)
+        self._throttle, self._others = BoundsTeller(link.name, desk), Others(link, store)
         self._store, self._desk, self._tides, self._recorder = store, desk, tides, recorder
         self._lanes, self._log = lanes, log
         grace_s = min(5.0, self._mirror.produce_timeout_s)

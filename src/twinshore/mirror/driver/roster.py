@@ -90,7 +90,7 @@ def begun(
     return running
 
 
-class Roster:
+class LinkRoster:
     """`begin` starts a link, and `leave` is called once it has ended while the others go on. There is room for
     `links_max`: one more waits until another goes."""
 

@@ -21,7 +21,7 @@ from twinshore.mirror.driver.first_words import first_words, refusals
 from twinshore.mirror.driver.plan import lanes_for
 from twinshore.mirror.driver.ready import check_chosen, open_writable
 from twinshore.mirror.driver.recorder import Recorder
-from twinshore.mirror.driver.roster import Roster, Running, begun
+from twinshore.mirror.driver.roster import LinkRoster, Running, begun
 from twinshore.mirror.driver.shared import Shared
 from twinshore.mirror.driver.sharing import tasks_for
 from twinshore.mirror.driver.tides import Tides
@@ -84,7 +84,7 @@ class Mirror:
         desk = Desk(engine.host, allowed_s=lambda link: roster.left_s(link), take=instruments.take)
         tides = Tides(desk, mirror.tide_s, engine.ride, self._log, tasks_for(cores, lanes, mirror.tasks), engine.end)
         shared = Shared(self._owner, lanes, store, registry, recorder, instruments, engine, desk, tides, self._log)
-        roster = Roster(
+        roster = LinkRoster(
             registry,
             lambda link: self._begin(link, shared),
             shared.leave,
@@ -132,7 +132,7 @@ class Mirror:
             store.close()
             raise next(iter(refused.values()))
 
-    def _until_stopped(self, roster: Roster, shared: Shared) -> None:
+    def _until_stopped(self, roster: LinkRoster, shared: Shared) -> None:
         while not self._stop.wait(TURN_S):
             roster.turn()
             if roster.alive():

@@ -16,7 +16,7 @@ from twinshore.mirror.follow import lifecycle
 from twinshore.mirror.follow.acts import Act, AskSpans
 from twinshore.mirror.follow.hands import now_ms
 from twinshore.mirror.follow.last_resort import objection, too_many
-from twinshore.mirror.follow.lifecycle import Memory, Presence, Rules, SeenTopic, TopicLook
+from twinshore.mirror.follow.lifecycle import Memory, Presence, SeenTopic, TopicLook, TopicRules
 from twinshore.mirror.follow.memories import memories_of
 from twinshore.mirror.follow.reading import sides, spans
 from twinshore.mirror.follow.safety_now import SafetyNow
@@ -28,7 +28,7 @@ class Judged(NamedTuple):
 
     look: TopicLook
     memory: Memory
-    rules: Rules
+    rules: TopicRules
 
     @property
     def is_plain(self) -> bool:
@@ -102,7 +102,7 @@ class Judging:
         against = self.objections([look.topic for look in looks if lifecycle.is_lost(look)])
         found = {}
         for look in looks:
-            rules = Rules(self._link.follow, against.get(look.topic, ""))
+            rules = TopicRules(self._link.follow, against.get(look.topic, ""))
             one = look, memories.get(look.topic, Memory()), rules
             found[look.topic] = Judged(*(lifecycle.for_mapped(*one) if look.topic in mapped else one))
         ours = [one for topic, one in found.items() if not is_heartbeats(topic)]

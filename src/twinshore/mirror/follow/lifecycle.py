@@ -90,7 +90,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class TopicRules:
     """How it stands for a topic now. `against`: why nothing may delete its twin; `many`: why that needs a word."""
 
     follow: Follow
@@ -116,7 +116,7 @@ class Rules:
         return memory.due_ms == self.due_ms(memory.since_ms)
 
 
-def for_mapped(look: TopicLook, memory: Memory, rules: Rules) -> tuple[TopicLook, Memory, Rules]:
+def for_mapped(look: TopicLook, memory: Memory, rules: TopicRules) -> tuple[TopicLook, Memory, TopicRules]:
     """The same for a mapped twin: it holds data of others, so it is never deleted, and may have more partitions."""
     target = replace(look.target, partitions=min(look.target.partitions, look.source.partitions))
     look = replace(look, mapped=True)
@@ -125,7 +125,7 @@ def for_mapped(look: TopicLook, memory: Memory, rules: Rules) -> tuple[TopicLook
     return look, replace(memory, begin=None, let=None), replace(rules, against="a mapped twin holds data of others")
 
 
-def decide(look: TopicLook, memory: Memory, rules: Rules, spans: Sequence[Span] | None, now_ms: int) -> list[Act]:
+def decide(look: TopicLook, memory: Memory, rules: TopicRules, spans: Sequence[Span] | None, now_ms: int) -> list[Act]:
     """What to do now; the same look decides the same, so that a killed mirror goes on where it was. `spans`: what the
     twin holds, None while nobody has asked. Where the decision needs it and has it not whole, it is AskSpans alone."""
     if look.source.presence is Presence.HIDDEN or look.target.presence is Presence.HIDDEN:
@@ -137,7 +137,7 @@ def decide(look: TopicLook, memory: Memory, rules: Rules, spans: Sequence[Span] 
     return _source_there(look, memory, now_ms)
 
 
-def would_delete(look: TopicLook, memory: Memory, rules: Rules, now_ms: int) -> bool:
+def would_delete(look: TopicLook, memory: Memory, rules: TopicRules, now_ms: int) -> bool:
     """Whether a policy, and nobody's word, is about to delete the twin."""
     if memory.state in (State.KEPT, State.ARCHIVED) or not is_lost(look):
         return False
@@ -153,7 +153,7 @@ def is_lost(look: TopicLook) -> bool:
     return look.source.presence is Presence.GONE
 
 
-def stands(look: TopicLook, memory: Memory, rules: Rules) -> str:
+def stands(look: TopicLook, memory: Memory, rules: TopicRules) -> str:
     """How it stands for a topic of which nothing is to be done now, in words; empty where both sides are as known."""
     if look.source.presence is Presence.HIDDEN or look.target.presence is Presence.HIDDEN:
         return f"the {'source' if look.source.presence is Presence.HIDDEN else 'target'} does not show it to the mirror"
@@ -195,7 +195,9 @@ def _hidden(look: TopicLook) -> list[Act]:
     ]
 
 
-def _source_gone(look: TopicLook, memory: Memory, rules: Rules, spans: Sequence[Span] | None, now_ms: int) -> list[Act]:
+def _source_gone(
+    look: TopicLook, memory: Memory, rules: TopicRules, spans: Sequence[Span] | None, now_ms: int
+) -> list[Act]:
     topic, state = look.topic, memory.state
     fresh = state in (None, State.BEGINNING)
     if not fresh and look.target.presence is Presence.GONE:
@@ -229,7 +231,7 @@ def _whole(look: TopicLook, spans: Sequence[Span] | None) -> Sequence[Span] | No
     return None if spans is None or len(spans) < look.target.partitions else spans
 
 
-def _gone(look: TopicLook, rules: Rules, spans: Sequence[Span], now_ms: int, *, anew: bool = False) -> list[Act]:
+def _gone(look: TopicLook, rules: TopicRules, spans: Sequence[Span], now_ms: int, *, anew: bool = False) -> list[Act]:
     """Its row, and what is remembered from now on."""
     topic, due_ms = look.topic, rules.due_ms(now_ms)
     sentence = f"topic {topic} was deleted on the source; {ranges(topic, spans)}"
@@ -246,7 +248,9 @@ def _announced(topic: str, due_ms: int) -> str:
     return f"the twin is deleted on {moment(due_ms)} unless `twinshore mirror keep {topic}` forbids it"
 
 
-def _made_again(look: TopicLook, memory: Memory, rules: Rules, spans: Sequence[Span] | None, now_ms: int) -> list[Act]:
+def _made_again(
+    look: TopicLook, memory: Memory, rules: TopicRules, spans: Sequence[Span] | None, now_ms: int
+) -> list[Act]:
     topic = look.topic
     word = None if rules.against else _begin(look, memory, now_ms)
     same = memory.source_id == look.source.topic_id
@@ -279,7 +283,9 @@ def _made_again(look: TopicLook, memory: Memory, rules: Rules, spans: Sequence[S
     return _delete(look, reason)
 
 
-def _recreated(look: TopicLook, rules: Rules, spans: Sequence[Span], *, due_ms: int = 0, anew: bool = False) -> Tell:
+def _recreated(
+    look: TopicLook, rules: TopicRules, spans: Sequence[Span], *, due_ms: int = 0, anew: bool = False
+) -> Tell:
     """Its row; `due_ms`: when a policy deletes its old twin."""
     topic, policy = look.topic, policies(rules.follow)[RECREATED]
     sentence = f"topic {topic} was deleted and made again on the source, its offsets begin anew; {ranges(topic, spans)}"
@@ -290,7 +296,7 @@ def _recreated(look: TopicLook, rules: Rules, spans: Sequence[Span], *, due_ms: 
     return Tell(topic, RECREATED, sentence, policy, anew=anew)
 
 
-def _delete_if_safe(look: TopicLook, rules: Rules, spans: Sequence[Span], reason: str) -> list[Act]:
+def _delete_if_safe(look: TopicLook, rules: TopicRules, spans: Sequence[Span], reason: str) -> list[Act]:
     """By policy: only a twin that is a copy, and only a few at once."""
     why_not = unsafe(look.topic, spans)
     if why_not:

@@ -32,7 +32,7 @@ class After(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KindEntry:
     """`policy` is what the ledger says was done, unless the row says something more special."""
 
     kind: IncidentKind
@@ -50,7 +50,7 @@ def _tells(words: str) -> Policy:
 
 
 _ROWS = (
-    Known(
+    KindEntry(
         IncidentKind.RETENTION_GAP,
         After.GOES_ON,
         POLICY_GAP,
@@ -60,7 +60,7 @@ _ROWS = (
         "Nothing can bring these records back. Find out why the link lagged. Keep records on the source for longer "
         "than the link ever stands still. The row closes when the twin is behind the gap.",
     ),
-    Known(
+    KindEntry(
         IncidentKind.STALE_DROPPED,
         After.GOES_ON,
         POLICY_DROP,
@@ -70,7 +70,7 @@ _ROWS = (
         'the queue a higher `high_kb`; with `policy = "keep"` nothing is dropped. The row closes when the twin is '
         "behind these offsets.",
     ),
-    Known(
+    KindEntry(
         IncidentKind.TRUNCATION,
         After.RESUMED,
         POLICY_STOP,
@@ -79,7 +79,7 @@ _ROWS = (
         f"Save the records that only the twin holds, if anybody needs them. {BEGIN_AGAIN}. Or keep the twin as it is: "
         "the partition rests, and its neighbours go on.",
     ),
-    Known(
+    KindEntry(
         IncidentKind.RECREATED_TOPIC,
         After.TOPIC,
         POLICY_TOPIC,
@@ -92,7 +92,7 @@ _ROWS = (
         '`twinshore mirror forget TOPIC`, set `mapped_from = "start"` in the link\'s section, and start the mirror '
         "again.",
     ),
-    Known(
+    KindEntry(
         IncidentKind.DELETED_TOPIC,
         After.TOPIC,
         POLICY_KEEP_TWIN,
@@ -102,7 +102,7 @@ _ROWS = (
         "`deleted` in the link's section `follow` chooses what happens to such twins. The row closes when the topic is "
         "there again, when the twin is archived, or when the twin is deleted.",
     ),
-    Known(
+    KindEntry(
         IncidentKind.DELETION_HELD,
         After.TOPIC,
         POLICY_KEEP_TWIN,
@@ -116,7 +116,7 @@ _ROWS = (
         "made again. The row closes when the topic is seen again, when the twin is deleted, or with `twinshore mirror "
         "forget TOPIC`.",
     ),
-    Known(
+    KindEntry(
         IncidentKind.FOREIGN_WRITE,
         After.RESUMED,
         POLICY_STOP,
@@ -129,7 +129,7 @@ _ROWS = (
         "somebody wrote to a running twin: find the writer by the producer id, and take the right to write away from "
         f"it. Its records cannot be cut off, so: {BEGIN_AGAIN}.",
     ),
-    Known(
+    KindEntry(
         IncidentKind.OVERSIZE_BATCH,
         After.RETRIES,
         POLICY_RETRY,
@@ -137,14 +137,14 @@ _ROWS = (
         "Nothing if the mirror may change the twin's settings: it raises the limit to the source's. Otherwise raise "
         "max.message.bytes on the twin to the size named.",
     ),
-    Known(
+    KindEntry(
         IncidentKind.PARTITION_ADDED,
         After.GOES_ON,
         _tells("give the twin as many, and carry the new ones from their first offset"),
         "The source's topic has more partitions than before.",
         "Nothing.",
     ),
-    Known(
+    KindEntry(
         IncidentKind.PARTITION_REMOVED,
         After.TOPIC,
         POLICY_TOPIC,
@@ -152,7 +152,7 @@ _ROWS = (
         f"{BEGIN_AGAIN}; or exclude the topic. A topic that the link has never carried goes on by itself, within "
         "seconds of the twin's deletion.",
     ),
-    Known(
+    KindEntry(
         IncidentKind.RIGHTS_LOST,
         After.RETRIES,
         POLICY_RETRY,
@@ -162,7 +162,7 @@ _ROWS = (
         "records that the source has deleted stay ([deletes](deletes.md#without-the-right-to-delete)). Such a row "
         "closes within half a minute after you grant the right.",
     ),
-    Known(
+    KindEntry(
         IncidentKind.SOURCE_AWAY,
         After.GOES_ON,
         POLICY_WAIT,
@@ -175,7 +175,7 @@ _ROWS = (
         "it closes. For one partition, look at three things: that broker's log, its object store if the topic is "
         "tiered, and whether the machines on which the pumps run reach the broker.",
     ),
-    Known(
+    KindEntry(
         IncidentKind.TARGET_AWAY,
         After.GOES_ON,
         POLICY_WAIT,
@@ -188,7 +188,7 @@ _ROWS = (
         "look whether the machines on which the pumps run reach that broker, and whether somebody else keeps writing "
         "to the twin. If a quota throttles the mirror, give more to its user or to the client id `twinshore-pump`.",
     ),
-    Known(
+    KindEntry(
         IncidentKind.LOST_BY_TARGET,
         After.GOES_ON,
         POLICY_HEAL,
@@ -196,21 +196,21 @@ _ROWS = (
         "Nothing for the twin: the mirror carries the records again as far as the source still has them, and the row "
         "closes when they are there. Find out why the target lost them.",
     ),
-    Known(
+    KindEntry(
         IncidentKind.CORRUPT_BATCH,
         After.RESUMED,
         POLICY_STOP,
         "A batch on the source is damaged: its bytes are not those its CRC was made from.",
         "Let another replica lead the partition, or mend the disk; then `twinshore mirror resume`.",
     ),
-    Known(
+    KindEntry(
         IncidentKind.OLD_FORMAT,
         After.RESUMED,
         POLICY_STOP,
         "A batch on the source is in the message format v0 or v1 of clients before Kafka 0.11.",
         "Rewrite the topic with a current producer, or let retention delete the batch; then `twinshore mirror resume`.",
     ),
-    Known(
+    KindEntry(
         IncidentKind.TOO_LARGE_UNPACKED,
         After.RESUMED,
         POLICY_STOP,
@@ -220,14 +220,14 @@ _ROWS = (
         "Find out who writes such batches. Rewrite the topic with a producer of smaller ones, or let retention delete "
         "the batch; then `twinshore mirror resume`. Most batches cross as they are, and have no such limit.",
     ),
-    Known(
+    KindEntry(
         IncidentKind.HANGING_TRANSACTION,
         After.GOES_ON,
         _tells("wait below it, as every consumer that reads committed data does"),
         "A transaction on the source has been open for long: nothing behind its first offset may cross.",
         "Abort it with `kafka-transactions.sh abort` on the source; the row names its producer and first offset.",
     ),
-    Known(
+    KindEntry(
         IncidentKind.POSITION_DISAGREEMENT,
         After.RESUMED,
         POLICY_STOP,
@@ -237,14 +237,14 @@ _ROWS = (
         "offsets than the source's. If the topic is mapped, stop what else copies it, or set `mapped_from`. It then "
         "goes on by itself.",
     ),
-    Known(
+    KindEntry(
         IncidentKind.DISK_NEAR_FULL,
         After.GOES_ON,
         _tells("tell below `disk_warn_percent`; below `disk_pause_percent` write nothing to that broker's twins"),
         "A broker of the target has little room left on a disk.",
         "Make room, or move partitions to other brokers; the mirror goes on by itself when there is room again.",
     ),
-    Known(
+    KindEntry(
         IncidentKind.REFUSED,
         After.RESUMED,
         POLICY_STOP,
@@ -254,7 +254,7 @@ _ROWS = (
         "before it could cut them off, so readers see them at the offsets named. The row closes when the twin's log "
         "begins behind them.",
     ),
-    Known(
+    KindEntry(
         IncidentKind.CONTENT_DIFFERS,
         After.GOES_ON,
         _tells("tell it, and change nothing"),
@@ -262,7 +262,7 @@ _ROWS = (
         "Type `twinshore prove`: it shows both records and the kind of difference (docs/proof.md). Find out who wrote "
         "to the target, or which disk is failing. The row closes when a proof finds both sides the same there.",
     ),
-    Known(
+    KindEntry(
         IncidentKind.DELETIONS_OWED,
         After.GOES_ON,
         _tells("tell it, and change nothing"),
@@ -273,7 +273,7 @@ _ROWS = (
         f"{BEGIN_AGAIN}. Raise delete.retention.ms on the source above the longest time that the mirror may stand. The "
         "row closes when a proof finds no such key any more, for example because the source has written it again.",
     ),
-    Known(
+    KindEntry(
         IncidentKind.LOST_BEGINNING,
         After.GOES_ON,
         _tells("go on at the end, and tell what is missing at the beginning"),
@@ -283,7 +283,7 @@ _ROWS = (
         f"the source's own retention has passed the offsets named. If you need the records earlier: {BEGIN_AGAIN}. "
         "A running mirror notices such a loss within some 10 s.",
     ),
-    Known(
+    KindEntry(
         IncidentKind.DOUBTFUL_NOTE,
         After.GOES_ON,
         _tells("do not believe it, and carry the topics as before"),
@@ -293,7 +293,7 @@ _ROWS = (
         "a line with the topic's name as its key and no value; the row closes within a minute or two. If another "
         "mirror does carry the topic there, give it the rights for its lines (docs/mirror.md).",
     ),
-    Known(
+    KindEntry(
         IncidentKind.GROUP_REFUSED,
         After.GOES_ON,
         _tells("try again within `verify_s`, go on with all other groups and places"),
@@ -303,7 +303,7 @@ _ROWS = (
         "Mend what the sentence names: most often a right on the group, or the length of texts that the target allows. "
         "Or leave the group out (`exclude_groups`). The row closes when all its places are there.",
     ),
-    Known(
+    KindEntry(
         IncidentKind.CLASHING_FILTERS,
         After.GOES_ON,
         _tells(
@@ -316,7 +316,7 @@ _ROWS = (
         "the operator's filters back with `twinshore link reset LINK --name topics --name exclude`. The row closes "
         "within seconds.",
     ),
-    Known(
+    KindEntry(
         IncidentKind.HOME_UNDECIDED,
         After.TOPIC,
         POLICY_TOPIC,
@@ -330,7 +330,7 @@ _ROWS = (
         "the twin, as [foreign write](#foreign-write) says, unless the link carries it on behind with `mode = "
         '"mapped"`. The row closes within seconds.',
     ),
-    Known(
+    KindEntry(
         IncidentKind.TAIL_RESCUED,
         After.GOES_ON,
         POLICY_RESCUE,
@@ -340,7 +340,7 @@ _ROWS = (
         "TOPIC` writes its records to a topic. Keep the file until nobody needs it: it is the only copy. The row is "
         "closed from the beginning.",
     ),
-    Known(
+    KindEntry(
         IncidentKind.OLD_HOME_OPEN,
         After.GOES_ON,
         _tells("try again every few seconds: say there where the topic is at home, and keep writers out by ACL"),
@@ -351,7 +351,7 @@ _ROWS = (
         "or the mirror's user lacks `Alter` on it. The row closes within seconds once it is told and guarded.",
     ),
 )
-KINDS: Mapping[IncidentKind, Known] = {row.kind: row for row in _ROWS}
+KINDS: Mapping[IncidentKind, KindEntry] = {row.kind: row for row in _ROWS}
 
 
 # What the ledger may say of a whole topic that is over once nobody knows the topic any more.
@@ -387,6 +387,6 @@ def passing(kind: IncidentKind, policy: Policy | None) -> bool:
     return kind in kinds and not (policy and policy.stops)
 
 
-def known(kind: IncidentKind) -> Known:
+def known(kind: IncidentKind) -> KindEntry:
     """What the table says of a kind."""
     return KINDS[kind]

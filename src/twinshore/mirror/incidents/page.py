@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from twinshore.mirror.incidents.kinds import BEGIN_AGAIN, KINDS, After, Known
+from twinshore.mirror.incidents.kinds import BEGIN_AGAIN, KINDS, After, KindEntry
 from twinshore.store import IncidentKind
 
 HEAD = """\
@@ -87,7 +87,7 @@ def _lines() -> Iterator[str]:
         yield from _section(row)
 
 
-def _section(row: Known) -> Iterator[str]:
+def _section(row: KindEntry) -> Iterator[str]:
     yield f"## {row.kind.value}"
     yield ""
     yield f"**What it means.** {row.means}"

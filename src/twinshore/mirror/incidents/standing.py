@@ -32,7 +32,7 @@ class Stage(Enum):
 
 
 @dataclass(slots=True)
-class Rest:
+class Resting:
     """`retries`: it may be tried again unasked. `marked`: the store says so too. `until_s`: when its step is due."""
 
     retries: bool
@@ -78,7 +78,7 @@ class Standing:
     ) -> None:
         """`held`: partitions that rest for the time being, whatever the ledger says of them."""
         self._link, self._store, self._desk, self._recorder, self._log = link, store, desk, recorder, log
-        self._rests: dict[NamedPartition, Rest] = {}
+        self._rests: dict[NamedPartition, Resting] = {}
         self._held_now, self._held = held, frozenset[NamedPartition]()
         self._passing: set[NamedPartition] = set()
         self._looked_at_s = 0.0
@@ -100,7 +100,7 @@ class Standing:
         for named, rows in self._open().items():
             stopping = _stopping(rows)
             if stopping:
-                self._rests[named] = Rest(retries(stopping), Stage.RESTING)
+                self._rests[named] = Resting(retries(stopping), Stage.RESTING)
                 self._log(f"{self._link}: {named} rests: {stopping[0].incident.kind} (incident {stopping[0].id})")
             for row in rows:
                 if passing(row.incident.kind, row.incident.policy):
@@ -151,7 +151,7 @@ class Standing:
         if passing(told.kind, told.policy):
             self._passing.add(named)
         elif told.policy is None:
-            self._rests[named] = Rest(known(told.kind).after is After.RETRIES, Stage.LEAVING)
+            self._rests[named] = Resting(known(told.kind).after is After.RETRIES, Stage.LEAVING)
 
     def _pass(self, rows: dict[NamedPartition, list[LedgerRow]]) -> None:
         for named in list(self._passing):

@@ -20,7 +20,7 @@ from twinshore.mirror.lane.reading_words import JOINED, QUEUED, READ
 from twinshore.mirror.metrics import table
 from twinshore.mirror.metrics.group_word import GROUPS_KIND, group_word, put_groups
 from twinshore.mirror.metrics.lag_word import WORD_S_MIN, is_fresh
-from twinshore.mirror.metrics.meters import NOTHING, Meters, Reading
+from twinshore.mirror.metrics.meters import NOTHING, MeterReading, Meters
 from twinshore.mirror.metrics.table import Kind, Metric
 from twinshore.service.clock import wall_ms
 from twinshore.store import IncidentCount, LinkStatus, Store
@@ -30,7 +30,7 @@ PARTITIONS_MAX = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class SeriesBounds:
     """How many topics, and how many partitions, have series of their own."""
 
     topics: int = TOPICS_MAX
@@ -38,7 +38,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class StoreSays:
     """What the store says at a scrape; empty, and not `up`, when it does not answer."""
 
     up: bool = False
@@ -60,7 +60,7 @@ class Sheet:
         assert isinstance(family, CounterMetricFamily | GaugeMetricFamily)
         family.add_metric(list(labels), value)
 
-    def carried(self, level: str, labels: Sequence[str], reading: Reading) -> None:
+    def carried(self, level: str, labels: Sequence[str], reading: MeterReading) -> None:
         values = (reading.records, reading.bytes, reading.batches, reading.lag, reading.recovery_point_s)
         for metric, value in zip(table.BY_LEVEL[level], values, strict=True):
             if value is not None:
@@ -84,7 +84,7 @@ class MirrorCollector(Collector):
         links: Sequence[Link],
         meters: Meters,
         store: Store,
-        bounds: Bounds,
+        bounds: SeriesBounds,
         word_s: float = WORD_S_MIN,
         quotas: Callable[[str], Mapping[str, float]] = lambda _: {},
         *,
@@ -143,12 +143,12 @@ class MirrorCollector(Collector):
         yield from sheet.families()
 
     def _link(
-        self, sheet: Sheet, name: str, readings: Mapping[NamedPartition, Reading], known: Known, now_s: float
+        self, sheet: Sheet, name: str, readings: Mapping[NamedPartition, MeterReading], known: StoreSays, now_s: float
     ) -> None:
         look_age_s = self._meters.look_age_s(name, time.monotonic())
         whole = sum(readings.values(), NOTHING)
         if not readings and self._meters.lag(name) == 0:
-            whole = Reading(lag=0, recovery_point_s=0.0)
+            whole = MeterReading(lag=0, recovery_point_s=0.0)
         sheet.carried("link", (name,), whole)
         sheet.put(table.LINK_PARTITIONS, (name,), len(readings))
         sheet.put(table.LINK_UNSEEN, (name,), whole.unseen)
@@ -187,7 +187,7 @@ class MirrorCollector(Collector):
         """Whether it was said since this process began: by the word itself, for a clock may be set back."""
         return (word.link, word.owner, word.updated_ms) not in self._before
 
-    def _known(self, watched: Sequence[Link]) -> Known:
+    def _known(self, watched: Sequence[Link]) -> StoreSays:
         names = {link.name for link in watched}
         try:
             links = {link.name: in_force(link, self._store.controls.of(link.name)).link for link in watched}
@@ -196,8 +196,8 @@ class MirrorCollector(Collector):
             stopped = {name: self._stopped(name) for name in names}
             groups = {name: group_word(self._store.memories.of(name, GROUPS_KIND)) for name in names}
         except StoreError:
-            return Known()
-        return Known(True, links, words, counts, stopped, groups)
+            return StoreSays()
+        return StoreSays(True, links, words, counts, stopped, groups)
 
     def _stopped(self, link: str) -> frozenset[NamedPartition]:
         rows = [row.incident for row in self._store.ledger.rows(link, open_only=True)]
@@ -208,7 +208,9 @@ class MirrorCollector(Collector):
         )
 
 
-def _topics(sheet: Sheet, link: Link, topics: Mapping[str, dict[NamedPartition, Reading]], known: Known) -> None:
+def _topics(
+    sheet: Sheet, link: Link, topics: Mapping[str, dict[NamedPartition, MeterReading]], known: StoreSays
+) -> None:
     stopped = known.stopped.get(link.name, frozenset())
     for topic, ours in topics.items():
         labels = (link.name, topic)
@@ -221,8 +223,8 @@ def _is_stopped(named: NamedPartition, stopped: frozenset[NamedPartition]) -> bo
     return named in stopped or NamedPartition(named.topic, -1) in stopped
 
 
-def _by_topic(readings: Mapping[NamedPartition, Reading]) -> dict[str, dict[NamedPartition, Reading]]:
-    found: dict[str, dict[NamedPartition, Reading]] = {}
+def _by_topic(readings: Mapping[NamedPartition, MeterReading]) -> dict[str, dict[NamedPartition, MeterReading]]:
+    found: dict[str, dict[NamedPartition, MeterReading]] = {}
     for named, reading in readings.items():
         found.setdefault(named.topic, {})[named] = reading
     return found

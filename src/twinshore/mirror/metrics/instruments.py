@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from twinshore.fleet import Cluster, Link, StoreError
 from twinshore.fleet.settings import MirrorSettings
 from twinshore.mirror.desk.commands import Account
-from twinshore.mirror.metrics.collector import Bounds, MirrorCollector
+from twinshore.mirror.metrics.collector import MirrorCollector, SeriesBounds
 from twinshore.mirror.metrics.lag_word import word_holds_s
 from twinshore.mirror.metrics.looks import Looks
 from twinshore.mirror.metrics.meters import Meters
@@ -49,7 +49,7 @@ class Instruments:
         self._server: MetricsServer | None = None
         self._log = log
         self._tried_at_s: float | None = None
-        bounds = Bounds(settings.metrics_topics_max, settings.metrics_partitions_max)
+        bounds = SeriesBounds(settings.metrics_topics_max, settings.metrics_partitions_max)
         holds_s = word_holds_s(settings.receipts_s)
         before = _words(store)
         self._collector = MirrorCollector(

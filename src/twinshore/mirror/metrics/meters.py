@@ -37,7 +37,7 @@ class PartitionMeter:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class MeterReading:
     """A partition, a topic or a link as it stands. None is what is not known now: the source's ends are `unseen`. What
     was known to be missing is so still, and its recovery point goes on."""
 
@@ -48,11 +48,11 @@ class Reading:
     recovery_point_s: float | None = None
     unseen: int = 0
 
-    def __add__(self, other: Reading) -> Reading:
+    def __add__(self, other: MeterReading) -> MeterReading:
         """Both together: sums over what is known, and the older recovery point."""
         lags = [one.lag for one in (self, other) if one.lag is not None]
         ages = [one.recovery_point_s for one in (self, other) if one.recovery_point_s is not None]
-        return Reading(
+        return MeterReading(
             self.records + other.records,
             self.bytes + other.bytes,
             self.batches + other.batches,
@@ -62,7 +62,7 @@ class Reading:
         )
 
 
-NOTHING = Reading()
+NOTHING = MeterReading()
 
 
 class Meters:
@@ -179,7 +179,7 @@ class Meters:
             places = [(named, one.reached, one.end(at_s - self._fresh_s)) for named, one in meters.items()]
         return lag_word(places, wall_ms() - int((time.monotonic() - at_s) * 1000))
 
-    def readings(self, link: str, now_s: float) -> dict[NamedPartition, Reading]:
+    def readings(self, link: str, now_s: float) -> dict[NamedPartition, MeterReading]:
         """Each partition as it stands, in the order in which they were first heard of."""
         with self._lock:
             return {
@@ -188,10 +188,10 @@ class Meters:
             }
 
 
-def _reading(meter: PartitionMeter, now_s: float, since_s: float) -> Reading:
+def _reading(meter: PartitionMeter, now_s: float, since_s: float) -> MeterReading:
     end = meter.end(since_s)
     age_s = meter.arrivals.age_s(meter.reached, now_s) if meter.reached >= 0 else 0.0
     counts = (meter.records, meter.bytes, meter.batches)
     if end < 0:
-        return Reading(*counts, recovery_point_s=age_s or None, unseen=1)
-    return Reading(*counts, max(0, end - meter.reached), age_s)
+        return MeterReading(*counts, recovery_point_s=age_s or None, unseen=1)
+    return MeterReading(*counts, max(0, end - meter.reached), age_s)

@@ -93,7 +93,7 @@ class ValueStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Change(Plan[ValueStep]):
+class ControlChange(Plan[ValueStep]):
     """`seen`: the version of the link's control that it was planned on."""
 
     asked: Asked = Reset("")
@@ -101,7 +101,7 @@ class Change(Plan[ValueStep]):
     seen: int = 0
 
 
-def plan(asked: Asked, settings: Settings, store: Store) -> Change:
+def plan(asked: Asked, settings: Settings, store: Store) -> ControlChange:
     """Which values would change; ConfigError where the wish cannot be, or where filters could loop or collide."""
     link = settings.link(asked.link)
     if isinstance(asked, Resume) and asked.every and asked.topics:
@@ -118,10 +118,10 @@ def plan(asked: Asked, settings: Settings, store: Store) -> Change:
         # Only filters can clash: a link is paused, whatever is wrong with them.
         check_links(others_in_force(settings.links, store, then))
     shown = () if steps else (f"{link.name}: nothing to change",)
-    return Change(steps, shown, asked=asked, wish=wish, seen=seen)
+    return ControlChange(steps, shown, asked=asked, wish=wish, seen=seen)
 
 
-def act(planned: Change, settings: Settings, store: Store, *, by: str) -> Iterator[ValueStep]:
+def act(planned: ControlChange, settings: Settings, store: Store, *, by: str) -> Iterator[ValueStep]:
     """Does it in one transaction, with the audit. Where somebody else was quicker it is planned anew, on what they did;
     ConfigError where that happens again and again."""
     for _ in range(TRIES_MAX):

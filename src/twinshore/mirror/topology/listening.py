@@ -11,7 +11,7 @@ from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.notes import Note, Notebook
 from twinshore.links.homes import counterpart, pair_of
-from twinshore.mirror.topology.picture import Beat, Picture, path_of, picture
+from twinshore.mirror.topology.picture import LastBeat, Picture, path_of, picture
 from twinshore.service.clock import wall_ms
 from twinshore.service.identity import known_clusters
 from twinshore.store import Store
@@ -25,7 +25,7 @@ def listen(settings: Settings, log: Callable[[str], None]) -> Picture:
     """What runs now, as the clusters of the settings show it; one that cannot be asked is named, not waited for. Nor is
     another cluster asked than the links began with. `log` hears where the store cannot say which these are."""
     ids, homes = _remembered(settings, log)
-    beats: list[Beat] = []
+    beats: list[LastBeat] = []
     away: dict[str, str] = {}
     for name, known in settings.clusters.items():
         cluster = KafkaCluster(known, cluster_id=ids.get(name, ""), patience_s=PATIENCE_S, call_s=PATIENCE_S)
@@ -60,8 +60,8 @@ def _homes(settings: Settings, store: Store) -> Iterator[tuple[str, str, int]]:
             yield pair, home, count
 
 
-def _newest(cluster: KafkaCluster, topic: str, path: tuple[str, ...]) -> list[Beat]:
-    return [Beat(path, max(0, wall_ms() - _written_ms(note)) / 1000) for note in Notebook(cluster, topic).last()]
+def _newest(cluster: KafkaCluster, topic: str, path: tuple[str, ...]) -> list[LastBeat]:
+    return [LastBeat(path, max(0, wall_ms() - _written_ms(note)) / 1000) for note in Notebook(cluster, topic).last()]
 
 
 def _written_ms(note: Note) -> int:

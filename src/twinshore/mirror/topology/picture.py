@@ -12,7 +12,7 @@ RUNS_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class LastBeat:
     """The newest heartbeat of a topic. `path`: the clusters it came by, the one where it was seen last."""
 
     path: tuple[str, ...]
@@ -39,7 +39,7 @@ class Picture:
     written there that links carry both ways."""
 
     links: tuple[LinkSeen, ...]
-    paths: tuple[Beat, ...]
+    paths: tuple[LastBeat, ...]
     away: tuple[tuple[str, str], ...]
     homes: tuple[tuple[str, str, int], ...] = ()
 
@@ -80,7 +80,7 @@ def path_of(topic: str, seen_on: str, clusters: Iterable[str]) -> tuple[str, ...
     return tuple(reversed(hops))
 
 
-def picture(links: Sequence[Link], beats: Iterable[Beat], away: Mapping[str, str]) -> Picture:
+def picture(links: Sequence[Link], beats: Iterable[LastBeat], away: Mapping[str, str]) -> Picture:
     """Every link of the settings and every other that was seen; `away`: clusters that could not be asked, and why."""
     found = sorted((beat for beat in beats if len(beat.path) > 1), key=lambda beat: (len(beat.path), beat.path))
     ages = {f"{beat.path[0]}->{beat.path[1]}": beat.age_s for beat in found if len(beat.path) == 2}

@@ -59,7 +59,7 @@ class Writer:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Run:
+class AnchorRun:
     """The anchors of partitions one behind the other that begin alike: sequence `sequence` at offset `offset`.
     `inherited` and `epoch` are those of the store's row; a twin that no switch made has none."""
 
@@ -83,7 +83,7 @@ class TwinNote:
     source_topic_id: str
     target_topic_id: str
     mapped: bool
-    runs: tuple[Run, ...]
+    runs: tuple[AnchorRun, ...]
     thinned: bool = False
 
     def text(self) -> bytes:
@@ -186,7 +186,7 @@ class ToldOfEach:
         return [told for told in found if told.writer and told.writer.target_cluster_id == target_id]
 
 
-def anchors(notes: Iterable[TwinNote]) -> Iterator[tuple[int, Run]]:
+def anchors(notes: Iterable[TwinNote]) -> Iterator[tuple[int, AnchorRun]]:
     """Each partition with its anchor, as a run of itself alone."""
     for note in notes:
         for run in note.runs:
@@ -204,11 +204,11 @@ def twin_of_line(key: bytes, value: bytes | None) -> tuple[str, str] | None:
             return None
 
 
-def _runs(rows: Iterable[TwinRow]) -> Iterator[Run]:
+def _runs(rows: Iterable[TwinRow]) -> Iterator[AnchorRun]:
     """Neighbours that begin alike are one run: most twins are a single one."""
-    begun: Run | None = None
+    begun: AnchorRun | None = None
     for row in rows:
-        here = Run(row.partition, 1, row.anchor_offset, row.anchor_sequence, row.inherited, row.epoch)
+        here = AnchorRun(row.partition, 1, row.anchor_offset, row.anchor_sequence, row.inherited, row.epoch)
         if begun and here == replace(begun, first=begun.first + begun.count, count=1):
             begun = replace(begun, count=begun.count + 1)
             continue
@@ -258,7 +258,7 @@ def _twin(value: bytes | None) -> TwinNote | None:
             return None
 
 
-def _run(raw: object) -> Run | None:
+def _run(raw: object) -> AnchorRun | None:
     match raw:
         case [int(first), int(count), int(offset), int(sequence), *more] if (
             0 <= first < PARTITIONS_MAX
@@ -268,9 +268,9 @@ def _run(raw: object) -> Run | None:
         ):
             match more:
                 case []:
-                    return Run(first, count, offset, sequence)
+                    return AnchorRun(first, count, offset, sequence)
                 case [int(inherited), int(epoch)] if 0 <= inherited < OFFSET_MAX and 0 <= epoch < EPOCH_MAX:
-                    return Run(first, count, offset, sequence, inherited, epoch)
+                    return AnchorRun(first, count, offset, sequence, inherited, epoch)
             return None
         case _:
             return None

@@ -7,11 +7,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from twinshore.fleet import ConfigError, Link, RefusedError, is_heartbeats
-from twinshore.fleet.pace import HOLD_S
 from twinshore.fleet.sentences import are, listed
 from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings.edge import did_you_mean
 from twinshore.fleet.settings.shapes import why_not_pattern
+from twinshore.fleet.switch_defaults import HOLD_S
 from twinshore.links.filters import admits
 from twinshore.links.homes import counterpart, pair_of
 from twinshore.links.standing import standing
