@@ -23,8 +23,9 @@ turn = ends.get(('t', 0), 0) // 10
 while True:
     low, now = turn * 10, turn * 7000
     producers = tuple(SourceProducer(n, 0, (SourceBatch(low, low + 9, low, now),)) for n in (turn % 3, 10))
-    store.receipts.record(
-        [Receipt('l', 't', part, low, low + 10, 10, 100, 1, low + 10, now, now, 0, producers) for part in range(30)])
+    told = dict(link='l', topic='t', from_offset=low, to_offset=low + 10, records=10, bytes=100, batches=1)
+    told |= dict(source_end=low + 10, first_ms=now, last_ms=now, source_producers=producers)
+    store.receipts.record([Receipt(partition=part, **told) for part in range(30)])
     turn += 1
     print(turn, flush=True)
 """

@@ -265,12 +265,15 @@ FILL_UNDER_QUOTA = """
 import resource, sys
 from twinshore.store import Receipt, open_store
 store = open_store(sys.argv[1])
-store.receipts.record([Receipt('l', 't', 0, 0, 10, 10, 100, 1, 10, 0, 1)])
+told = dict(link='l', partition=0, bytes=9, batches=1, first_ms=0, last_ms=1)
+begun = Receipt(topic='t', from_offset=0, to_offset=10, records=10, source_end=10, **told)
+store.receipts.record([begun])
 resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
 turn = 0
 while turn < 1000:
     try:
-        store.receipts.record([Receipt('l', f't{part}', turn, 0, 9, 9, 9, 1, 9, 0, 1) for part in range(100)])
+        told |= dict(partition=turn, from_offset=0, to_offset=9, records=9, source_end=9)
+        store.receipts.record([Receipt(topic=f't{part}', **told) for part in range(100)])
     except Exception as error:
         print(type(error).__name__, turn, error)
         break
