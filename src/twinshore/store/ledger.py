@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,6 +163,15 @@ class Ledger:
     def add(self, incident: Incident, *, now_ms: int) -> LedgerRow:
         """The incident's open row; the one that is there already if its place, kind and first offset are the same."""
         return self._database.write(lambda connection: add(connection, incident, now_ms))
+
+    def add_all(self, found: Collection[Incident], *, now_ms: int) -> None:
+        """The same of many, all or none."""
+
+        def write(connection: Connection) -> None:
+            for incident in found:
+                add(connection, incident, now_ms)
+
+        self._database.write(write)
 
     def close(self, row_id: int, *, now_ms: int, came_to: str = "") -> bool:
         """Whether the row was open until now; `came_to` is added to its sentence."""

@@ -322,7 +322,8 @@ def test_no_receipt_stands_in_the_store_before_the_row_of_what_was_lost_there(
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
         recorder = Recorder(store, "first", 60, lambda _: None)
         with monkeypatch.context() as locked:
-            locked.setattr(store.ledger, "add", _locked)
+            for way in ("add", "add_all"):
+                locked.setattr(store.ledger, way, _locked)
             recorder.take(account(row_of(NamedPartition("orders", 0), 0, 3, "older than 1 s")))
             recorder.take(account(topic="bills"))
             assert not recorder.written()
@@ -330,6 +331,19 @@ def test_no_receipt_stands_in_the_store_before_the_row_of_what_was_lost_there(
         assert recorder.written()
         assert [row.incident.to_offset for row in store.ledger.rows(LINK)] == [3]
         assert {at.topic for at in store.receipts.positions(LINK)} == {"bills", "orders"}
+        recorder.close()
+
+
+def test_what_an_overload_drops_is_written_many_rows_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        recorder = Recorder(store, "first", 60, lambda _: None)
+        drops = [row_of(NamedPartition("orders", 0), at, at + 3, "older than 1 s") for at in range(0, 5_000, 5)]
+        recorder.take(account(*drops, drops[0]))
+        with monkeypatch.context() as locked:
+            locked.setattr(store.ledger, "add", _locked)
+            assert recorder.written()
+        found = [(row.incident.from_offset, row.incident.to_offset) for row in store.ledger.rows(LINK)]
+        assert sorted(found) == [(row.from_offset, row.to_offset) for row in drops]
         recorder.close()
 
 

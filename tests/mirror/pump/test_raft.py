@@ -9,11 +9,15 @@ from itertools import pairwise
 
 import pytest
 
+from tests.mirror.lane.test_lane_bounds import SOURCE_ID, TARGET_ID
+from tests.mirror.lane.test_seat import NAMED, table
 from twinshore.fleet import Cluster
+from twinshore.mirror.core.desk_words import Assign
 from twinshore.mirror.core.raft_words import Carry, Ended, Leave, RaftOrder, Turn
 from twinshore.mirror.driver.desk import Desk
 from twinshore.mirror.driver.desk_door import RaftPlace
-from twinshore.mirror.lane.orders import TideOrder
+from twinshore.mirror.lane.orders import TideOrder, TrackOrder
+from twinshore.mirror.lane.route import Route
 from twinshore.mirror.pump.loop import Pump
 from twinshore.mirror.pump.raft import Raft
 
@@ -141,3 +145,23 @@ def test_a_raft_that_was_not_asked_says_no_turns(water: Water) -> None:
     began_s = time.monotonic()
     water.until(lambda: time.monotonic() - began_s > 0.5, "some turns are over")
     assert water.turns == []
+
+
+def test_a_pump_that_stands_by_has_no_turn_for_what_others_read() -> None:
+    """Nothing takes it up before the word to go: its raft would turn all the time."""
+    desk, key = Desk("127.0.0.1", allowed_s=lambda _: 9.0, take=lambda _: None), ("link-1", 0)
+    desk.open_lane(key, 9.0)
+    at = desk.host, desk.port, desk.token_of(key)
+    reads = table(0)
+    pump = Pump(TideOrder(key[0], 0, 0, SIDE, SIDE, 1, 0, 60_000, *at, broadcast="prices"), reads.reading)
+    try:
+        list(pump.core.hear(Assign((TrackOrder("orders", 0, SOURCE_ID, TARGET_ID),)), 0.0))
+        pump.core.routed({NAMED: Route(1, 0, 2)}, "", "", 0.0)
+        pump.turn(0.0)
+        assert reads.asking() == [0]
+        reads.brings(0, 0, 30)
+        assert pump.lane.called
+        assert pump.due_s(1.0) == pump.core.timers_at_s
+    finally:
+        pump.close()
+        desk.close()

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from functools import partial
 
 from twinshore.fleet import NamedPartition
@@ -24,6 +25,7 @@ from twinshore.service.workers import keep_on
 from twinshore.store import IncidentKind, LinkStatus, Receipt, ReceiptsRefusedError, Store
 
 WORD_HOLDS_MS = 10_000
+ROWS_AT_ONCE = 500
 SETTLE_S = 5.0  # so long a new term waits for what the last one left unwritten
 
 
@@ -49,7 +51,7 @@ class Recorder:
         self._writing = threading.Lock()
         self._queue: list[Account] = []
         self._unwritten: list[Receipt] = []
-        self._unledgered: list[tuple[str, Stoppage]] = []
+        self._unledgered: dict[tuple[object, ...], tuple[str, Stoppage]] = {}  # by their places
         self._doubted: dict[str, set[str]] = defaultdict(set)
         self._ledgered: dict[str, list[Stoppage]] = defaultdict(list)
         self._passing = WhatPasses()
@@ -227,24 +229,38 @@ class Recorder:
             self._unwritten.extend(receipt_of(account.link, entry) for entry in account.carried)
         for link, topic in forgotten:
             self._unwritten = [one for one in self._unwritten if (one.link, one.topic) != (link, topic)]
-            self._unledgered = [one for one in self._unledgered if (one[0], one[1].topic) != (link, topic)]
+            kept = [(at, one) for at, one in self._unledgered.items() if (one[0], one[1].topic) != (link, topic)]
+            self._unledgered = dict(kept)
             self._passing.forget(link, topic)
             self.live[link].forget(topic)
         # Whoever reads how far a twin has come, and then what the ledger says, knows what was dropped below that.
         each((self._write_incidents, self._record, partial(self._write_words, words)))
 
     def _write_incidents(self) -> None:
-        """One that is refused goes behind the others, which are written in the next turn."""
-        while self._unledgered:
-            link, stopped = self._unledgered.pop(0)
-            try:
-                self._write_incident(link, stopped)
-            except Exception:
-                self._unledgered.append((link, stopped))
-                raise
-            self._say_stopped(link, stopped)
-            with self._lock:
-                self._ledgered[link].append(stopped)
+        """Many at once, as an overload brings some each tenth of a second. Where that fails one by one: what is refused
+        goes behind the others, which are written in the next turn."""
+        waiting = list(self._unledgered)
+        for places in (waiting[at : at + ROWS_AT_ONCE] for at in range(0, len(waiting), ROWS_AT_ONCE)):
+            if len(places) > 1:
+                with suppress(Exception):
+                    rows = [incident_of(*self._unledgered[place]) for place in places]
+                    self._store.ledger.add_all(rows, now_ms=wall_ms())
+                    for place in places:
+                        self._ledgered_now(*self._unledgered.pop(place))
+                    continue
+            for place in places:
+                link, stopped = self._unledgered.pop(place)
+                try:
+                    self._write_incident(link, stopped)
+                except Exception:
+                    self._unledgered[place] = link, stopped
+                    raise
+                self._ledgered_now(link, stopped)
+
+    def _ledgered_now(self, link: str, stopped: Stoppage) -> None:
+        self._say_stopped(link, stopped)
+        with self._lock:
+            self._ledgered[link].append(stopped)
 
     def _write_words(self, of: Collection[str] | None) -> None:
         now_ms = wall_ms()
@@ -274,8 +290,8 @@ class Recorder:
         if self._passing.hear(link, stopped, away):
             # Told again while the first telling waits for the store, it is one incident all the same.
             place = place_of(link, stopped)
-            self._unledgered = [one for one in self._unledgered if place_of(*one) != place]
-            self._unledgered.append((link, stopped))
+            self._unledgered.pop(place, None)
+            self._unledgered[place] = link, stopped
 
     def _covers_another(self, link: str, statuses: Iterable[LinkStatus], now_ms: int) -> bool:
         """Whether another mirror speaks for the link: who stands by must not write over it. It speaks while its words
@@ -297,7 +313,7 @@ class Recorder:
     def _record(self) -> None:
         """No receipt of a partition of which the ledger lacks a row: whoever died in between would leave offsets told
         as crossed, and nothing that says which of them were lost."""
-        lacking = {(link, stopped.topic, stopped.partition) for link, stopped in self._unledgered}
+        lacking = {(link, stopped.topic, stopped.partition) for link, stopped in self._unledgered.values()}
         held = [one for one in self._unwritten if (one.link, one.topic, one.partition) in lacking]
         due = [one for one in self._unwritten if (one.link, one.topic, one.partition) not in lacking]
         while due:

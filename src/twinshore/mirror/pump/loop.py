@@ -124,8 +124,8 @@ class Pump:
             self.lane.took(steady_s() - begun_s)
 
     def _pending(self) -> bool:
-        if self.lane.uncut or self.lane.called:
-            return True
+        if self.core.going and (self.lane.uncut or self.lane.called):
+            return True  # While it stands by nothing of that is taken up.
         return any(line.outbox.transport.pending() for line in self._sources.values())
 
     def _do(self, wanted: Iterable[Command]) -> None:
