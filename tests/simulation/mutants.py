@@ -292,10 +292,13 @@ MUTANTS = {
 
 
 def caught_at(name: str, seeds: Iterable[int], attempt: Callable[[int], str]) -> tuple[int, str] | None:
-    """Applies the mutant to this process for good. The first seed that fails, and how."""
+    """Applies the mutant to this process for good. The first seed that fails, and how. One that cannot run at all, as
+    what it patches has changed, is no catch."""
     MUTANTS[name].apply()
     for seed in seeds:
         error = attempt(seed)
+        if any(kind.__name__ in error for kind in (TypeError, AttributeError, NameError)):
+            raise RuntimeError(f"mutant {name} cannot run: {error}")
         if error:
             return seed, error
     return None

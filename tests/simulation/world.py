@@ -359,7 +359,8 @@ def run_seed(seed: int, *, listener: Callable[[str], None] | None = None) -> Wor
     try:
         world.run()
     except Exception as error:
-        raise Violation(f"make simulate SEED={seed}: step {world.schedule.steps}: {error}") from error
+        said = str(error) if isinstance(error, Violation) else f"{type(error).__name__}: {error}"
+        raise Violation(f"make simulate SEED={seed}: step {world.schedule.steps}: {said}") from error
     return world
 
 

@@ -14,6 +14,7 @@ from twinshore.fleet.settings import parse_settings
 from twinshore.links.known import taken
 from twinshore.links.operations.change import Add, Asked, Remove, Set, act, plan
 from twinshore.links.registry import Registry
+from twinshore.mirror.driver import roster
 from twinshore.mirror.driver.desk import Desk
 from twinshore.mirror.driver.drive import Drive
 from twinshore.mirror.driver.link_driver import LinkDriver
@@ -190,6 +191,19 @@ def test_a_link_beside_which_something_cannot_start_leaves_its_lease_to_others(p
     assert any(one.startswith(f"{ONE}: cannot begin: OSError: no thread more") for one in place.said), place.said
     time.sleep(0.5)
     assert not place.held(ONE), "no driver turns that would take it"
+
+
+def test_a_link_that_could_not_begin_is_tried_again_and_says_so_once(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(roster, "AGAIN_S", 0.1)
+    place.unable = ONE
+    place.until(lambda: place.held(TWO))
+    time.sleep(0.5)
+    place.until(lambda: any("cannot begin" in one for one in place.said))
+    assert len([one for one in place.said if "cannot begin" in one]) == 1, place.said
+    place.unable = ""
+    place.until(lambda: place.held(ONE))
 
 
 def test_a_changed_link_begins_again_only_once_its_driver_has_ended(place: Place) -> None:

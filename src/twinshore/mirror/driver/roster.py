@@ -17,6 +17,7 @@ from twinshore.mirror.driver.link_driver import LinkDriver
 from twinshore.service.companions import Beside, Companion, Start
 
 CHANGED = "the link was changed; it begins again with what it is now"
+AGAIN_S = 15.0
 END_S = 60.0  # beyond what is waited for pumps: a cluster that is asked right now, and what runs beside the link
 
 
@@ -108,8 +109,9 @@ class LinkRoster:
         self._stop_s, self._log = stop_s, log
         self._running: dict[str, Running] = {}
         self._ending: dict[str, Running] = {}
-        # Links that could not begin, or that wait for room: as they were then.
-        self._failed: dict[str, Link] = {}
+        # Links that could not begin, as they were then, why, and when they are tried again.
+        self._failed: dict[str, tuple[Link, str, float]] = {}
+        # Those that wait for room.
         self._waiting: set[str] = set()
 
     def turn(self) -> None:
@@ -119,9 +121,10 @@ class LinkRoster:
             del self._ending[name]
         for name in [name for name, one in self._running.items() if wanted.get(name) != one.link]:
             self._end(name, gone=name not in wanted)
-        self._failed = {name: link for name, link in self._failed.items() if wanted.get(name) == link}
+        self._failed = {name: failed for name, failed in self._failed.items() if wanted.get(name) == failed[0]}
         for name, link in wanted.items():
-            if name not in self._running and name not in self._ending and name not in self._failed:
+            rests = name in self._failed and time.monotonic() < self._failed[name][2]
+            if name not in self._running and name not in self._ending and not rests:
                 self._start(link)
 
     def left_s(self, link: str) -> float:
@@ -155,10 +158,13 @@ class LinkRoster:
         self._waiting.discard(link.name)
         try:
             self._running[link.name] = self._begin(link)
+            self._failed.pop(link.name, None)
         except Exception as error:
-            # The others go on; this one is tried again once it is changed.
-            self._failed[link.name] = link
-            self._log(f"{link.name}: cannot begin: {in_words(error)}")
+            # The others go on. What it lacked may be there again by itself, as a thread or a file is.
+            why = in_words(error)
+            if link.name not in self._failed or self._failed[link.name][1] != why:
+                self._log(f"{link.name}: cannot begin: {why}; tried again every {AGAIN_S:.0f} s")
+            self._failed[link.name] = link, why, time.monotonic() + AGAIN_S
 
     def _end(self, name: str, *, gone: bool) -> None:
         # Its pumps ask all the while for how long the link is ours: it is never in neither.
