@@ -196,6 +196,24 @@ def test_on_a_mapped_twin_the_pump_before_may_have_sent_what_is_passed_by_now(
     assert bool(sends(lane)) is not waits
 
 
+def test_strays_are_over_once_something_that_was_sent_behind_their_time_is_in() -> None:
+    """Else the next pump would not know, and wait at the next election of the source."""
+    lane, twin = exact(), Twin()
+    fetches(lane, answer(0, 3))
+    lane.lost(2, [sends(lane)], 0.1)
+    lane.routed(NAMED, Route(1, 5, 2, target_epoch=0))
+    assert lane.to_look_at(1.0, {2})
+    lane.observed(NAMED, Observation(0, 0, 0, None, None, 0, 9), 1.0, NOW_MS)
+    track = lane.tracks[NAMED]
+    over_s = track.strays.until_s
+    for base, now_s, calm in ((0, over_s - 1.0, False), (3, over_s + 1.0, True)):
+        track.certain.armed_until_ms, track.certain.seen_s = NOW_MS + 1_000_000, now_s
+        fetches(lane, answer(base, 3), now_s)
+        lane.produced(sent := sends(lane, now_s), twin.answers(sent), now_s)
+        (stands,) = lane.handovers()
+        assert (stands.position, stands.calm) == (base + 3, calm)
+
+
 def test_what_landed_late_was_not_dropped() -> None:
     rows = [row_of(NAMED, 10, 20, "a"), row_of(NAMED, 30, 40, "b")]
     assert but_for(rows, []) == rows

@@ -91,6 +91,12 @@ class Strays:
             self._over()
         self.run = None
 
+    def outlived(self, sent_s: float) -> None:
+        """All is in, and its last was sent at that moment: behind the time of the last stray none can land any more,
+        and none has landed in between."""
+        if 0.0 < self.until_s <= sent_s:
+            self._over()
+
     def twin_of(self, head: bytes, epoch: int, *, moved: bool) -> bool:
         """Whether a broker might take the batch for one of these though it holds other records: it compares sequences
         alone. Where nobody knows what they hold, a batch may be another if the source wrote it in a later `epoch`, or

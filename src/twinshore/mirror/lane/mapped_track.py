@@ -87,7 +87,7 @@ class MappedTrack(Track):
         return True
 
     def arrived(self, end: int) -> None:
-        self.acked = end
+        super(MappedTrack, self).arrived(end)
         while self.blanks and self.blanks[0].base == self.acked:
             self._pass(self.blanks.popleft())
 

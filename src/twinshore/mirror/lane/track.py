@@ -195,6 +195,7 @@ class Track:
         self.acked = end
         if not self.in_flight:
             self.certain.arrived()
+            self.strays.outlived(self.certain.sent_s)
 
     def may_mark(self) -> bool:
         """Whether markers may go now. No sequence guards them, so nothing of ours may be on its way or still land."""
