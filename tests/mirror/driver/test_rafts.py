@@ -54,8 +54,8 @@ def test_the_next_task_takes_each_lane_over_and_the_old_one_is_let_go() -> None:
         dock.until_all_are_held_by(0)
         dock.until(lambda: dock.tasks[0].leaving, "the first task is told to leave")
         dock.until(lambda: len(dock.tasks) > 1 and not dock.tasks[0].pumps, "the next carries")
+        dock.until(lambda: all(dock.held().values()), "each lane is held by the next task's pump")
         assert dock.said == []
-        assert all(tide for tide in dock.held().values())
         assert dock.most == 2, "one carries, and its heir stands by"
     finally:
         dock.close()

@@ -99,7 +99,8 @@ class UnitCore:
             self.held = True
 
     def round(self, runs: list[Run]) -> Generator[Question, Any, Over]:
-        """One unit over all of them; returns those that are over. No unit is open when it returns."""
+        """One unit over all of them; returns those that are over. No unit is open when it returns, but where the id is
+        refused us: its coordinator closes that one after a time."""
         try:
             if not self._unsure:
                 self._unsure = True
