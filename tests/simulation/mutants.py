@@ -59,7 +59,7 @@ def trust_a_markers_answer() -> None:
 
 
 def ignore_strays() -> None:
-    def seen(self: Strays, _looked_at_s: float, _confirm_s: float) -> None:
+    def seen(self: Strays, _looked_at_s: float, _confirm_s: float, _epoch: int = -1) -> None:
         self.until_s = 0.0
 
     Strays.seen = seen  # type: ignore[assignment, method-assign]
