@@ -12,12 +12,12 @@ import pytest
 from tests.scenarios.incident_stage import QUICK
 from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.errors import Code
+from twinshore.kafka.errors import UNANSWERED, Code
 from twinshore.kafka.questions import OffsetKind
 from twinshore.kafka.transactions import Transactions, Writer
 from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster, LabSecurity
 from twinshore.lab.clients import allow
-from twinshore.mirror.core.unit_core import UNANSWERED, Run
+from twinshore.mirror.core.unit_core import Run
 from twinshore.mirror.lane.fates import Blank
 from twinshore.mirror.lane.orders import TrackOrder
 from twinshore.mirror.lane.runs import Marks

@@ -73,6 +73,9 @@ class Code(IntEnum):
     UNSUPPORTED_ENDPOINT_TYPE = 115
 
 
+UNANSWERED = Code.UNKNOWN_SERVER_ERROR.value  # as brokers call an error without a name
+
+
 @dataclass(frozen=True, slots=True)
 class ErrorKind:
     """`retriable`: the same request may succeed later, perhaps at another leader. `unknown_outcome`: the write it

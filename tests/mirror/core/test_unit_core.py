@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from twinshore.fleet import KafkaError, NamedPartition
-from twinshore.kafka.errors import Code
+from twinshore.kafka.errors import UNANSWERED, Code
 from twinshore.mirror.core.unit_core import (
-    UNANSWERED,
     AskEnds,
     Close,
     Open,

@@ -20,7 +20,7 @@ from twinshore.groups.rounds import Rounds
 from twinshore.groups.scope import Scope
 from twinshore.groups.sides import ClusterGroups
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
-from twinshore.kafka.errors import describe
+from twinshore.kafka.errors import UNANSWERED, describe
 from twinshore.service.clock import wall_ms
 from twinshore.store import AuditRow, Store
 from twinshore.store.audit import is_refusal, refusal
@@ -28,7 +28,6 @@ from twinshore.wire.group_places import Place, Where
 
 TRIES_MAX = 5
 AGAIN_S = 0.5
-UNANSWERED = -1  # as brokers call an error without a name
 DONE, NOT_DONE = "done", "not done"
 MEMBERLESS = ("Empty", "Dead", "none")
 

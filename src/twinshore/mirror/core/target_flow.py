@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from twinshore.kafka.errors import UNANSWERED
 from twinshore.mirror.core.commands import Command, Flight, MarkByUnits, Send, Wake
 from twinshore.mirror.core.source_flow import ANSWER_SLACK_S
 from twinshore.mirror.lane.certainty import SURE_S
@@ -35,9 +36,6 @@ FIRST_BYTES = 1 << 20
 # What is guarded waits so long for the answer that others wait for, so that all go in one request.
 WORD_S = 2.0
 UNIT_MARKERS_MAX = 100  # of one partition until its answer is given: what else waits for it is not held up for long
-
-
-UNANSWERED = -1  # as brokers call an error without a name
 
 
 class Answered(NamedTuple):

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from twinshore.fleet import KafkaError, NamedPartition
-from twinshore.kafka.errors import Code
+from twinshore.kafka.errors import UNANSWERED, Code
 from twinshore.mirror.lane.marking import Marked
 from twinshore.mirror.lane.runs import Marks
 
-UNANSWERED = -1  # as brokers call an error without a name
 # The id was taken from us, or forgotten: we take it again and look.
 TAKEN = frozenset(
     {

@@ -6,7 +6,6 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
 from functools import partial
 
 from twinshore.fleet import NamedPartition
@@ -52,6 +51,7 @@ class Recorder:
         self._queue: list[Account] = []
         self._unwritten: list[Receipt] = []
         self._unledgered: dict[tuple[object, ...], tuple[str, Stoppage]] = {}  # by their places
+        self._apart = False  # whether one row of these may keep the others from the store
         self._doubted: dict[str, set[str]] = defaultdict(set)
         self._ledgered: dict[str, list[Stoppage]] = defaultdict(list)
         self._passing = WhatPasses()
@@ -237,30 +237,22 @@ class Recorder:
         each((self._write_incidents, self._record, partial(self._write_words, words)))
 
     def _write_incidents(self) -> None:
-        """Many at once, as an overload brings some each tenth of a second. Where that fails one by one: what is refused
-        goes behind the others, which are written in the next turn."""
-        waiting = list(self._unledgered)
-        for places in (waiting[at : at + ROWS_AT_ONCE] for at in range(0, len(waiting), ROWS_AT_ONCE)):
-            if len(places) > 1:
-                with suppress(Exception):
-                    rows = [incident_of(*self._unledgered[place]) for place in places]
-                    self._store.ledger.add_all(rows, now_ms=wall_ms())
-                    for place in places:
-                        self._ledgered_now(*self._unledgered.pop(place))
-                    continue
-            for place in places:
-                link, stopped = self._unledgered.pop(place)
-                try:
-                    self._write_incident(link, stopped)
-                except Exception:
-                    self._unledgered[place] = link, stopped
-                    raise
-                self._ledgered_now(link, stopped)
-
-    def _ledgered_now(self, link: str, stopped: Stoppage) -> None:
-        self._say_stopped(link, stopped)
-        with self._lock:
-            self._ledgered[link].append(stopped)
+        """Many at once, as an overload brings some each tenth of a second. After that failed one by one, until all are
+        in: what is refused goes behind the others, which are written in the next turn."""
+        waiting, size = list(self._unledgered), 1 if self._apart else ROWS_AT_ONCE
+        self._apart = True
+        for places in (waiting[at : at + size] for at in range(0, len(waiting), size)):
+            found = {place: self._unledgered.pop(place) for place in places}
+            try:
+                self._store.ledger.add_all([incident_of(*one) for one in found.values()], now_ms=wall_ms())
+            except Exception:
+                self._unledgered |= found
+                raise
+            for link, stopped in found.values():
+                self._say_stopped(link, stopped)
+                with self._lock:
+                    self._ledgered[link].append(stopped)
+        self._apart = False
 
     def _write_words(self, of: Collection[str] | None) -> None:
         now_ms = wall_ms()
