@@ -219,6 +219,13 @@ def test_killed_after_each_change_it_is_done_again_or_given_back(lab: LabCluster
                 assert read_acls(kafka) == before
 
 
+def until_shown(kafka: KafkaCluster, lab: LabCluster, rule: Acl) -> None:
+    """Who adds a rule is answered by the controller: a broker hears of it a moment later."""
+    until_s = time.monotonic() + 20
+    while any(rule not in (read_acls(kafka, broker.node_id) or ()) for broker in lab.brokers):
+        assert time.monotonic() < until_s
+
+
 def test_a_guard_takes_the_place_of_a_denial_and_nobody_slips_in(lab: LabCluster, unique_topic: str) -> None:
     neighbour = f"{unique_topic}-eu"
     for topic in (unique_topic, neighbour):
@@ -232,6 +239,7 @@ def test_a_guard_takes_the_place_of_a_denial_and_nobody_slips_in(lab: LabCluster
         rights.apply(kafka, shut)
         rights.confirm(kafka, shut)
         create_acls(kafka, [late])
+        until_shown(kafka, lab, late)
         held = guard(rights.look(kafka, [unique_topic], US))
         rights.apply(kafka, held)
         rights.confirm(kafka, held)
@@ -261,10 +269,7 @@ def test_who_may_not_change_rules_begins_nothing(lab: LabCluster, unique_topic: 
             rights.look(kafka, [unique_topic])
         assert caught.value.hint == "grant Describe on the cluster"
         create_acls(admin, [describe])
-        # The answer is the controller's: a broker hears of the rule a moment later.
-        until_s = time.monotonic() + 20
-        while describe not in (read_acls(admin, lab.brokers[0].node_id) or ()):
-            assert time.monotonic() < until_s
+        until_shown(admin, lab, describe)
         before = read_acls(admin)
         with pytest.raises(KafkaError, match="old: we may not change its ACLs") as caught:
             rights.look(kafka, [unique_topic])
