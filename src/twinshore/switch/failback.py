@@ -7,7 +7,7 @@ topic is deleted, and the mirror fills it again under its own name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from twinshore.fleet import Link
@@ -20,6 +20,7 @@ from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.deeds import Deed, Kind
 from twinshore.switch.hands import anew, old_places, rescue
 from twinshore.switch.hands.behind_tails import go_on, unfit
+from twinshore.switch.hands.by_deed import ByDeed
 from twinshore.switch.hands.claims import busy, carry_again, claim, give_back, let_go
 from twinshore.switch.hands.coordinators import loading
 from twinshore.switch.hands.log_ends import log_ends, open_transactions
@@ -27,7 +28,7 @@ from twinshore.switch.hands.mirrors import MirrorSilence, MirrorWatch
 from twinshore.switch.hands.returned_logs import ends_of, stood
 from twinshore.switch.hands.words import ClusterWords
 from twinshore.switch.hands.writers import Writers
-from twinshore.switch.record import Moved, Record, State
+from twinshore.switch.record import Moved, Record
 from twinshore.switch.returned import (
     Tail,
     differ,
@@ -45,7 +46,7 @@ from twinshore.switch.returned import (
 NAMED_MAX = 5
 
 
-class Failback:
+class Failback(ByDeed):
     """Whatever fails in a deed is raised, and may pass. `now_ms` is the clock by which the record says since when a
     deed is tried."""
 
@@ -66,7 +67,7 @@ class Failback:
         mirror = (store, back.name, settings.mirror.lease_s)
         # A rescue may take long: right before anything is deleted the mirror is seen at work once more.
         self._first, self._at_last, self._silence = MirrorWatch(*mirror), MirrorWatch(*mirror), MirrorSilence(*mirror)
-        self._doing: Mapping[Deed, Callable[[Record], Outcome]] = {
+        self._doing = {
             Deed.CLAIM: self._claim,
             Deed.TELL: self._tell,
             Deed.GUARD: writers.guard,
@@ -81,15 +82,10 @@ class Failback:
             Deed.PUT_BACK: anew.PutBack(old, back, settings, store, now_ms),
             Deed.RELEASE: self._release,
         }
-        self._undoing: Mapping[Deed, Callable[[Record], Outcome]] = {
+        self._undoing = {
             Deed.CLAIM: self._release,
             Deed.LET_GO: lambda record: carry_again(store, record),
         }
-
-    def once(self, record: Record) -> Outcome:
-        """The deed that is due, or its undoing, as far as it goes now."""
-        undo = record.state is State.TURNING_BACK
-        return (self._undoing if undo else self._doing)[record.deed](record)
 
     # -- before the point of no return
 

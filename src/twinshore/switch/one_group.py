@@ -7,7 +7,7 @@ runs them; in between its places are brought over, once the logs there hold all 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from twinshore.fleet import Link
@@ -21,8 +21,9 @@ from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.deeds import Deed
 from twinshore.switch.group_goals import GroupSeen, from_json, further_on, moved_on, short_of, to_json
 from twinshore.switch.hands import group_alone
+from twinshore.switch.hands.by_deed import ByDeed
 from twinshore.switch.hands.claims import claim, give_back
-from twinshore.switch.record import Record, State
+from twinshore.switch.record import Record
 
 NAMED_MAX = 5
 SILENT_MS_MAX = 15_000  # what cannot be set back for so long is left to the operator
@@ -35,13 +36,13 @@ def claim_of(group: str) -> str:
     return name if len(name) <= KEY_MAX else f"group {hashlib.sha256(group.encode()).hexdigest()}"
 
 
-class OneGroup:
+class OneGroup(ByDeed):
     """`links` lead between its two clusters; `now_ms` is the clock by which the record says since when a deed is tried.
     Whatever fails in a deed is raised, and may pass."""
 
     def __init__(self, links: Sequence[Link], settings: Settings, store: Store, now_ms: Callable[[], int]) -> None:
         self._links, self._settings, self._store, self._now_ms = links, settings, store, now_ms
-        self._doing: Mapping[Deed, Callable[[Record], Outcome]] = {
+        self._doing = {
             Deed.CLAIM: self._claim,
             Deed.LEAVE: self._leave,
             Deed.REACH: self._reach,
@@ -50,15 +51,10 @@ class OneGroup:
             Deed.FOLLOW: self._follow,
             Deed.RELEASE: self._release,
         }
-        self._undoing: Mapping[Deed, Callable[[Record], Outcome]] = {
+        self._undoing = {
             Deed.CLAIM: self._release,
             Deed.SET: self._set_back,
         }
-
-    def once(self, record: Record) -> Outcome:
-        """The deed that is due, or its undoing, as far as it goes now."""
-        undo = record.state is State.TURNING_BACK
-        return (self._undoing if undo else self._doing)[record.deed](record)
 
     def _see(self, record: Record) -> GroupSeen:
         return group_alone.see(self._links, self._settings, self._store, record.group, record.new)

@@ -8,7 +8,7 @@ topic to a part of it. The record's `points` are how far the home went when it w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from twinshore.fleet import Link, NamedPartition
@@ -21,18 +21,19 @@ from twinshore.store import Store
 from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.deeds import Deed
 from twinshore.switch.hands import anew, old_places, rescue
+from twinshore.switch.hands.by_deed import ByDeed
 from twinshore.switch.hands.claims import busy, carry_again, claim, give_back, let_go
 from twinshore.switch.hands.log_ends import changed, log_ends
 from twinshore.switch.hands.mirrors import MirrorSilence, MirrorWatch
 from twinshore.switch.hands.returned_logs import ends_of, stood
 from twinshore.switch.hands.words import claimed_on
-from twinshore.switch.record import Record, State
+from twinshore.switch.record import Record
 from twinshore.switch.returned import Tail, doubtful, to_json, unfilled
 
 NAMED_MAX = 5
 
 
-class Rebuild:
+class Rebuild(ByDeed):
     """Whatever fails in a deed is raised, and may pass. `now_ms` is the clock by which the record says since when a
     deed is tried."""
 
@@ -48,7 +49,7 @@ class Rebuild:
         self._link, self._store, self._old, self._new, self._now_ms = link, store, old, new, now_ms
         self._mirror = MirrorWatch(store, link.name, settings.mirror.lease_s)
         self._silence = MirrorSilence(store, link.name, settings.mirror.lease_s)
-        self._doing: Mapping[Deed, Callable[[Record], Outcome]] = {
+        self._doing = {
             Deed.CLAIM: self._claim,
             Deed.LET_GO: self._let_go,
             Deed.LOOK: self._look,
@@ -59,15 +60,10 @@ class Rebuild:
             Deed.PUT_BACK: anew.PutBack(old, link, settings, store, now_ms),
             Deed.RELEASE: self._release,
         }
-        self._undoing: Mapping[Deed, Callable[[Record], Outcome]] = {
+        self._undoing = {
             Deed.CLAIM: self._release,
             Deed.LET_GO: lambda record: carry_again(store, record),
         }
-
-    def once(self, record: Record) -> Outcome:
-        """The deed that is due, or its undoing, as far as it goes now."""
-        undo = record.state is State.TURNING_BACK
-        return (self._undoing if undo else self._doing)[record.deed](record)
 
     # -- before the point of no return
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from twinshore.fleet import KafkaError, Link
@@ -19,13 +19,14 @@ from twinshore.store import AuditRow, Flip, Store
 from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.deeds import HOLDS, Deed, Kind
 from twinshore.switch.hands import drilled, fence, log_ends, places, settings_given, tails
+from twinshore.switch.hands.by_deed import ByDeed
 from twinshore.switch.hands.carried import stopped_of
 from twinshore.switch.hands.claims import busy, carry_again, claim, give_back, let_go
 from twinshore.switch.hands.debts import SILENT_MS_MAX, remember, settled
 from twinshore.switch.hands.mirrors import MirrorWatch
 from twinshore.switch.hands.words import ClusterWords
 from twinshore.switch.hands.writers import Writers
-from twinshore.switch.record import Moved, Record, State
+from twinshore.switch.record import Moved, Record
 
 NAMED_MAX = 5
 BEHIND_MAX = 5_000  # what crosses within the hold
@@ -34,7 +35,7 @@ FOLLOWERS_MS = 1_000  # so long those who follow are waited for before rules kee
 LET_GO_MS_MAX = 4_000  # of a mirror that may be gone with the old home
 
 
-class Work:
+class Work(ByDeed):
     """`old` and `new` are the clusters; `link` carried the topics. `now_ms` is the clock by which the record says since
     when a deed is tried: nobody sets it meanwhile. Whatever fails in a deed is raised, and may pass."""
 
@@ -55,7 +56,7 @@ class Work:
         self._old, self._new, self._words, self._writers, self._log = old, new, words, writers, log
         self._now_ms = now_ms
         self._mirror = MirrorWatch(store, link.name, settings.mirror.lease_s)
-        self._doing: Mapping[Deed, Callable[[Record], Outcome]] = {
+        self._doing = {
             Deed.CLAIM: self._claim,
             Deed.PREPARE: self._prepare,
             Deed.ANNOUNCE: self._announce,
@@ -72,17 +73,12 @@ class Work:
             Deed.TAKE_UP: self._take_up,
             Deed.RELEASE: self._release,
         }
-        self._undoing: Mapping[Deed, Callable[[Record], Outcome]] = {
+        self._undoing = {
             Deed.CLAIM: self._release,
             Deed.ANNOUNCE: self._settle,
             Deed.HOLD: self._unhold,
             Deed.LET_GO: lambda record: carry_again(self._store, record),
         }
-
-    def once(self, record: Record) -> Outcome:
-        """The deed that is due, or its undoing, as far as it goes now."""
-        undo = record.state is State.TURNING_BACK
-        return (self._undoing if undo else self._doing)[record.deed](record)
 
     # -- before the point of no return
 
