@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import bisect
-from typing import NamedTuple
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from twinshore.fleet import SourceOffset, TargetOffset
+from twinshore.fleet.extents import Extent
 from twinshore.groups.translation import AS_IS, Around, AsCarried, ByExtents, Reversed, Spot
 
 
-class Extent(NamedTuple):
-    source: int
-    target: int
-    length: int
+def extent(source: int, target: int, length: int) -> Extent:
+    return Extent(SourceOffset(source), TargetOffset(target), length, sequence=0)
 
 
 def around(runs: list[Extent]) -> Around:
@@ -34,7 +33,7 @@ def runs_of(shapes: list[tuple[int, int, int]]) -> list[Extent]:
     runs, source, target = [], 0, 0
     for before_source, before_target, length in shapes:
         source, target = source + before_source, target + before_target
-        runs.append(Extent(source, target, length))
+        runs.append(extent(source, target, length))
         source, target = source + length, target + length
     return runs
 
@@ -67,7 +66,7 @@ def test_there_and_back_reads_the_same_record(shapes: list[tuple[int, int, int]]
 
 
 def test_before_the_first_record_of_the_link_nothing_is_claimed() -> None:
-    translation = ByExtents(around([Extent(100, 500, 0)]))
+    translation = ByExtents(around([extent(100, 500, 0)]))
     assert translation.forward(99) is None
     assert translation.forward(100) == Spot(500)
     assert translation.forward(101) == Spot(500, reached=False)
@@ -76,7 +75,7 @@ def test_before_the_first_record_of_the_link_nothing_is_claimed() -> None:
 
 def test_offsets_without_records_behind_the_last_extent_are_reached_once_they_have_crossed() -> None:
     """The end of a transaction: the group stands behind it, and no extent ever will."""
-    runs = around([Extent(0, 10, 90)])
+    runs = around([extent(0, 10, 90)])
     assert ByExtents(runs, lambda: 90).forward(92) == Spot(100, reached=False)
     assert ByExtents(runs, lambda: 92).forward(92) == Spot(100)
 

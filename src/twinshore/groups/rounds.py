@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypedDict
 
 from twinshore.fleet import KafkaError, Link
+from twinshore.fleet.extents import Extent
 from twinshore.fleet.settings import Settings
 from twinshore.groups.book import Book, Entry
 from twinshore.groups.crossing import LinkCrossing
@@ -18,7 +19,7 @@ from twinshore.groups.kept_together import KeptTogether
 from twinshore.groups.place import Rules, State, decide, decide_back, has_note
 from twinshore.groups.refusals import TOLD_AFTER_S, refusals_in_words
 from twinshore.groups.scope import NOWHERE, Scope, scope_of
-from twinshore.groups.translation import ByExtents, Extent, Translation
+from twinshore.groups.translation import ByExtents, Translation
 from twinshore.groups.turns import Turn
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code

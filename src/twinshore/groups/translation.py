@@ -6,20 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-
-class Extent(Protocol):
-    """What a translation asks of an extent: `length` records that lie one behind the other on both sides, from `source`
-    and from `target` on."""
-
-    @property
-    def source(self) -> int: ...
-
-    @property
-    def target(self) -> int: ...
-
-    @property
-    def length(self) -> int: ...
-
+from twinshore.fleet.extents import Extent
 
 Around = Callable[[int, bool], tuple[Extent | None, Extent | None]]
 
