@@ -44,16 +44,16 @@ def _body(advice: Advice, changed: Difference | None) -> Iterator[str]:
         for rule in rules:
             yield _rule([one for one in advice.findings if one.rule == rule and one.weight is weight])
     if changed is not None:
-        yield _listed(
+        yield listing(
             "New since the earlier look", (f"{one.rule}, {one.subject}: {one.evidence}" for one in changed.new)
         )
         gone = "Gone since then" + (", or not seen this time" if changed.unsure else "")
-        yield _listed(gone, map(_line, changed.gone))
+        yield listing(gone, map(_line, changed.gone))
     waived = (f"{_line(one.finding)} (until {one.waiver.until}: {one.waiver.reason})" for one in advice.waived)
-    yield _listed("Waived", waived)
-    yield _listed("Could not be seen", (followed(f"{one.what}: {one.why}", one.hint) for one in advice.unseen))
-    yield _listed("Unknown to everybody", (followed(f"{one.what}: {one.why}", one.hint) for one in advice.untold))
-    yield _listed("Of the policy", advice.remarks)
+    yield listing("Waived", waived)
+    yield listing("Could not be seen", (followed(f"{one.what}: {one.why}", one.hint) for one in advice.unseen))
+    yield listing("Unknown to everybody", (followed(f"{one.what}: {one.why}", one.hint) for one in advice.untold))
+    yield listing("Of the policy", advice.remarks)
     yield _profiles(advice.profiles)
     yield _stories({one.story for one in advice.findings})
 
@@ -106,7 +106,8 @@ def _line(one: Finding) -> str:
     return f"{one.rule}, {one.subject}: {one.evidence}"
 
 
-def _listed(title: str, lines: Iterable[str]) -> str:
+def listing(title: str, lines: Iterable[str]) -> str:
+    """These lines under a title; nothing where there is none."""
     rows = "".join(f"<li>{escape(line)}</li>" for line in lines)
     return f"<h2>{escape(title)}</h2>\n<ul>{rows}</ul>" if rows else ""
 

@@ -31,7 +31,7 @@ from twinshore.client.spool import SPOOL_BYTES_MAX, Spool
 from twinshore.client.spool.left import Left
 from twinshore.client.warned import Warned
 from twinshore.fleet import ConfigError
-from twinshore.homes.follower_lines import covers
+from twinshore.homes.follower_lines import covered
 from twinshore.homes.following import LEASE_S, Park, Write
 from twinshore.kafka.clock import steady_s
 
@@ -276,7 +276,7 @@ class HotProducer:
         return self._moves.waiting.keep(kept)
 
     def _follows(self, topic: str) -> bool:
-        return any(covers(one, topic) for one in self._topics)
+        return covered(topic, self._topics)
 
     def _why(self, topic: str, *, at_once: bool) -> str:
         order = self._moves.centre.order(topic)

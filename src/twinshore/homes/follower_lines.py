@@ -42,7 +42,7 @@ class Follower:
     busy: tuple[str, ...] = ()
 
     def writes(self, topic: str) -> bool:
-        return any(covers(one, topic) for one in self.topics)
+        return covered(topic, self.topics)
 
     def waits(self, topic: str, word: Word) -> bool:
         """Whether it has parked for this word."""
@@ -118,6 +118,10 @@ class FollowerLog:
 def covers(pattern: str, topic: str) -> bool:
     """Whether the name, or the beginning of names, is the topic's. No more than that: strangers write patterns."""
     return topic.startswith(pattern[:-1]) if pattern.endswith(ALL) else topic == pattern
+
+
+def covered(topic: str, patterns: Iterable[str]) -> bool:
+    return any(covers(one, topic) for one in patterns)
 
 
 def goodbye_line(follower_id: str) -> Line:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from twinshore.homes.follower_lines import Follower, covers
+from twinshore.homes.follower_lines import Follower, covered
 from twinshore.homes.home_lines import Clash, HomeLine, HomeState, Word, stands
 
 LEASE_S = 5.0
@@ -80,7 +80,7 @@ class Following:
         self._id, self._name, self._topics = follower_id, name, tuple(topics)
         self._begin, self._lease_s = begin, lease_s
         self._clusters: dict[str, str] = {}
-        self._told = {topic: one for topic, one in (told or {}).items() if self._follows(topic)}
+        self._told = {topic: one for topic, one in (told or {}).items() if covered(topic, self._topics)}
         self._parked: dict[str, Word] = {}
         self._busy: tuple[str, ...] = ()
         self._read_s = self._said_s = self._visible_s = -math.inf
@@ -103,15 +103,12 @@ class Following:
     def read(self, lines: Mapping[str, HomeLine], asked_s: float) -> None:
         """These lines stand on one of the clusters, which was asked then."""
         for topic, line in lines.items():
-            if self._follows(topic):
+            if covered(topic, self._topics):
                 before = self._told.get(topic)
                 higher = stands([line, *_lines(before)])
                 assert higher is not None
                 self._told[topic] = higher
         self._read_s = max(self._read_s, asked_s)
-
-    def _follows(self, topic: str) -> bool:
-        return any(covers(one, topic) for one in self._topics)
 
     def parked(self, topic: str) -> None:
         """Nothing is written to the topic, and nothing is on its way, since it was ordered to park."""

@@ -22,7 +22,7 @@ from typing import Any
 from twinshore.fleet.errors import TooLargeError
 from twinshore.fleet.terms import TERM_MAX
 from twinshore.homes.record_lines import PARTS_MAX, Line, RecordLog
-from twinshore.wire.note_text import KEY_BYTES_MAX, WORD_CHARS_MAX, as_word, json_or_none, note_text
+from twinshore.wire.note_text import KEY_BYTES_MAX, as_word, is_word, json_or_none, note_text
 
 HOME_BYTES_MAX = 1 << 19
 PARTITIONS_MAX = 20_000  # of one topic: each with a point of its own they still fit into a line
@@ -256,7 +256,7 @@ def _home(topic: str, value: bytes | None) -> HomeLine | None:
                 {name: text for name in names if isinstance(text := more.get(name, ""), str)}
                 for names in (_WORDS, _IDS)
             )
-            sound = all(map(_is_word, (home, cluster_id, *words.values()))) and all(map(_is_id, ids.values()))
+            sound = all(map(is_word, (home, cluster_id, *words.values()))) and all(map(_is_id, ids.values()))
             points = _points(raw)
             if points is None or not sound or not home or not cluster_id or len(words) + len(ids) < _TEXTS:
                 return None
@@ -274,11 +274,6 @@ def _claim(switch: str, value: bytes | None) -> TopicClaim | None:
             return TopicClaim(switch, since_ms, as_word(by))
         case _:
             return None
-
-
-def _is_word(text: str) -> bool:
-    """Names are compared, so one that could not be shown as it is is none."""
-    return len(text) <= WORD_CHARS_MAX and text.isprintable()
 
 
 def _is_id(text: str) -> bool:

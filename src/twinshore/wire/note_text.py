@@ -35,6 +35,11 @@ def note_text(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
+def is_word(text: str, chars_max: int = WORD_CHARS_MAX) -> bool:
+    """Whether it may stand in a sentence as it is: what is compared cannot be changed for that."""
+    return len(text) <= chars_max and text.isprintable()
+
+
 def as_word(text: str) -> str:
     """As it may stand in a sentence: what strangers write reaches terminals and logs."""
     return "".join(sign if sign.isprintable() else "?" for sign in text[:WORD_CHARS_MAX])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 
 from twinshore.advisor.conduct.drawing import bars, course
@@ -11,7 +11,7 @@ from twinshore.advisor.conduct.judging import Conduct, of_habit
 from twinshore.advisor.conduct.rule import Habit
 from twinshore.advisor.conduct.telling import verdict
 from twinshore.advisor.conduct.uses import Use
-from twinshore.advisor.html import STYLE
+from twinshore.advisor.html import STYLE, listing
 from twinshore.advisor.rule import WEIGHTS
 from twinshore.fleet.html_page import html_page
 from twinshore.fleet.sentences import followed
@@ -43,9 +43,9 @@ def _body(conduct: Conduct) -> Iterator[str]:
         f"{one.habit.rule}, {one.habit.subject} (until {one.waiver.until}: {one.waiver.reason})"
         for one in conduct.waived
     )
-    yield _listed("Waived", waived)
-    yield _listed("Could not be seen", (followed(f"{one.what}: {one.why}", one.hint) for one in conduct.unseen))
-    yield _listed("To be known", conduct.remarks)
+    yield listing("Waived", waived)
+    yield listing("Could not be seen", (followed(f"{one.what}: {one.why}", one.hint) for one in conduct.unseen))
+    yield listing("To be known", conduct.remarks)
 
 
 def _rule(habits: Sequence[Habit], conduct: Conduct) -> str:
@@ -93,8 +93,3 @@ def _drawn(title: str, rows: list[tuple[str, float, str]]) -> str:
     rows.sort(key=lambda one: -one[1])
     more = f"<p>The largest {BARS} of {len(rows):,}.</p>\n" if len(rows) > BARS else ""
     return f"<h2>{escape(title)}</h2>\n{more}{bars(rows[:BARS])}" if rows else ""
-
-
-def _listed(title: str, lines: Iterable[str]) -> str:
-    rows = "".join(f"<li>{escape(line)}</li>" for line in lines)
-    return f"<h2>{escape(title)}</h2>\n<ul>{rows}</ul>" if rows else ""

@@ -16,7 +16,7 @@ from typing import Any
 from twinshore.client.sites import Site, sites_of
 from twinshore.fleet import ConfigError
 from twinshore.fleet.sentences import listed
-from twinshore.homes.follower_lines import covers
+from twinshore.homes.follower_lines import covered
 
 CHARS_MAX = 1 << 20
 CLUSTERS_MAX = 64
@@ -48,7 +48,7 @@ def read_pushed(text: str, shared: Mapping[str, Any], topics: Iterable[str]) -> 
     if not isinstance(meant, list) or not all(isinstance(one, str) and one for one in meant):
         raise ConfigError("topics is no list of names")
     mine = list(topics)
-    if foreign := [one for one in meant if not any(covers(own, one) for own in mine)]:
+    if foreign := [one for one in meant if not covered(one, mine)]:
         raise ConfigError(f"it is meant for topic {listed(foreign, NAMED_MAX)}, which the application does not have")
     sites = sites_of(clusters, {**shared, **settings})
     _must_be_as_safe(shared, settings, clusters)

@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from twinshore.fleet import HEARTBEATS, Link, WireError, is_heartbeats
 from twinshore.links.filters import passes_filters
-from twinshore.wire.note_text import bounded_json
+from twinshore.wire.note_text import bounded_json, is_word
 
 HOPS_MAX = 32
 WORD_CHARS_MAX = 128
+_is_word = partial(is_word, chars_max=WORD_CHARS_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +93,3 @@ def _hop(raw: object) -> Hop | None:
             return Hop(cluster_id, name)
         case _:
             return None
-
-
-def _is_word(text: str) -> bool:
-    """It may stand in a sentence: what strangers write reaches terminals and logs."""
-    return len(text) <= WORD_CHARS_MAX and text.isprintable()
