@@ -86,7 +86,7 @@ def test_behind_a_push_it_reads_on_where_it_was_on_the_same_cluster_alone(
     clusters = {"east": {"bootstrap.servers": address, "fetch.min.bytes": 2}}
     consumer._reach._push(Pushed(sites_of(clusters, {"group.id": "billing"}), "east", "another one"))
     if told:  # by a line of the cluster that was pushed: it counts terms of its own
-        heard = HomeLine("orders", "east", address, 1)
+        heard = HomeLine(topic="orders", home="east", cluster_id=address, term=1)
         monkeypatch.setattr(ByHand, "start", lambda self: (begin(self), self.hears(heard))[0])
     assert [one.offset for one in follow(consumer).assigned] == begins
     consumer.close()
@@ -99,7 +99,18 @@ def hears(
     centre = consumer._moves.centre
     assert isinstance(centre, ByHand)
     cluster_id = address or CLUSTERS[home]["bootstrap.servers"]
-    centre.hears(HomeLine("orders", home, cluster_id, term, step, state, "a" * 32 if held else "", points=points))
+    centre.hears(
+        HomeLine(
+            topic="orders",
+            home=home,
+            cluster_id=cluster_id,
+            term=term,
+            step=step,
+            state=state,
+            switch="a" * 32 if held else "",
+            points=points,
+        )
+    )
     consumer._news.set()
 
 

@@ -10,7 +10,7 @@ from twinshore.homes.home_lines import HomeLine
 
 
 def line(term: int, *points: int) -> HomeLine:
-    return HomeLine("orders", "west", "id", term, points=points)
+    return HomeLine(topic="orders", home="west", cluster_id="id", term=term, points=points)
 
 
 @pytest.mark.parametrize("word", ["false", "False", "FALSE", "f", "F", "0", 0, False])

@@ -12,7 +12,7 @@ ORDERS = "orders", 0
 
 
 def line(term: int, *points: int) -> HomeLine:
-    return HomeLine("orders", "west", "w" * 22, term, points=points)
+    return HomeLine(topic="orders", home="west", cluster_id="w" * 22, term=term, points=points)
 
 
 def moved(handed_out: int, term: int, *points: int) -> HandedOut:

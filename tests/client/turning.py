@@ -144,7 +144,12 @@ class Stage:
     def hears(self, home: str, term: int, *topics: str, step: int = 0, held: bool = False) -> None:
         state = HomeState.HELD if held else HomeState.SETTLED
         address = CLUSTERS[home]["bootstrap.servers"]
-        self.centre.hears(*(HomeLine(one, home, address, term, step, state, "a" * 32) for one in topics))
+        self.centre.hears(
+            *(
+                HomeLine(topic=one, home=home, cluster_id=address, term=term, step=step, state=state, switch="a" * 32)
+                for one in topics
+            )
+        )
 
     def log(self, *addresses: str) -> list[Sent]:
         """What was sent to this cluster, by whichever client."""

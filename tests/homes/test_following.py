@@ -14,10 +14,10 @@ from twinshore.homes.home_lines import Clash, HomeLine, HomeLog, HomeState
 from twinshore.homes.record_lines import Line
 
 SWITCH, CLIENT = "5" * 32, "c" * 32
-EAST = HomeLine("orders", "east", "id-e", 1, 1)
+EAST = HomeLine(topic="orders", home="east", cluster_id="id-e", term=1, step=1)
 ANNOUNCED = replace(EAST, step=2, state=HomeState.ANNOUNCED, switch=SWITCH)
 HELD = replace(EAST, step=3, state=HomeState.HELD, switch=SWITCH)
-WEST = HomeLine("orders", "west", "id-w", 2, switch=SWITCH)
+WEST = HomeLine(topic="orders", home="west", cluster_id="id-w", term=2, switch=SWITCH)
 CLUSTERS = {"id-e": "here", "id-w": "there"}
 
 

@@ -26,12 +26,22 @@ from twinshore.homes.record_lines import Line, RecordLog
 from twinshore.wire.note_text import note_text
 
 ONE, TWO = "1" * 32, "2" * 32
-EAST = HomeLine("orders", "east", "id-e", 1, 1, HomeState.ANNOUNCED, ONE, since_ms=5, set_by="somebody")
+EAST = HomeLine(
+    topic="orders",
+    home="east",
+    cluster_id="id-e",
+    term=1,
+    step=1,
+    state=HomeState.ANNOUNCED,
+    switch=ONE,
+    since_ms=5,
+    set_by="somebody",
+)
 WEST = HomeLine(
-    "orders",
-    "west",
-    "id-w",
-    2,
+    topic="orders",
+    home="west",
+    cluster_id="id-w",
+    term=2,
     switch=ONE,
     source="east",
     since_ms=9,

@@ -21,8 +21,8 @@ from twinshore.lab import LabCluster
 from twinshore.lab.clients import admin_of
 
 ONE, TWO = "1" * 32, "2" * 32
-EAST = HomeLine("orders", "east", "id-e", 1, 1, HomeState.ANNOUNCED, ONE)
-WEST = HomeLine("orders", "west", "id-w", 2, switch=ONE, points=(5, 7))
+EAST = HomeLine(topic="orders", home="east", cluster_id="id-e", term=1, step=1, state=HomeState.ANNOUNCED, switch=ONE)
+WEST = HomeLine(topic="orders", home="west", cluster_id="id-w", term=2, switch=ONE, points=(5, 7))
 
 
 @pytest.fixture

@@ -17,10 +17,10 @@ LINK, PAIR, IDS = Link("east", "west"), "east<>west", ("id-e", "id-w")
 ON_EAST, ON_WEST, SWITCH = "e" * 32, "b" * 32, "5" * 32
 ROW = HomeRow(PAIR, "orders", "east", 1, 1, "link east->west")
 WEST = HomeLine(
-    "orders",
-    "their-west",
-    "id-w",
-    2,
+    topic="orders",
+    home="their-west",
+    cluster_id="id-w",
+    term=2,
     switch=SWITCH,
     source="their-east",
     since_ms=100,
@@ -70,7 +70,9 @@ def test_a_home_in_a_higher_term_is_taken_up_whatever_clusters_are_called_elsewh
 def test_what_the_store_knows_is_not_taken_up_again() -> None:
     assert taken(WEST, replace(ROW, home="west", term=2)) == ((), {})
     assert taken(WEST, replace(ROW, home="east", term=3)) == ((), {}), "the store is ahead"
-    first = HomeLine("orders", "east", "id-e", 1, 2, HomeState.HELD, SWITCH)
+    first = HomeLine(
+        topic="orders", home="east", cluster_id="id-e", term=1, step=2, state=HomeState.HELD, switch=SWITCH
+    )
     assert taken(first) == taken(first, row=None) == ((), {}), "that a topic is in a switch is no flip"
 
 

@@ -128,7 +128,23 @@ def test_words_name_the_last_offset_that_is_the_same_and_none_where_there_is_non
 
 
 def test_a_twin_that_stands_for_half_the_time_of_tombstones_is_warned_of_though_it_is_identical() -> None:
-    row = KeyLookRow("east->west", "orders", 3, "aa", "bb", 9, 1, 1, 86_400_000, 0, 2, 9, 0, -1, -1)
+    row = KeyLookRow(
+        link="east->west",
+        topic="orders",
+        partition=3,
+        source_topic_id="aa",
+        target_topic_id="bb",
+        mark_end=9,
+        mark_ms=1,
+        since_ms=1,
+        retention_ms=86_400_000,
+        missed=0,
+        looked_ms=2,
+        looked_end=9,
+        owed=0,
+        from_offset=-1,
+        to_offset=-1,
+    )
     standing = replace(GOOD, keys=Keys(row, stands_ms=45_000_000))
     (_, line) = in_words(report(standing, replace(GOOD, keys=Keys(row, stands_ms=4_000_000))))
     assert line == (
@@ -140,7 +156,23 @@ def test_a_twin_that_stands_for_half_the_time_of_tombstones_is_warned_of_though_
 
 
 def test_owed_deletions_are_counted_and_some_of_their_keys_named() -> None:
-    row = KeyLookRow("east->west", "orders", 3, "aa", "bb", 9, 1, 1, 86_400_000, 0, 2, 9, 25, 1, 800)
+    row = KeyLookRow(
+        link="east->west",
+        topic="orders",
+        partition=3,
+        source_topic_id="aa",
+        target_topic_id="bb",
+        mark_end=9,
+        mark_ms=1,
+        since_ms=1,
+        retention_ms=86_400_000,
+        missed=0,
+        looked_ms=2,
+        looked_end=9,
+        owed=25,
+        from_offset=1,
+        to_offset=800,
+    )
     keys = tuple(OwedKey(at, f"k{at}") for at in range(1, 25))
     owing = replace(GOOD, keys=Keys(row, looked=True, keys=keys))
     text = "\n".join(in_words(report(owing)))
@@ -160,7 +192,27 @@ def test_programs_get_the_same() -> None:
 def test_the_metrics_on_the_page_are_the_ones_served(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
         store.proofs.save([replace(BAD_ROW, pieces=(ProofPiece(0, 450, 450, "", 9_000, 3_000),))])
-        store.key_looks.save([KeyLookRow("east->west", "orders", 3, "aa", "bb", 9, 1, 1, 5, 0, 2, 9, 7, 1, 8)])
+        store.key_looks.save(
+            [
+                KeyLookRow(
+                    link="east->west",
+                    topic="orders",
+                    partition=3,
+                    source_topic_id="aa",
+                    target_topic_id="bb",
+                    mark_end=9,
+                    mark_ms=1,
+                    since_ms=1,
+                    retention_ms=5,
+                    missed=0,
+                    looked_ms=2,
+                    looked_end=9,
+                    owed=7,
+                    from_offset=1,
+                    to_offset=8,
+                )
+            ]
+        )
         registry = CollectorRegistry()
         registry.register(ProofCollector(store, lambda: 65.0))
         text = generate_latest(registry).decode()

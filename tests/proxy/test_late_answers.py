@@ -36,7 +36,14 @@ def test_nothing_is_said_to_wait_before_the_loop_itself_holds() -> None:
     house.quiet = follows.quiet
     house.writes(["orders"])
     following = follows._centre._following
-    following.read({"orders": HomeLine("orders", "east", "east-id", 1, 2, HomeState.HELD, "5" * 32)}, 1.0)
+    following.read(
+        {
+            "orders": HomeLine(
+                topic="orders", home="east", cluster_id="east-id", term=1, step=2, state=HomeState.HELD, switch="5" * 32
+            )
+        },
+        1.0,
+    )
     house.written(["orders"])
     assert following.says().parked == frozenset(), "the next request goes out"
     house.seen = replace(house.seen, leads={"orders": Lead("east", 1, held=True)})

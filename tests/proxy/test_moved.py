@@ -33,7 +33,18 @@ def line(
     home: str = "east", term: int = 1, state: HomeState = HomeState.SETTLED, switch: str = SWITCH, how: str = ""
 ) -> HomeLine:
     source = "west" if home == "east" else "east"
-    return HomeLine("shared", home, f"{home}-id", term, 1, state, switch, source, since_ms=5_000, how=how)
+    return HomeLine(
+        topic="shared",
+        home=home,
+        cluster_id=f"{home}-id",
+        term=term,
+        step=1,
+        state=state,
+        switch=switch,
+        source=source,
+        since_ms=5_000,
+        how=how,
+    )
 
 
 def leads(*lines: HomeLine | Clash, since_ms: int = 0) -> Lead:

@@ -17,7 +17,7 @@ from twinshore.proxy import whereabouts
 from twinshore.proxy.whereabouts import see_clusters
 from twinshore.store import open_store
 
-MOVED = HomeLine(GROUPS_HOME, "west", "id-west", 2)
+MOVED = HomeLine(topic=GROUPS_HOME, home="west", cluster_id="id-west", term=2)
 
 
 @dataclass

@@ -126,7 +126,10 @@ def test_what_a_dead_home_never_acknowledged_is_kept_for_a_topic_that_is_still_h
 
         def say(topic: str, home: str, term: int, step: int, state: HomeState) -> None:
             home_id = ids[("east", "west").index(home)]
-            notes.say([HomeLine(topic, home, home_id, term, step, state, SWITCH, points=())], wall_ms())
+            line = HomeLine(
+                topic=topic, home=home, cluster_id=home_id, term=term, step=step, state=state, switch=SWITCH
+            )
+            notes.say([line], wall_ms())
 
         ours = HotProducer({}, clusters=sites(east, west), topics=topics, spool=folder)
         for topic in topics:

@@ -39,7 +39,16 @@ class Hand:
             followers.make()
 
     def say(self, home: str, term: int, step: int, state: HomeState, points: tuple[int, ...] = ()) -> HomeLine:
-        line = HomeLine(self._topic, home, self._ids[home], term, step, state, SWITCH, points=points)
+        line = HomeLine(
+            topic=self._topic,
+            home=home,
+            cluster_id=self._ids[home],
+            term=term,
+            step=step,
+            state=state,
+            switch=SWITCH,
+            points=points,
+        )
         for notes in self._homes:
             assert notes.say([line], wall_ms()) == {self._topic: line}
         return line

@@ -188,10 +188,10 @@ def test_a_mirror_whose_store_was_away_carries_from_where_a_switch_moved_the_hom
 def _move_by_a_line(topic: str, point: int, old: LabCluster, new: LabCluster) -> None:
     with closing(KafkaCluster(new.cluster)) as kafka:
         line = HomeLine(
-            topic,
-            "west",
-            kafka.cluster_id(),
-            2,
+            topic=topic,
+            home="west",
+            cluster_id=kafka.cluster_id(),
+            term=2,
             source="east",
             since_ms=1,
             set_by="somebody else",

@@ -18,7 +18,10 @@ from twinshore.switch.record import Moved, Record
 
 
 def _of(names: dict[str, int]) -> Record:
-    topics = tuple(Moved(name, "a" * 32, "b" * 32, 1, 1, (point,)) for name, point in sorted(names.items()))
+    topics = tuple(
+        Moved(topic=name, old_id="a" * 32, new_id="b" * 32, term=1, partitions=1, points=(point,))
+        for name, point in sorted(names.items())
+    )
     return replace(record(Kind.FORCED), deed=Deed.FENCE, topics=topics)
 
 

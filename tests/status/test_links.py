@@ -176,7 +176,24 @@ class CountedReads(list[Position]):
 
 def test_each_position_is_looked_at_once_however_many_topics_there_are() -> None:
     state = PartitionState.FLOWING
-    rows = [Position(LINK, f"t{n}", 0, 0, 5, 5, 50, 1, 7, 2, state, 1, 2) for n in range(20_000)]
+    rows = [
+        Position(
+            link=LINK,
+            topic=f"t{n}",
+            partition=0,
+            start_offset=0,
+            to_offset=5,
+            records=5,
+            bytes=50,
+            batches=1,
+            source_end=7,
+            lag_records=2,
+            state=state,
+            first_ms=1,
+            last_ms=2,
+        )
+        for n in range(20_000)
+    ]
     counted = CountedReads(rows)
     word = LagWord(1, 40_000, 20_000, 0, {row.topic: TopicLag(1, 5, 7, 2) for row in rows})
     views = list(_by_topic(counted, word, Lag(40_000, 0.0, FROM_MIRROR), Link("east", "west")))

@@ -40,7 +40,21 @@ def carried(from_offset: int, to_offset: int, at_ms: int = 0) -> Receipt:
 
 
 def at(start: int, end: int) -> Position:
-    return Position("e->w", "t", 0, start, end, 0, 0, 0, end, 0, PartitionState.FLOWING, 0, 0)
+    return Position(
+        link="e->w",
+        topic="t",
+        partition=0,
+        start_offset=start,
+        to_offset=end,
+        records=0,
+        bytes=0,
+        batches=0,
+        source_end=end,
+        lag_records=0,
+        state=PartitionState.FLOWING,
+        first_ms=0,
+        last_ms=0,
+    )
 
 
 def test_what_follows_and_what_does_not() -> None:

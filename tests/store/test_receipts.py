@@ -59,7 +59,21 @@ def test_receipts_add_up_to_a_position(store: Store) -> None:
     assert store.receipts.positions(LINK) == ()
     store.receipts.record([carried(0, 10, at_ms=100)])
     store.receipts.record([carried(10, 25, at_ms=200), carried(0, 3, partition=1), carried(0, 4, topic="Orders")])
-    first = Position(LINK, "orders", 0, 0, 25, 25, 250, 2, 30, 5, PartitionState.FLOWING, 100, 201)
+    first = Position(
+        link=LINK,
+        topic="orders",
+        partition=0,
+        start_offset=0,
+        to_offset=25,
+        records=25,
+        bytes=250,
+        batches=2,
+        source_end=30,
+        lag_records=5,
+        state=PartitionState.FLOWING,
+        first_ms=100,
+        last_ms=201,
+    )
     assert store.receipts.positions(LINK)[-2] == first
     assert [(one.topic, one.partition, one.to_offset) for one in store.receipts.positions(LINK)] == [
         ("Orders", 0, 4),

@@ -17,7 +17,7 @@ NOW_MS = 1_000_000
 
 
 def record(kind: Kind = Kind.PLANNED, hold_s_max: float = 10.0) -> Record:
-    moved = Moved("orders", "a" * 32, "b" * 32, 1, 1)
+    moved = Moved(topic="orders", old_id="a" * 32, new_id="b" * 32, term=1, partitions=1)
     made = Record(
         id="f" * 32,
         kind=kind,
@@ -120,7 +120,7 @@ def test_a_drill_and_a_forced_switch_have_their_own_deeds() -> None:
 
 def test_what_a_deed_found_is_kept_and_the_rest_is_the_decisions() -> None:
     going = _at(record(), Deed.LEVEL)
-    found = Moved("orders", "a" * 32, "b" * 32, 1, 1, (42,))
+    found = Moved(topic="orders", old_id="a" * 32, new_id="b" * 32, term=1, partitions=1, points=(42,))
     lying = Record.from_json(going.to_json())
     outcome = Done(_with(lying, topics=(found,), state=State.DONE, deed=Deed.RELEASE))
     later = after(going, outcome, NOW_MS)

@@ -19,7 +19,7 @@ OF_FAILBACK = DEEDS[Kind.FAILBACK]
 
 
 def record() -> Record:
-    moved = Moved("orders", "a" * 32, "b" * 32, 2, 1, (POINT,))
+    moved = Moved(topic="orders", old_id="a" * 32, new_id="b" * 32, term=2, partitions=1, points=(POINT,))
     made = Record(
         id="f" * 32,
         kind=Kind.FAILBACK,

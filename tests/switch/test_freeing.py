@@ -55,7 +55,16 @@ def test_what_an_unknown_switch_left_is_ended(
             notes.make()
             notes.read()
             notes.claim(["free-orders"], LOST, "anna", wall_ms())
-        line = HomeLine("free-orders", "east", one.cluster_id(), 1, 3, HomeState.HELD, switch=LOST, since_ms=wall_ms())
+        line = HomeLine(
+            topic="free-orders",
+            home="east",
+            cluster_id=one.cluster_id(),
+            term=1,
+            step=3,
+            state=HomeState.HELD,
+            switch=LOST,
+            since_ms=wall_ms(),
+        )
         held = HomeNotes(one)
         held.read()
         held.say([line], wall_ms())

@@ -58,7 +58,7 @@ def test_what_somebody_has_set_since_stays(west: LabCluster, unique_topic: str, 
     with closing(KafkaCluster(west.cluster)) as kafka:
         topic_id = kafka.metadata([unique_topic]).topics[unique_topic].topic_id
         kafka.admin.alter_topic_settings(unique_topic, {"retention.ms": YEAR}, topic_id=topic_id)
-        moved = Moved(unique_topic, "a" * 32, topic_id.hex(), 1, 1)
+        moved = Moved(topic=unique_topic, old_id="a" * 32, new_id=topic_id.hex(), term=1, partitions=1)
         given = json.dumps({unique_topic: json.dumps({"retention.ms": WEEK, "retention.bytes": "1000000"})})
         one = replace(record(Kind.FORCED), topics=(moved,), given=given, late=late)
         said = settings_given.give(kafka, Link("east", "west"), one)
@@ -69,7 +69,10 @@ def test_what_somebody_has_set_since_stays(west: LabCluster, unique_topic: str, 
 
 def test_what_was_taken_out_of_a_fail_back_is_freed_at_the_second_try(store: Store, east: LabCluster) -> None:
     """East has just come back, and does not answer the first time."""
-    moved = tuple(Moved(topic, "a" * 32, "b" * 32, 2, 1, (5,)) for topic in ("late-bills", "late-orders"))
+    moved = tuple(
+        Moved(topic=topic, old_id="a" * 32, new_id="b" * 32, term=2, partitions=1, points=(5,))
+        for topic in ("late-bills", "late-orders")
+    )
     one = replace(record(Kind.FAILBACK), topics=moved, deed=Deed.REFILL, tails=to_json([Tail("late-bills", 0, 3, 9)]))
     store.switches.save(one.row(NOW_MS))
     assert claim(store, one) == ()
@@ -111,7 +114,9 @@ def test_what_a_flipped_switch_denied_on_the_new_home_is_given_back_at_the_secon
     """One topic of two is moved back by force, and the new home does not answer the first time."""
     denied = {topic: Acl(Resource.TOPIC, topic, Pattern.LITERAL, EVERYBODY, "*", 4, 2) for topic in ("bills", "orders")}
     rights = json.dumps(RulesPlan(tuple(denied.values())).as_record())
-    topics = tuple(Moved(topic, "a" * 32, "b" * 32, 1, 1, (5,)) for topic in denied)
+    topics = tuple(
+        Moved(topic=topic, old_id="a" * 32, new_id="b" * 32, term=1, partitions=1, points=(5,)) for topic in denied
+    )
     one = replace(record(Kind.PLANNED), topics=topics, deed=Deed.TAKE_UP, rights=rights)
     store.switches.save(one.row(NOW_MS))
     paid = list[Debt]()

@@ -81,7 +81,7 @@ def test_beyond_what_the_link_is_sure_of_all_is_compared(stood: Stood, first: in
 
 
 def test_it_is_filled_once_each_partition_is_as_far_as_its_home_was() -> None:
-    topics = [Moved("orders", "a", "b", 1, 2, (3, 4))]
+    topics = [Moved(topic="orders", old_id="a", new_id="b", term=1, partitions=2, points=(3, 4))]
     rng = random.Random(1)
     for _ in range(50):
         ends = {("orders", number): rng.randint(0, 6) for number in range(2)}

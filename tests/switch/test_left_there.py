@@ -26,7 +26,7 @@ def noted(link: str = LINK.name, source: str = "id-east", writer: Writer = WRITE
 
 
 def line(topic: str, cluster_id: str, term: int) -> HomeLine:
-    return HomeLine(topic, "named elsewhere", cluster_id, term, since_ms=9, set_by="anna")
+    return HomeLine(topic=topic, home="named elsewhere", cluster_id=cluster_id, term=term, since_ms=9, set_by="anna")
 
 
 def seen(lines: dict[str, HomeLine]) -> LinkLeft:

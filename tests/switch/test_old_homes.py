@@ -25,7 +25,7 @@ BACK = Link("west", "east")
 PAIR = "east<>west"
 ORDERS = HomeRow(PAIR, "orders", "west", 2, 5_000, "anna")
 TWIN = TwinRow("west->east", "orders", 0, "be" * 16, "ea" * 16, 100, 0, 5_000, 100, 2)
-LINE = HomeLine("orders", "west", "id-of-west", 2, switch="1" * 32)
+LINE = HomeLine(topic="orders", home="west", cluster_id="id-of-west", term=2, switch="1" * 32)
 
 
 def test_only_what_a_switch_left_to_the_link_and_no_switch_has_now() -> None:

@@ -20,7 +20,7 @@ TURNS = DEEDS_OF[: DEEDS_OF.index(Deed.COMMIT) + 1]
 
 
 def record() -> Record:
-    moved = Moved("orders", "a" * 32, "b" * 32, 0, 1, (0,))
+    moved = Moved(topic="orders", old_id="a" * 32, new_id="b" * 32, term=0, partitions=1, points=(0,))
     made = Record(
         id="f" * 32,
         kind=Kind.REBUILD,

@@ -14,7 +14,21 @@ LAGS, LEVEL = TopicLag(1, 100, 48_100, 48_000), TopicLag(1, 7, 7, 0)
 
 
 def at(topic: str, to: int, end: int, last_ms: int = 900_000, partition: int = 0) -> Position:
-    return Position("east->west", topic, partition, 0, to, 1, 1, 1, end, end - to, PartitionState.FLOWING, 1, last_ms)
+    return Position(
+        link="east->west",
+        topic=topic,
+        partition=partition,
+        start_offset=0,
+        to_offset=to,
+        records=1,
+        bytes=1,
+        batches=1,
+        source_end=end,
+        lag_records=end - to,
+        state=PartitionState.FLOWING,
+        first_ms=1,
+        last_ms=last_ms,
+    )
 
 
 def word(**topics: TopicLag) -> LagWord:

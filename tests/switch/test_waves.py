@@ -45,7 +45,7 @@ def test_each_topic_is_in_one_wave_and_each_flock_too(topics: list[str], togethe
 
 def wave(number: int, state: State, *left: str) -> Record:
     one = replace(record(), id=f"{number}" * 32, begun_ms=number, state=state)
-    topic = Moved(f"topic-{number}", "a" * 32, "b" * 32, 1, 1)
+    topic = Moved(topic=f"topic-{number}", old_id="a" * 32, new_id="b" * 32, term=1, partitions=1)
     return as_wave(replace(one, topics=(topic,)), "f0" * 16, number, [(name,) for name in left])
 
 

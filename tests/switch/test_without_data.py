@@ -152,7 +152,7 @@ def test_it_moves_and_does_not_come_back_so(
 
 
 def record(topic: str, old_id: str, new_id: str = "") -> Record:
-    one = Moved(topic, old_id, new_id, 0, 2)
+    one = Moved(topic=topic, old_id=old_id, new_id=new_id, term=0, partitions=2)
     return Record(
         id="f" * 32,
         kind=Kind.BARE,

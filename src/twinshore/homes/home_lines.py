@@ -52,7 +52,7 @@ class HomeState(StrEnum):
     HELD = "held"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HomeLine:
     """The topic is at home on `home`, the cluster `cluster_id`, in this term; each step within it is a new word.
 
@@ -262,7 +262,15 @@ def _home(topic: str, value: bytes | None) -> HomeLine | None:
                 return None
             told = {**words, **ids}
             return HomeLine(
-                topic, home, cluster_id, term, step, HomeState(state), since_ms=since_ms, points=points, **told
+                topic=topic,
+                home=home,
+                cluster_id=cluster_id,
+                term=term,
+                step=step,
+                state=HomeState(state),
+                since_ms=since_ms,
+                points=points,
+                **told,
             )
         case _:
             return None

@@ -48,9 +48,23 @@ def retention_of(value: str | None) -> int:
 def marked(row: KeyLookRow | None, look: PartitionLook, retention_ms: int, seen_ms: int, now_ms: int) -> KeyLookRow:
     """The row after one more look at both ends, which was begun at `seen_ms`."""
     if row is None or (row.source_topic_id, row.target_topic_id) != (look.source_topic_id, look.target_topic_id):
-        place = (look.link, look.named.topic, look.named.partition, look.source_topic_id, look.target_topic_id)
-        since_ms = seen_ms if look.target_end >= look.source_end else 0
-        return KeyLookRow(*place, look.source_end, seen_ms, since_ms, retention_ms, 1, 0, 0, 0, -1, -1)
+        return KeyLookRow(
+            link=look.link,
+            topic=look.named.topic,
+            partition=look.named.partition,
+            source_topic_id=look.source_topic_id,
+            target_topic_id=look.target_topic_id,
+            mark_end=look.source_end,
+            mark_ms=seen_ms,
+            since_ms=seen_ms if look.target_end >= look.source_end else 0,
+            retention_ms=retention_ms,
+            missed=1,
+            looked_ms=0,
+            looked_end=0,
+            owed=0,
+            from_offset=-1,
+            to_offset=-1,
+        )
     shortest_ms = min(row.retention_ms, retention_ms)
     if max(row.mark_ms, row.since_ms, row.looked_ms) > now_ms:
         # The clock was ahead when these were written: how old anything is nobody knows.

@@ -44,7 +44,18 @@ class GroupWords:
             told = told.one  # a higher word ends the clash
         if told is None:
             home_id = self._clusters[self._first].cluster_id()
-            return HomeLine(GROUPS_HOME, self._first, home_id, FIRST_TERM, 0, state, switch, "", now_ms, by)
+            return HomeLine(
+                topic=GROUPS_HOME,
+                home=self._first,
+                cluster_id=home_id,
+                term=FIRST_TERM,
+                step=0,
+                state=state,
+                switch=switch,
+                source="",
+                since_ms=now_ms,
+                set_by=by,
+            )
         return replace(told, step=told.step + 1, state=state, switch=switch, since_ms=now_ms, set_by=by)
 
     def moved(self, told: Told, to: str, switch: str, by: str) -> HomeLine:
@@ -53,7 +64,16 @@ class GroupWords:
             told = told.one
         term, source = (told.term, told.home) if told is not None else (FIRST_TERM, self._first)
         home_id = self._clusters[to].cluster_id()
-        return HomeLine(GROUPS_HOME, to, home_id, term + 1, switch=switch, source=source, since_ms=wall_ms(), set_by=by)
+        return HomeLine(
+            topic=GROUPS_HOME,
+            home=to,
+            cluster_id=home_id,
+            term=term + 1,
+            switch=switch,
+            source=source,
+            since_ms=wall_ms(),
+            set_by=by,
+        )
 
     def say(self, line: HomeLine, names: Sequence[str]) -> None:
         """On these clusters. RefusedError where somebody else has said something meanwhile."""

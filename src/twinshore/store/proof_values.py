@@ -66,7 +66,7 @@ class ProofRow:
         return min((piece.read_ms for piece in self.pieces), default=0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KeyLookRow:
     """When the keys of a compacted twin were last compared with the source's, and how old what crossed since may be.
 

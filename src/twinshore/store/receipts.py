@@ -260,7 +260,21 @@ def _rows_max(row_id: int) -> int:
 
 def _thin(connection: Connection, row_id: int) -> int:
     query = select(receipts).where(receipts.c.position_id == row_id).order_by(receipts.c.from_offset)
-    nowhere = Position("", "", 0, 0, 0, 0, 0, 0, 0, 0, PartitionState.FLOWING, 0, 0)
+    nowhere = Position(
+        link="",
+        topic="",
+        partition=0,
+        start_offset=0,
+        to_offset=0,
+        records=0,
+        bytes=0,
+        batches=0,
+        source_end=0,
+        lag_records=0,
+        state=PartitionState.FLOWING,
+        first_ms=0,
+        last_ms=0,
+    )
     before = [_receipt(nowhere, row) for row in connection.execute(query).mappings()]
     kept = thinned(before)
     gone = {receipt.from_offset for receipt in before} - {receipt.from_offset for receipt in kept}

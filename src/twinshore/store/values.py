@@ -123,7 +123,7 @@ class PartitionState(StrEnum):
     ARCHIVED = "archived"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
     """How far a twin's partition is receipted, in which leader epoch of the source, and what went there in all."""
 

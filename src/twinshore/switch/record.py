@@ -31,7 +31,7 @@ class State(StrEnum):
 ENDED = frozenset({State.DONE, State.TURNED_BACK})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
     """A topic of a switch. `term`: of its home before the switch, 0 where no row said it. `points`: at which offset
     each partition changes homes, empty until the twins were level. `ends`: of the old home as last seen, for what a

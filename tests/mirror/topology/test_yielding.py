@@ -57,10 +57,10 @@ def test_a_store_that_comes_back_yields_to_the_higher_term(
     assert (said, store.homes.of(PAIR)[TOPIC].term) == ([], 1)
 
     line = HomeLine(
-        TOPIC,
-        "west",
-        both[1].cluster_id(),
-        2,
+        topic=TOPIC,
+        home="west",
+        cluster_id=both[1].cluster_id(),
+        term=2,
         switch=SWITCH,
         since_ms=5,
         set_by="ann",
@@ -81,7 +81,7 @@ def test_a_store_that_comes_back_yields_to_the_higher_term(
     assert TOPIC not in ours.look()
     assert len(said) == 1
 
-    rival = HomeLine(TOPIC, "east", both[0].cluster_id(), 2, switch="6" * 32)
+    rival = HomeLine(topic=TOPIC, home="east", cluster_id=both[0].cluster_id(), term=2, switch="6" * 32)
     (there := HomeNotes(both[0])).make()
     there.say([rival], 6)
     time.sleep(0.01)

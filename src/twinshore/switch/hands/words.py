@@ -141,7 +141,15 @@ class ClusterWords:
             # With all that a store needs which was away when the topic came to this home.
             return replace(there, step=step, state=state, switch=record.id, set_by=record.by)
         return HomeLine(
-            one.topic, record.old, home_id, term, step, state, switch=record.id, since_ms=wall_ms(), set_by=record.by
+            topic=one.topic,
+            home=record.old,
+            cluster_id=home_id,
+            term=term,
+            step=step,
+            state=state,
+            switch=record.id,
+            since_ms=wall_ms(),
+            set_by=record.by,
         )
 
     def _write(self, cluster: KafkaCluster, lines: Sequence[HomeLine]) -> None:
@@ -177,10 +185,10 @@ def _elsewhere(record: Record, there: HomeLine) -> str:
 
 def _flipped(record: Record, one: Flip, cluster_id: str) -> HomeLine:
     return HomeLine(
-        one.topic,
-        one.home,
-        cluster_id,
-        one.term,
+        topic=one.topic,
+        home=one.home,
+        cluster_id=cluster_id,
+        term=one.term,
         switch=record.id,
         source=record.old,
         since_ms=one.since_ms,

@@ -50,7 +50,9 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "") -> Sw
     if refused := _refused(asked, old, seen, store):
         return SwitchPlan(refused=refused)
     links = {link.source: link.name for link in links_between(settings, store, old, asked.to)}
-    topics = tuple(Moved(topic, "", "", 0, _partitions(seen, topic)) for topic in seen.topics())
+    topics = tuple(
+        Moved(topic=topic, old_id="", new_id="", term=0, partitions=_partitions(seen, topic)) for topic in seen.topics()
+    )
     record = Record(
         id=secrets.token_hex(16),
         kind=Kind.GROUP,

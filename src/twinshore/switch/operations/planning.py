@@ -206,7 +206,13 @@ def moved_of(topic: str, rows: Sequence[TwinRow], link: Link, store: Store) -> M
     """The topic as a switch begins with it, by its twin's rows."""
     ours = [row for row in rows if row.topic == topic]
     home = store.homes.of(pair_of(link)).get(topic)
-    return Moved(topic, ours[0].source_topic_id, ours[0].target_topic_id, home.term if home else 0, len(ours))
+    return Moved(
+        topic=topic,
+        old_id=ours[0].source_topic_id,
+        new_id=ours[0].target_topic_id,
+        term=home.term if home else 0,
+        partitions=len(ours),
+    )
 
 
 def _shown(asked: Switch, link: Link, rows: Sequence[TwinRow], store: Store, *, kept: bool) -> Iterator[str]:

@@ -122,7 +122,14 @@ def twin_of(rows: Sequence[TwinRow], topic: str, term: int) -> Moved:
     """The topic's twin by its rows; its points are where the log stops being the topic's own."""
     ours = sorted((row for row in rows if row.topic == topic), key=lambda row: row.partition)
     points = tuple(row.inherited for row in ours)
-    return Moved(topic, ours[0].target_topic_id, ours[0].source_topic_id, term, len(ours), points)
+    return Moved(
+        topic=topic,
+        old_id=ours[0].target_topic_id,
+        new_id=ours[0].source_topic_id,
+        term=term,
+        partitions=len(ours),
+        points=points,
+    )
 
 
 def record_of(kind: Kind, carrier: Link, topics: tuple[Moved, ...], by: str, folder: str) -> Record:

@@ -153,7 +153,7 @@ def _moved(
             has = counted(len(there.partitions), "partition")
             return (), RefusedError(f"{name} has {has} on {new.name}, and {count} on {old.name}")
         new_id = there.topic_id.hex() if there is not None else ""
-        found.append(Moved(name, ours[name].topic_id.hex(), new_id, term, count))
+        found.append(Moved(topic=name, old_id=ours[name].topic_id.hex(), new_id=new_id, term=term, partitions=count))
     return tuple(found), None
 
 
