@@ -17,13 +17,22 @@ from twinshore.proof.placing import without
 from twinshore.proof.prover import prove_all
 from twinshore.proof.surveying import dropped_of
 from twinshore.proof.values import DifferenceKind, Stretch, Way
-from twinshore.store.values import Incident, LedgerRow
+from twinshore.store.values import Incident, LedgerRow, TwinRow
 
 MADE_MS = 1_000
+TWIN = TwinRow("a->b", "orders", 3, "aa", "bb", 0, 0, MADE_MS, ledger_before=6)
 
 
-def row(begin: int, end: int, kind: IncidentKind = IncidentKind.STALE_DROPPED, opened_ms: int = MADE_MS) -> LedgerRow:
-    return LedgerRow(7, Incident("a->b", "orders", 3, kind, begin, end, POLICY_DROP, "so"), opened_ms, opened_ms + 1)
+def row(
+    begin: int,
+    end: int,
+    kind: IncidentKind = IncidentKind.STALE_DROPPED,
+    *,
+    opened_ms: int = MADE_MS - 1,
+    number: int = 7,
+) -> LedgerRow:
+    what = Incident("a->b", "orders", 3, kind, begin, end, POLICY_DROP, "so")
+    return LedgerRow(number, what, opened_ms, opened_ms + 1)
 
 
 def ranges(chance: random.Random, first: int, end: int, most: int) -> tuple[tuple[int, int], ...]:
@@ -81,10 +90,17 @@ def test_rows_of_the_ledger_count_that_are_of_this_twin_and_say_that_it_was_drop
         row(10, 20),
         row(20, 30),
         row(400, 500, IncidentKind.RETENTION_GAP),
-        row(600, 700, opened_ms=MADE_MS - 1),
+        row(600, 700, opened_ms=MADE_MS + 1, number=6),
     ]
-    assert dropped_of(rows, MADE_MS) == ((10, 30), (200, 300))
-    assert dropped_of([], MADE_MS) == ()
+    assert dropped_of(rows, TWIN) == ((10, 30), (200, 300)), "whatever the clocks of two hosts say"
+    assert dropped_of([], TWIN) == ()
+    assert dropped_of(rows, None) == ((10, 30), (200, 300), (600, 700))
+
+
+def test_of_a_twin_of_an_older_version_clocks_say_which_rows_count() -> None:
+    older = replace(TWIN, ledger_before=-1)
+    rows = [row(10, 20), row(20, 30, opened_ms=MADE_MS, number=8), row(600, 700, opened_ms=MADE_MS + 1, number=6)]
+    assert dropped_of(rows, older) == ((20, 30), (600, 700))
 
 
 def test_of_an_exact_twin_nothing_is_compared_beyond_what_the_ledger_has_heard_of() -> None:

@@ -37,6 +37,7 @@ def test_settings_of_then_say_what_they_said() -> None:
 def test_twins_and_where_they_stand_are_as_they_were(store: Store) -> None:
     with store:
         twins = [(one.topic, one.partition) for one in store.twins.of(LINK)]
+        assert {one.ledger_before for one in store.twins.of(LINK)} == {-1}, "clocks say what is of them"
         assert sorted(twins) == [("orders", 0), ("orders", 1), ("payments", 0), ("twinshore.heartbeats", 0)]
         stands = {(one.topic, one.partition): one.to_offset for one in store.receipts.positions(LINK)}
         assert stands == {("orders", 0): 150, ("orders", 1): 150, ("twinshore.heartbeats", 0): 85}

@@ -9,7 +9,8 @@ from threading import Barrier
 
 from twinshore.fleet import SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent
-from twinshore.store import LinkIdentity, LinkStatus, PartitionState, Receipt, Store, TwinRow
+from twinshore.fleet.incidents import POLICY_DROP, IncidentKind
+from twinshore.store import Incident, LinkIdentity, LinkStatus, PartitionState, Receipt, Store, TwinRow
 
 IDENTITY = LinkIdentity("east->west", 2**40, 3, "source-cluster", "target-cluster")
 
@@ -36,6 +37,24 @@ def test_two_mirrors_that_start_at_once_write_as_one(open_another: Callable[[], 
 
     with ThreadPoolExecutor(4) as pool:
         assert len(set(pool.map(save, range(4)))) == 1
+
+
+def test_a_twin_knows_which_rows_of_the_ledger_are_of_one_before_it(store: Store) -> None:
+    def dropped(begin: int) -> int:
+        what = Incident("east->west", "orders", 0, IncidentKind.STALE_DROPPED, begin, begin + 5, POLICY_DROP, "so")
+        return store.ledger.add(what, now_ms=2_000_000_000_000).id
+
+    first = dropped(5)
+    (saved,) = store.twins.save([twin("orders", 0)])
+    assert saved.ledger_before == first
+    assert dropped(10) > first
+    (again,) = store.twins.save([twin("orders", 0)])
+    assert again.ledger_before == first, "its life goes on"
+    store.forget_topic("east->west", "orders")
+    newest = dropped(15)
+    store.twins.save([twin("orders", 0)])
+    (anew,) = store.twins.of("east->west")
+    assert anew.ledger_before == newest
 
 
 def test_a_store_is_the_same_store_whoever_asks_first(open_another: Callable[[], Store]) -> None:
@@ -119,13 +138,6 @@ def test_twins_are_kept_as_first_saved(store: Store) -> None:
     assert set(store.twins.of("east->west")) == {*first, twin("bills", 0)}
     assert store.twins.of("west->east") == ()
     assert store.twins.save([]) == ()
-
-
-def test_a_twin_is_replaced_only_as_it_was_seen(store: Store) -> None:
-    store.twins.save([twin("orders", 0), twin("orders", 1)])
-    assert store.twins.replace(twin("orders", 0), twin("orders", 0, 5))
-    assert not store.twins.replace(twin("orders", 0), twin("orders", 0, 6))
-    assert store.twins.of("east->west") == (twin("orders", 0, 5), twin("orders", 1))
 
 
 def test_two_mirrors_that_save_twins_at_once_agree(open_another: Callable[[], Store]) -> None:

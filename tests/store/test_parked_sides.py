@@ -204,12 +204,6 @@ PAIRS = [
         lambda store: store.twins.save([twin("bb")]),
         lambda store: store.twins.save([twin("cc")]),
     ),
-    Pair(
-        "two replace a twin",
-        lambda store: store.twins.save([twin("bb")]),
-        lambda store: store.twins.replace(twin("bb"), twin("cc")),
-        lambda store: store.twins.replace(twin("bb"), twin("dd")),
-    ),
     Pair("a link is turned, its mirror saves a twin", links_stand, turn, lambda store: store.twins.save([twin("bb")])),
     Pair("a link is turned, its mirror adopts", links_stand, turn, adopt),
     Pair("two take a new lease", nothing, take("a", None), take("b", None)),

@@ -18,7 +18,7 @@ from twinshore.proof.borders import PartitionLook
 from twinshore.proof.crossing import uncrossed_partitions, uncrossed_topics
 from twinshore.proof.values import Way
 from twinshore.service.clock import wall_ms
-from twinshore.store import LedgerRow, Remembered, Store
+from twinshore.store import LedgerRow, Remembered, Store, TwinRow
 
 EXTENTS_MAX = 100_000
 UNSEEN = ", or the right to describe it is lacking"
@@ -218,7 +218,7 @@ class Surveyor:
         looked_ms = wall_ms()
         # The mirror writes what was dropped before how far its twin has come, so the ledger is read behind that.
         extents = {named: self._extents(named) for named in parts if ways[named.topic] is Way.EXTENTS}
-        reached, made_ms = self._reached()
+        reached, rows_of_twins = self._reached()
         told, ledger_id = self._told()
         twin_of = {named: NamedPartition(self._link.twin_of(named.topic), named.partition) for named in parts}
         # The target first: a true twin is then never ahead of its source, and never begins later.
@@ -251,18 +251,18 @@ class Surveyor:
                 told=told.get(named, ()),
                 ledger_id=ledger_id,
                 looked_ms=looked_ms,
-                dropped=dropped_of(told.get(named, ()), made_ms.get(named, 0)),
+                dropped=dropped_of(told.get(named, ()), rows_of_twins.get(named)),
                 untold=reached.get(named, 0) if self._link.queue.fresh and way is Way.EXACT else -1,
                 source_high=highs[named],
             )
 
-    def _reached(self) -> tuple[dict[NamedPartition, int], dict[NamedPartition, int]]:
-        """How far each twin is receipted, and when it was made."""
+    def _reached(self) -> tuple[dict[NamedPartition, int], dict[NamedPartition, TwinRow]]:
+        """How far each twin is receipted, and its row."""
         if self._store is None:
             return {}, {}
         positions, twins = self._store.receipts.positions(self._link.name), self._store.twins.of(self._link.name)
         reached = {NamedPartition(one.topic, one.partition): one.to_offset for one in positions}
-        return reached, {NamedPartition(one.topic, one.partition): one.created_ms for one in twins}
+        return reached, {NamedPartition(one.topic, one.partition): one for one in twins}
 
     def _told(self) -> tuple[dict[NamedPartition, tuple[LedgerRow, ...]], int]:
         """What the ledger says of offsets of single partitions, and its newest row."""
@@ -302,13 +302,13 @@ class Surveyor:
         return tuple((extent.source, extent.target, extent.length) for extent in found)
 
 
-def dropped_of(rows: Iterable[LedgerRow], made_ms: int) -> tuple[tuple[int, int], ...]:
-    """What a fresh queue did not send of a partition, in order, since its twin was made: of a topic of that name before
+def dropped_of(rows: Iterable[LedgerRow], twin: TwinRow | None) -> tuple[tuple[int, int], ...]:
+    """What a fresh queue did not send of a partition, in order, since its twin was made: of a twin of that name before
     it says nothing."""
     found = sorted(
         (row.incident.from_offset, row.incident.to_offset)
         for row in rows
-        if row.incident.kind is IncidentKind.STALE_DROPPED and row.opened_ms >= made_ms
+        if row.incident.kind is IncidentKind.STALE_DROPPED and (twin is None or _is_of(twin, row))
     )
     joined: list[tuple[int, int]] = []
     for begin, end in found:
@@ -317,6 +317,12 @@ def dropped_of(rows: Iterable[LedgerRow], made_ms: int) -> tuple[tuple[int, int]
         else:
             joined.append((begin, end))
     return tuple(joined)
+
+
+def _is_of(twin: TwinRow, row: LedgerRow) -> bool:
+    """Whether the row was written in this twin's life. Clocks of hosts differ: they are asked where nothing else is
+    known."""
+    return row.opened_ms >= twin.created_ms if twin.ledger_before < 0 else row.id > twin.ledger_before
 
 
 def way_of(*, is_mapped: bool, is_carried: bool, is_compacted: bool) -> Way | None:

@@ -93,6 +93,7 @@ twins = Table(
     number("created_ms"),
     Column("inherited", BigInteger, nullable=False, server_default="0"),
     Column("epoch", Integer, nullable=False, server_default="0"),
+    Column("ledger_before", BigInteger, nullable=False, server_default="-1"),
 )
 
 # Where each topic of a pair of clusters is written. `term` grows whenever another home is set.

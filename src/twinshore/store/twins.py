@@ -11,7 +11,7 @@ from sqlalchemy import BindParameter, Connection, RowMapping, and_, bindparam, e
 from twinshore.fleet import ConfigError
 from twinshore.store.dialects import insert_absent, standing
 from twinshore.store.engine import Database
-from twinshore.store.tables import extents, link_rows, positions, twins
+from twinshore.store.tables import extents, incidents, link_rows, positions, twins
 from twinshore.store.values import LinkState, PartitionState, TwinRow
 
 _SOME: BindParameter[Any] = bindparam("some", expanding=True)
@@ -77,7 +77,8 @@ def save(connection: Connection, rows: Sequence[TwinRow]) -> tuple[TwinRow, ...]
     """The rows that stand afterwards, in the order given: each its own, or the one that was there first. ConfigError
     where a link of theirs was removed or turned: its mirror may not know it yet."""
     _hold_links(connection, {row.link for row in rows})
-    values = [asdict(row) for row in rows]
+    newest = connection.scalar(select(func.max(incidents.c.id))) or 0
+    values = [{**asdict(row), "ledger_before": newest} for row in rows]
     return standing(
         lambda: insert_absent(connection, twins, values), lambda: _locked(connection, rows), "the row of a twin"
     )
@@ -100,12 +101,6 @@ def forget(connection: Connection, link: str, topic: str) -> int:
     # A delete sees what stood when it began: behind the lock, that is all of what others have done.
     lock(connection, [(link, topic)])
     return connection.execute(twins.delete().where(twins.c.link == link, twins.c.topic == topic)).rowcount
-
-
-def replace(connection: Connection, seen: TwinRow, new: TwinRow) -> bool:
-    """Whether it still was as seen, and so was replaced."""
-    as_seen = and_(*(twins.c[name] == value for name, value in asdict(seen).items()))
-    return connection.execute(twins.update().where(as_seen).values(asdict(new))).rowcount == 1
 
 
 def _hold_links(connection: Connection, links: Iterable[str]) -> None:
@@ -171,7 +166,3 @@ class Twins:
     def save(self, rows: Sequence[TwinRow]) -> tuple[TwinRow, ...]:
         """What stands now for each of the rows: itself, or the one that was there first."""
         return self._database.write(lambda connection: save(connection, rows))
-
-    def replace(self, seen: TwinRow, new: TwinRow) -> bool:
-        """Whether the twin was still as `seen` and is `new` now."""
-        return self._database.write(lambda connection: replace(connection, seen, new))
