@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 import urllib.error
 import urllib.request
@@ -12,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from twinshore.service import server, workers
 from twinshore.service.server import MetricsServer
-from twinshore.service.workers import TOLD_S, Failures, keep_on
+from twinshore.service.workers import TOLD_S, Failures, LeftBehind, keep_on
 
 pytestmark = pytest.mark.claim(
     "topics",
@@ -85,3 +87,25 @@ def health(port: int) -> tuple[int, str]:
             return answer.status, json.load(answer)["says"]
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)["says"]
+
+
+def test_what_is_left_behind_is_done_in_order_and_says_what_went_wrong() -> None:
+    hands: LeftBehind[str] = LeftBehind("hands")
+
+    def fails() -> str:
+        raise ValueError("so")
+
+    done = [hands.submit(lambda: threading.current_thread().name), hands.submit(fails), hands.submit(lambda: "after")]
+    hands.close()
+    assert (done[0].result(5.0), done[2].result(5.0)) == ("hands", "after")
+    with pytest.raises(ValueError, match="so"):
+        done[1].result(5.0)
+
+
+def test_a_process_ends_while_something_is_left_behind() -> None:
+    program = (
+        "import time; from twinshore.service.workers import LeftBehind\n"
+        "hands = LeftBehind('hands'); hands.submit(lambda: time.sleep(600)); hands.close(); print('over')"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout == "over\n"

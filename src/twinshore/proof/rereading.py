@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 
 from twinshore.fleet import Link
 from twinshore.fleet.settings import Settings
@@ -16,6 +17,7 @@ from twinshore.proof.job import RunBundle, answers_of
 from twinshore.proof.planning import Wishes
 from twinshore.proof.values import Proven
 from twinshore.service.clock import wall_ms
+from twinshore.service.workers import LeftBehind
 from twinshore.store import ProofRow, Store
 
 # A task reads for about so long: so soon may it end in good order, and so often is what it found kept.
@@ -47,7 +49,8 @@ class Rereading:
         self._bytes_s = settings.proof.reread_mb_s * 1e6
         self._wishes = replace(wishes, bytes_s=self._bytes_s, sample=0.0)
         self._log, self._rest_s = log, rest_s
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="proof again")
+        # A small budget makes its pauses long: no process waits for them at its end.
+        self._reader: LeftBehind[list[str]] = LeftBehind("proof again")
         self._busy: tuple[Future[list[str]], list[Errand], int] | None = None
         self._failed: dict[tuple[str, int], float] = {}
         self._idle_until_s = 0.0
@@ -56,7 +59,7 @@ class Rereading:
 
     def close(self) -> None:
         """Begins nothing more. What is being read ends by itself, and is not kept."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._reader.close()
 
     def turn(self) -> None:
         """Keeps what has come, and begins what is next; never waits."""
@@ -99,7 +102,7 @@ class Rereading:
         ]
         order = json.dumps([errand.stretch.to_json() for errand in wanted])
         name = f"proof again of {wanted[0].look.named} from {wanted[0].stretch.start}"
-        self._busy = (self._pool.submit(self._run, order, name), wanted, now_ms)
+        self._busy = (self._reader.submit(partial(self._run, order, name)), wanted, now_ms)
 
     def _take(self, done: Future[list[str]], wanted: Sequence[Errand], read_ms: int) -> None:
         changed: dict[tuple[str, str, int], ProofRow] = {}

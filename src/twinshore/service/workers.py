@@ -1,13 +1,18 @@
-"""Threads of a process that must go on: what ends one unasked begins it again, and /health says so for a while."""
+"""Threads of a process: those that must go on, where what ends one unasked begins it again, and /health says so for a
+while; and one that keeps nobody waiting."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Generic, TypeVar
 
 from twinshore.fleet.once import in_words
 
+T = TypeVar("T")
 AGAIN_S = 1.0
 TOLD_S = 60.0
 
@@ -57,3 +62,32 @@ def keep_on(work: Callable[[], None], name: str, *, again_s: float = AGAIN_S) ->
     thread = threading.Thread(target=run, name=name, daemon=True)
     thread.start()
     return thread
+
+
+class LeftBehind(Generic[T]):
+    """One thread for one work after the other, from the first one on, given by one owner. It keeps no process from
+    ending, as that of a pool would: what is under way then is lost."""
+
+    def __init__(self, name: str) -> None:
+        self._works: SimpleQueue[tuple[Callable[[], T], Future[T]] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        """Does the work behind what it was given before."""
+        done: Future[T] = Future()
+        if self._thread.ident is None:
+            self._thread.start()
+        self._works.put((work, done))
+        return done
+
+    def close(self) -> None:
+        """The thread ends behind what it was given; nobody waits for that."""
+        self._works.put(None)
+
+    def _run(self) -> None:
+        while (given := self._works.get()) is not None:
+            work, done = given
+            try:
+                done.set_result(work())
+            except BaseException as error:
+                done.set_exception(error)
