@@ -25,6 +25,7 @@ from twinshore.store import IncidentKind, LinkStatus, Receipt, ReceiptsRefusedEr
 
 WORD_HOLDS_MS = 10_000
 ROWS_AT_ONCE = 500
+DROPS_SAID_S = 60.0  # of one partition
 SETTLE_S = 5.0  # so long a new term waits for what the last one left unwritten
 
 
@@ -54,6 +55,7 @@ class Recorder:
         self._apart = False  # whether one row of these may keep the others from the store
         self._doubted: dict[str, set[str]] = defaultdict(set)
         self._ledgered: dict[str, list[Stoppage]] = defaultdict(list)
+        self._drops_said: dict[tuple[str, str, int], float] = {}
         self._passing = WhatPasses()
         self._forgotten: list[tuple[str, str]] = []
         self.live: dict[str, LinkLive] = defaultdict(LinkLive)
@@ -195,6 +197,7 @@ class Recorder:
             self._passing.forget(link)
             for table in (self._facts, self._away, self._doubted, self._ledgered, self.live):
                 table.pop(link, None)
+            self._drops_said = {place: said_s for place, said_s in self._drops_said.items() if place[0] != link}
 
     def close(self) -> None:
         self._closed.set()
@@ -300,7 +303,15 @@ class Recorder:
         return False
 
     def _say_stopped(self, link: str, stopped: Stoppage) -> None:
-        self._trouble(f"{link}: {stopped.topic}-{stopped.partition}: {stopped.kind}: {stopped.sentence}")
+        """Of what an overload drops some lines a second would come of each partition: the ledger has each of these."""
+        more = ""
+        if stopped.kind is IncidentKind.STALE_DROPPED:
+            now_s, place = time.monotonic(), (link, stopped.topic, stopped.partition)
+            if now_s - self._drops_said.get(place, -DROPS_SAID_S) < DROPS_SAID_S:
+                return
+            self._drops_said[place] = now_s
+            more = f"; what else is dropped there within {DROPS_SAID_S:g} s only the ledger says"
+        self._trouble(f"{link}: {stopped.topic}-{stopped.partition}: {stopped.kind}: {stopped.sentence}{more}")
 
     def _record(self) -> None:
         """No receipt of a partition of which the ledger lacks a row: whoever died in between would leave offsets told
