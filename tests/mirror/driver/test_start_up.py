@@ -22,6 +22,7 @@ pytestmark = pytest.mark.usefixtures("a_terminal")
 STARTS_S = 240
 ENDS_S = 60
 TAKEN_AWAY_S = 5.0
+MAY_BE_UP_S = 2.0  # so long after its first process Spark may have started
 SETTINGS = """
 [store]
 url = "sqlite:///store.db"
@@ -161,7 +162,9 @@ def test_whatever_starts_spark_can_be_stopped_while_it_starts_and_leaves_nothing
             first, *_, last = run.said.splitlines()
             assert first.startswith("starting Spark on local"), (case, run.said)
             assert "Traceback" not in run.said and "target filled" not in run.said, (case, run.said)
-            assert "stopped before" in last, (case, run.said)
+            # Where Spark starts within three seconds, what comes next is stopped: it finds no cluster.
+            ends = ("stopped before", "not examined") if after_s > MAY_BE_UP_S else ("stopped before",)
+            assert any(end in last for end in ends), (case, run.said)
 
 
 @pytest.mark.timeout(400)
