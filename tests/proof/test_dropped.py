@@ -97,6 +97,11 @@ def test_rows_of_the_ledger_count_that_are_of_this_twin_and_say_that_it_was_drop
     assert dropped_of(rows, None) == ((10, 30), (200, 300), (600, 700))
 
 
+def test_of_a_row_that_many_were_joined_to_its_parts_count() -> None:
+    whole = replace(row(10, 90), parts=((10, 20), (80, 90)))
+    assert dropped_of([whole, row(20, 30)], TWIN) == ((10, 30), (80, 90)), "what lies between was sent"
+
+
 def test_of_a_twin_of_an_older_version_clocks_say_which_rows_count() -> None:
     older = replace(TWIN, ledger_before=-1)
     rows = [row(10, 20), row(20, 30, opened_ms=MADE_MS, number=8), row(600, 700, opened_ms=MADE_MS + 1, number=6)]

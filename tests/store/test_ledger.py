@@ -12,9 +12,9 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from twinshore.fleet import StoreError
-from twinshore.fleet.incidents import POLICY_RETRY, POLICY_STOP, Effect, IncidentSide, Policy
+from twinshore.fleet.incidents import POLICY_DROP, POLICY_RETRY, POLICY_STOP, Effect, IncidentSide, Policy
 from twinshore.mirror.incidents.kinds import KINDS, known
-from twinshore.store import Incident, IncidentCount, IncidentKind, LedgerRow, Store, open_store
+from twinshore.store import Incident, IncidentCount, IncidentKind, LedgerRow, Store, TwinRow, ledger, open_store
 from twinshore.store.ledger import Wanted
 
 GAP = Incident(
@@ -150,3 +150,63 @@ def test_pages_of_the_ledger_follow_each_other_by_id(store: Store) -> None:
     assert store.ledger.page(Wanted(), limit=1) == (other,)
     for none in (Wanted(("x->y",)), Wanted(topic="none"), Wanted(effect=Effect.TELLS), Wanted(side=IncidentSide.BOTH)):
         assert store.ledger.page(none) == ()
+
+
+TWIN = TwinRow("east->west", "orders", 3, "aa", "bb", 0, 0, 1_000)
+
+
+def dropped(store: Store, begin: int, *, partition: int = 3, is_open: bool = False) -> LedgerRow:
+    what = Incident(
+        "east->west", "orders", partition, IncidentKind.STALE_DROPPED, begin, begin + 3, POLICY_DROP, "3 were dropped"
+    )
+    row = store.ledger.add(what, now_ms=2_000 + begin)
+    if not is_open:
+        store.ledger.close(row.id, now_ms=3_000 + begin)
+    return row
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten rows become one, three stay alone."""
+    monkeypatch.setattr(ledger, "DROPS_JOINED", 10)
+    monkeypatch.setattr(ledger, "DROPS_ALONE", 3)
+
+
+@pytest.mark.usefixtures("few")
+def test_old_drops_of_a_partition_become_few_rows_that_say_the_same(store: Store) -> None:
+    store.twins.save([TWIN])
+    first = [dropped(store, at) for at in range(0, 200, 10)]
+    still = dropped(store, 200, is_open=True)
+    for at in range(210, 250, 10):
+        dropped(store, at)
+    other = dropped(store, 0, partition=4)
+    store.ledger.add(GAP, now_ms=1)
+    before = store.ledger.counts()
+    assert store.ledger.join_drops("east->west", "orders", 3) == 18
+    assert store.ledger.counts() == before, "as many incidents as there were"
+    assert store.ledger.join_drops("east->west", "orders", 3) == 0
+    rows = [row for row in store.ledger.rows() if row.incident.kind is IncidentKind.STALE_DROPPED]
+    assert [row.id for row in rows[:2]] == [first[9].id, first[19].id], "the newest of each ten stands for them"
+    assert rows[0].parts == tuple((at, at + 3) for at in range(0, 100, 10))
+    one = rows[0].incident
+    assert (one.from_offset, one.to_offset, rows[0].opened_ms, rows[0].closed_ms) == (0, 93, 2_000, 3_090)
+    assert one.sentence.startswith("30 offsets were dropped in 10 parts between these; first: 3 were dropped; last: ")
+    assert rows[2] == still
+    assert (rows[2].parts, rows[2].ranges) == ((), ((200, 203),))
+    assert [row.incident.from_offset for row in rows[3:]] == [210, 220, 230, 240, 0]
+    assert rows[-1].id == other.id
+
+
+@pytest.mark.usefixtures("few")
+def test_no_row_says_what_two_twins_of_a_topic_lack(store: Store) -> None:
+    for at in range(0, 200, 10):
+        dropped(store, at)
+    assert store.ledger.join_drops("east->west", "orders", 3) == 0, "there is no twin"
+    store.twins.save([TWIN])
+    for at in range(300, 420, 10):
+        dropped(store, at)
+    assert store.ledger.join_drops("east->west", "orders", 3) == 0, "twelve are of this one"
+    dropped(store, 420)
+    assert store.ledger.join_drops("east->west", "orders", 3) == 9
+    (row,) = [row for row in store.ledger.rows() if row.parts]
+    assert row.parts[0] == (300, 303)

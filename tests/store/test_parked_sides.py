@@ -18,7 +18,7 @@ from sqlalchemy import Engine, create_engine, event, select
 
 from twinshore.fleet import SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent
-from twinshore.fleet.incidents import POLICY_STOP
+from twinshore.fleet.incidents import POLICY_DROP, POLICY_STOP
 from twinshore.store import (
     AlarmRow,
     ControlRow,
@@ -32,6 +32,7 @@ from twinshore.store import (
     Receipt,
     Store,
     TwinRow,
+    ledger,
     open_store,
 )
 from twinshore.store.tables import metadata
@@ -163,6 +164,25 @@ def identity(number: int) -> LinkIdentity:
     return LinkIdentity(LINK, number, 0, "east id", "west id")
 
 
+def drops(store: Store) -> None:
+    """As many as are joined, and some that stay; the last one is open."""
+    store.twins.save([twin("bb")])
+    for at in range(0, 50, 10):
+        what = Incident(LINK, "orders", 0, IncidentKind.STALE_DROPPED, at, at + 3, POLICY_DROP, "3 were dropped")
+        row = store.ledger.add(what, now_ms=5)
+        if at < 40:
+            assert store.ledger.close(row.id, now_ms=6)
+
+
+def join(store: Store) -> int:
+    return store.ledger.join_drops(LINK, "orders", 0)
+
+
+def close_open(store: Store) -> bool:
+    (row,) = store.ledger.rows(LINK, open_only=True)
+    return store.ledger.close(row.id, now_ms=7)
+
+
 def links_stand(store: Store) -> None:
     assert store.link_rows.change([LinkRow(LINK, LinkState.KEPT, "{}", "", 0, 5, "anna")], seen=0)
 
@@ -233,6 +253,9 @@ PAIRS = [
     Pair(
         "two name the store", nothing, lambda store: store.links.own_id("one"), lambda store: store.links.own_id("two")
     ),
+    Pair("two join rows of the ledger", drops, join, join),
+    Pair("rows are joined, the last one is closed", drops, join, close_open),
+    Pair("rows are joined, the topic forgotten", drops, join, forget),
 ]
 
 
@@ -340,6 +363,14 @@ def answer(act: Act, store: Store) -> object:
 PARAMETERS = [pytest.param(pair, id=pair.name, marks=[pytest.mark.long] if pair != PAIRS[0] else []) for pair in PAIRS]
 
 
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three rows of the ledger are joined already."""
+    monkeypatch.setattr(ledger, "DROPS_JOINED", 3)
+    monkeypatch.setattr(ledger, "DROPS_ALONE", 1)
+
+
+@pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("pair", PARAMETERS)
 def test_what_two_do_at_once_ends_as_if_one_came_after_the_other(store_url: str, pair: Pair) -> None:
     stage = Stage(store_url)

@@ -19,6 +19,7 @@ from twinshore.proof.crossing import uncrossed_partitions, uncrossed_topics
 from twinshore.proof.values import Way
 from twinshore.service.clock import wall_ms
 from twinshore.store import LedgerRow, Remembered, Store, TwinRow
+from twinshore.store.packed import joined
 
 EXTENTS_MAX = 100_000
 UNSEEN = ", or the right to describe it is lacking"
@@ -267,12 +268,11 @@ class Surveyor:
     def _told(self) -> tuple[dict[NamedPartition, tuple[LedgerRow, ...]], int]:
         """What the ledger says of offsets of single partitions, and its newest row."""
         rows = self._store.ledger.rows(self._link.name) if self._store else ()
-        found: dict[NamedPartition, tuple[LedgerRow, ...]] = {}
+        found: dict[NamedPartition, list[LedgerRow]] = {}
         for row in rows:
             if row.incident.partition >= 0 and row.incident.from_offset >= 0:
-                named = NamedPartition(row.incident.topic, row.incident.partition)
-                found[named] = (*found.get(named, ()), row)
-        return found, max((row.id for row in rows), default=0)
+                found.setdefault(NamedPartition(row.incident.topic, row.incident.partition), []).append(row)
+        return {named: tuple(ours) for named, ours in found.items()}, max((row.id for row in rows), default=0)
 
     def _ways(
         self, names: list[str], carried: set[str], before: set[str]
@@ -305,18 +305,12 @@ class Surveyor:
 def dropped_of(rows: Iterable[LedgerRow], twin: TwinRow | None) -> tuple[tuple[int, int], ...]:
     """What a fresh queue did not send of a partition, in order, since its twin was made: of a twin of that name before
     it says nothing."""
-    found = sorted(
-        (row.incident.from_offset, row.incident.to_offset)
+    return joined(
+        part
         for row in rows
         if row.incident.kind is IncidentKind.STALE_DROPPED and (twin is None or _is_of(twin, row))
+        for part in row.ranges
     )
-    joined: list[tuple[int, int]] = []
-    for begin, end in found:
-        if joined and begin <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
-        else:
-            joined.append((begin, end))
-    return tuple(joined)
 
 
 def _is_of(twin: TwinRow, row: LedgerRow) -> bool:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, case, func, select
+from sqlalchemy import Connection, Row, RowMapping, case, delete, func, select
 
 from twinshore.fleet import StoreError
 from twinshore.fleet.incidents import Effect, IncidentKind, IncidentSide, Policy
+from twinshore.store import twins as twin_rows
 from twinshore.store.dialects import insert_absent, standing, storable
 from twinshore.store.engine import Database
 from twinshore.store.old_words import effect_by_words, side_by_words
-from twinshore.store.tables import incidents
+from twinshore.store.packed import joined, packed, unpacked
+from twinshore.store.tables import incidents, twins
 from twinshore.store.values import Incident, IncidentCount, LedgerRow
 
 # A mirror of a version that knew no effect leaves it empty, and may still run where the store has the columns already.
@@ -23,6 +25,11 @@ _EFFECT = case((_OLD, effect_by_words(incidents.c.kind, incidents.c.policy)), el
 _SIDE = case((_OLD, side_by_words(incidents.c.kind, incidents.c.sentence)), else_=incidents.c.side)
 _TOLD = {"effect": _EFFECT, "side": _SIDE}
 _ROWS = select(*(_TOLD[one.name].label(one.name) if one.name in _TOLD else one for one in incidents.c))
+
+
+DROPS_JOINED = 1_000  # rows of what a fresh queue dropped that become one
+DROPS_ALONE = 500  # of a partition, the newest, stay as they are
+_GONE_AT_ONCE = 500  # values in one IN list
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +104,50 @@ def page(connection: Connection, wanted: Wanted, limit: int) -> tuple[LedgerRow,
 def count(connection: Connection) -> tuple[IncidentCount, ...]:
     """How many rows there are of each link and kind, and how many of them are open."""
     place = (incidents.c.link, incidents.c.kind)
-    query = select(*place, func.count(), func.count(incidents.c.open_key)).group_by(*place).order_by(*place)
+    whole = func.sum(incidents.c.stands_for)
+    query = select(*place, whole, func.count(incidents.c.open_key)).group_by(*place).order_by(*place)
     rows = connection.execute(query)
-    return tuple(IncidentCount(link, _kind(kind), whole, still) for link, kind, whole, still in rows)
+    return tuple(IncidentCount(link, _kind(kind), int(many), still) for link, kind, many, still in rows)
+
+
+def join_drops(connection: Connection, link: str, topic: str, partition: int) -> int:
+    """Joins old rows of what a fresh queue dropped of this partition, many to one that says each range: a lasting
+    overload writes some a second, for ever. How many are gone. The newest stay as they are, and so does what is open,
+    or of an earlier twin: a row must be of one twin as a whole."""
+    twin_rows.lock(connection, [(link, topic)])  # two mirrors may be at it
+    its = (twins.c.link == link, twins.c.topic == topic, twins.c.partition == partition)
+    twin = connection.execute(select(twins.c.ledger_before, twins.c.created_ms).where(*its)).one_or_none()
+    if twin is None:
+        return 0
+    c, kind = incidents.c, IncidentKind.STALE_DROPPED.value
+    ours = (c.link == link, c.topic == topic, c.partition == partition, c.kind == kind)
+    of_twin = c.id > twin.ledger_before if twin.ledger_before >= 0 else c.opened_ms >= twin.created_ms
+    query = select(incidents).where(*ours, of_twin, c.closed_ms.is_not(None), c.parts.is_(None)).order_by(c.id)
+    alone = connection.execute(query).all()
+    whole = max(0, len(alone) - DROPS_ALONE) // DROPS_JOINED
+    return sum(_join(connection, alone[at * DROPS_JOINED : (at + 1) * DROPS_JOINED]) for at in range(whole))
+
+
+def _join(connection: Connection, rows: Sequence[Row[Any]]) -> int:
+    """The newest of these stands for all: what asks for rows since another one sees it then, if it saw any of them."""
+    first, last = rows[0], rows[-1]
+    ranges = joined((row.from_offset, row.to_offset) for row in rows)
+    many = sum(end - begin for begin, end in ranges)
+    values = {
+        "from_offset": ranges[0][0],
+        "to_offset": ranges[-1][1],
+        "opened_ms": min(row.opened_ms for row in rows),
+        "closed_ms": max(row.closed_ms for row in rows),
+        "stands_for": sum(row.stands_for for row in rows),
+        "parts": packed(ranges),
+        "sentence": f"{many} offsets were dropped in {len(ranges)} parts between these; first: {first.sentence}; last:"
+        f" {last.sentence}",
+    }
+    connection.execute(incidents.update().where(incidents.c.id == last.id).values(values))
+    ids = [row.id for row in rows[:-1]]
+    for at in range(0, len(ids), _GONE_AT_ONCE):
+        connection.execute(delete(incidents).where(incidents.c.id.in_(ids[at : at + _GONE_AT_ONCE])))
+    return len(ids)
 
 
 def _open_key(incident: Incident) -> str:
@@ -143,7 +191,8 @@ def _ledger_row(row: RowMapping) -> LedgerRow:
         row["sentence"],
         side,
     )
-    return LedgerRow(row["id"], incident, row["opened_ms"], row["closed_ms"])
+    parts = unpacked(row["parts"]) if row["parts"] else ()
+    return LedgerRow(row["id"], incident, row["opened_ms"], row["closed_ms"], parts)
 
 
 def _kind(text: str, place: str = "") -> IncidentKind:
@@ -172,6 +221,10 @@ class Ledger:
                 add(connection, incident, now_ms)
 
         self._database.write(write)
+
+    def join_drops(self, link: str, topic: str, partition: int) -> int:
+        """Joins old rows of what a fresh queue dropped there, many to one; how many are gone."""
+        return self._database.write(lambda connection: join_drops(connection, link, topic, partition))
 
     def close(self, row_id: int, *, now_ms: int, came_to: str = "") -> bool:
         """Whether the row was open until now; `came_to` is added to its sentence."""

@@ -16,7 +16,7 @@ from twinshore.fleet import StoreError, StoreVersionError
 from twinshore.store.engine import Database
 from twinshore.store.tables import metadata
 
-SCHEMA = "0024"
+SCHEMA = "0025"
 VERSION_TABLE = "twinshore_schema"
 # As Alembic makes it.
 _VERSION = Table(

@@ -197,6 +197,9 @@ incidents = Table(
     Column("sentence", long_text(), nullable=False),
     number("opened_ms"),
     Column("closed_ms", BigInteger, nullable=True),
+    Column("parts", long_text(), nullable=True),
+    Column("stands_for", Integer, nullable=False, server_default="1"),
+    Index("ix_incidents_place", "link", "topic", "partition", "kind"),
 )
 
 link_status = Table(

@@ -165,17 +165,24 @@ class Incident:
 
 @dataclass(frozen=True, slots=True)
 class LedgerRow:
-    """An incident as the ledger holds it; open while `closed_ms` is None."""
+    """An incident as the ledger holds it; open while `closed_ms` is None. A row that many were joined to is about its
+    `parts` alone, not about all that lies between."""
 
     id: int
     incident: Incident
     opened_ms: int
     closed_ms: int | None
+    parts: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def ranges(self) -> tuple[tuple[int, int], ...]:
+        """The offsets that it is about."""
+        return self.parts or ((self.incident.from_offset, self.incident.to_offset),)
 
 
 @dataclass(frozen=True, slots=True)
 class IncidentCount:
-    """Rows of the ledger of one link and kind: all, and those still open."""
+    """Incidents of one link and kind in the ledger: all, and those still open."""
 
     link: str
     kind: IncidentKind

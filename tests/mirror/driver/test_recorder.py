@@ -323,7 +323,7 @@ def test_no_receipt_stands_in_the_store_before_the_row_of_what_was_lost_there(
         recorder = Recorder(store, "first", 60, lambda _: None)
         with monkeypatch.context() as locked:
             for way in ("add", "add_all"):
-                locked.setattr(store.ledger, way, _locked)
+                locked.setattr(store.ledger, way, locked_store)
             recorder.take(account(row_of(NamedPartition("orders", 0), 0, 3, "older than 1 s")))
             recorder.take(account(topic="bills"))
             assert not recorder.written()
@@ -334,43 +334,7 @@ def test_no_receipt_stands_in_the_store_before_the_row_of_what_was_lost_there(
         recorder.close()
 
 
-def test_what_an_overload_drops_is_written_many_rows_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        recorder = Recorder(store, "first", 60, lambda _: None)
-        drops = [row_of(NamedPartition("orders", 0), at, at + 3, "older than 1 s") for at in range(0, 5_000, 5)]
-        recorder.take(account(*drops, drops[0]))
-        with monkeypatch.context() as locked:
-            locked.setattr(store.ledger, "add", _locked)
-            assert recorder.written()
-        found = [(row.incident.from_offset, row.incident.to_offset) for row in store.ledger.rows(LINK)]
-        assert sorted(found) == [(row.from_offset, row.to_offset) for row in drops]
-        recorder.close()
-
-
-def test_of_what_an_overload_drops_one_line_of_each_partition_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said: list[str] = []
-    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        recorder = Recorder(store, "first", 60, said.append)
-        for _ in range(2):
-            drops = [row_of(NamedPartition("orders", 0), at, at + 3, "older than 1 s") for at in range(0, 50, 5)]
-            recorder.take(account(*drops, row_of(NamedPartition("orders", 1), 7, 9, "older than 1 s")))
-            assert recorder.written()
-        assert said == [
-            f"{LINK}: orders-{number}: stale dropped: {many} offsets were dropped, older than 1 s; what else is dropped"
-            " there within 60 s only the ledger says"
-            for number, many in ((0, 3), (1, 2))
-        ]
-        assert len(store.ledger.rows(LINK)) == 11
-        monkeypatch.setattr(recording, "DROPS_SAID_S", 0.0)
-        recorder.take(account(row_of(NamedPartition("orders", 1), 9, 10, "older than 1 s")))
-        assert recorder.written()
-        assert len(said) == 3
-        recorder.close()
-
-
-def _locked(*_: object, **__: object) -> None:
+def locked_store(*_: object, **__: object) -> None:
     raise StoreError("the lock on table incidents was not had within 10 s")
 
 

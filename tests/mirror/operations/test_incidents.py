@@ -38,6 +38,7 @@ def test_what_is_over_is_shown_with_its_offsets(file: Path) -> None:
     assert "bills" not in asking.run(file, "incidents", "--kind", "stale dropped")
     (row,) = json.loads(asking.run(file, "incidents", "--link", LINK, "--json"))
     assert (row["from_offset"], row["to_offset"], row["kind"]) == (100, 150, "stale dropped")
+    assert row["parts"] == []
     first = asking.run(file, "incidents", "--last", "1").splitlines()
     assert first[1].startswith("older ones: --before ")
     assert "prices-2" in asking.run(file, "incidents", "--last", "1", "--before", first[1].split()[-1])

@@ -22,6 +22,7 @@ from twinshore.mirror.metrics.standby_word import as_row as standby_row
 from twinshore.service.clock import wall_ms
 from twinshore.service.workers import keep_on
 from twinshore.store import IncidentKind, LinkStatus, Receipt, ReceiptsRefusedError, Store
+from twinshore.store.ledger import DROPS_JOINED
 
 WORD_HOLDS_MS = 10_000
 ROWS_AT_ONCE = 500
@@ -56,6 +57,7 @@ class Recorder:
         self._doubted: dict[str, set[str]] = defaultdict(set)
         self._ledgered: dict[str, list[Stoppage]] = defaultdict(list)
         self._drops_said: dict[tuple[str, str, int], float] = {}
+        self._drops: dict[tuple[str, str, int], int] = defaultdict(int)  # rows since some were joined
         self._passing = WhatPasses()
         self._forgotten: list[tuple[str, str]] = []
         self.live: dict[str, LinkLive] = defaultdict(LinkLive)
@@ -198,6 +200,8 @@ class Recorder:
             for table in (self._facts, self._away, self._doubted, self._ledgered, self.live):
                 table.pop(link, None)
             self._drops_said = {place: said_s for place, said_s in self._drops_said.items() if place[0] != link}
+            for place in [place for place in self._drops if place[0] == link]:
+                del self._drops[place]
 
     def close(self) -> None:
         self._closed.set()
@@ -237,7 +241,7 @@ class Recorder:
             self._passing.forget(link, topic)
             self.live[link].forget(topic)
         # Whoever reads how far a twin has come, and then what the ledger says, knows what was dropped below that.
-        each((self._write_incidents, self._record, partial(self._write_words, words)))
+        each((self._write_incidents, self._record, partial(self._write_words, words), self._join_drops))
 
     def _write_incidents(self) -> None:
         """Many at once, as an overload brings some each tenth of a second. After that failed one by one, until all are
@@ -253,9 +257,17 @@ class Recorder:
                 raise
             for link, stopped in found.values():
                 self._say_stopped(link, stopped)
+                if stopped.kind is IncidentKind.STALE_DROPPED:
+                    self._drops[link, stopped.topic, stopped.partition] += 1
                 with self._lock:
                     self._ledgered[link].append(stopped)
         self._apart = False
+
+    def _join_drops(self) -> None:
+        """An overload that lasts would fill the ledger with rows of a few records each."""
+        for place in [place for place, rows in self._drops.items() if rows >= DROPS_JOINED]:
+            self._store.ledger.join_drops(*place)
+            del self._drops[place]
 
     def _write_words(self, of: Collection[str] | None) -> None:
         now_ms = wall_ms()

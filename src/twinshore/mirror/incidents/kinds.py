@@ -68,7 +68,8 @@ _ROWS = (
         "watermark, were not sent. A cluster or its line was away, or the target is slower than the source.",
         "This is what the link's section `queue` asks for. If it happens too often, give the target a faster line, or "
         'the queue a higher `high_kb`; with `policy = "keep"` nothing is dropped. The row closes when the twin is '
-        "behind these offsets.",
+        "behind these offsets. In an overload that lasts, old rows of a partition are joined, a thousand to one: the "
+        "sentence says of how many parts, and `twinshore incidents --json` says each, as `parts`.",
     ),
     KindEntry(
         IncidentKind.TRUNCATION,

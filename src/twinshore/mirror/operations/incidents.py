@@ -47,5 +47,6 @@ def in_words(row: LedgerRow) -> str:
 
 
 def values_of(row: LedgerRow) -> dict[str, object]:
-    """One row, for programs; `to_offset` is the one behind the last."""
-    return {"id": row.id, "opened_ms": row.opened_ms, "closed_ms": row.closed_ms, **asdict(row.incident)}
+    """One row, for programs; `to_offset` is the one behind the last. `parts`: of a row that many were joined to."""
+    times = {"id": row.id, "opened_ms": row.opened_ms, "closed_ms": row.closed_ms}
+    return {**times, **asdict(row.incident), "parts": row.parts}

@@ -1,0 +1,70 @@
+"""What the recorder makes of what a fresh queue drops: an overload tells of it some times a second, for ever."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.mirror.driver.test_recorder import LINK, account, locked_store
+from twinshore.fleet import NamedPartition
+from twinshore.mirror.driver import recorder as recording
+from twinshore.mirror.driver.recorder import Recorder
+from twinshore.mirror.lane.dropped import row_of
+from twinshore.store import TwinRow, ledger, open_store
+
+
+def test_what_an_overload_drops_is_written_many_rows_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        recorder = Recorder(store, "first", 60, lambda _: None)
+        drops = [row_of(NamedPartition("orders", 0), at, at + 3, "older than 1 s") for at in range(0, 5_000, 5)]
+        recorder.take(account(*drops, drops[0]))
+        with monkeypatch.context() as locked:
+            locked.setattr(store.ledger, "add", locked_store)
+            assert recorder.written()
+        found = [(row.incident.from_offset, row.incident.to_offset) for row in store.ledger.rows(LINK)]
+        assert sorted(found) == [(row.from_offset, row.to_offset) for row in drops]
+        recorder.close()
+
+
+def test_of_what_an_overload_drops_one_line_of_each_partition_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        recorder = Recorder(store, "first", 60, said.append)
+        for _ in range(2):
+            drops = [row_of(NamedPartition("orders", 0), at, at + 3, "older than 1 s") for at in range(0, 50, 5)]
+            recorder.take(account(*drops, row_of(NamedPartition("orders", 1), 7, 9, "older than 1 s")))
+            assert recorder.written()
+        assert said == [
+            f"{LINK}: orders-{number}: stale dropped: {many} offsets were dropped, older than 1 s; what else is dropped"
+            " there within 60 s only the ledger says"
+            for number, many in ((0, 3), (1, 2))
+        ]
+        assert len(store.ledger.rows(LINK)) == 11
+        monkeypatch.setattr(recording, "DROPS_SAID_S", 0.0)
+        recorder.take(account(row_of(NamedPartition("orders", 1), 9, 10, "older than 1 s")))
+        assert recorder.written()
+        assert len(said) == 3
+        recorder.close()
+
+
+def test_rows_of_what_an_overload_drops_are_joined_while_it_lasts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (ledger, recording):
+        monkeypatch.setattr(module, "DROPS_JOINED", 10)
+    monkeypatch.setattr(ledger, "DROPS_ALONE", 5)
+    orders = NamedPartition("orders", 0)
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        store.twins.save([TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)])
+        recorder = Recorder(store, "first", 60, lambda _: None)
+        for at in range(0, 1_000, 5):
+            recorder.take(account(row_of(orders, at, at + 3, "older than 1 s")))
+            assert recorder.written()
+            recorder.mended(LINK, "orders", 0)
+        rows = store.ledger.rows(LINK)
+        assert len(rows) <= 200 / 10 + 10 + 5
+        assert sorted(part for row in rows for part in row.ranges) == [(at, at + 3) for at in range(0, 1_000, 5)]
+        recorder.close()
