@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from twinshore.fleet import StoreError
-from twinshore.fleet.incidents import POLICY_DROP, POLICY_RETRY, POLICY_STOP, Effect, IncidentSide, Policy
+from twinshore.fleet.incidents import POLICY_DROP, POLICY_GAP, POLICY_RETRY, POLICY_STOP, Effect, IncidentSide, Policy
 from twinshore.mirror.incidents.kinds import KINDS, known
 from twinshore.store import Incident, IncidentCount, IncidentKind, LedgerRow, Store, TwinRow, ledger, open_store
 from twinshore.store.ledger import Wanted
@@ -66,6 +66,15 @@ def test_more_that_was_dropped_from_the_same_offset_on_is_a_row_of_its_own(store
     rows = [store.ledger.add(one, now_ms=5) for one in (part, part, replace(part, to_offset=150))]
     assert rows[0] == rows[1]
     assert [row.incident.to_offset for row in store.ledger.rows("east->west")] == [110, 150]
+
+
+def test_a_gap_that_grew_and_one_that_halts_are_rows_of_their_own(store: Store) -> None:
+    """The next pump begins where the last one did, and the source has lost more by then."""
+    passed = replace(GAP, policy=POLICY_GAP)
+    for one in (passed, passed, replace(passed, to_offset=400), replace(passed, to_offset=400, policy=POLICY_STOP)):
+        store.ledger.add(one, now_ms=5)
+    rows = [(row.incident.to_offset, row.incident.policy.stops) for row in store.ledger.rows(open_only=True)]
+    assert rows == [(250, False), (400, False), (400, True)]
 
 
 def test_each_side_that_turns_the_mirror_away_has_a_row(store: Store) -> None:

@@ -55,6 +55,15 @@ def test_merged_neighbours_read_as_before(records: list[Record], cuts: list[int]
     assert (stamped.base_offset, stamped.producer_id, stamped.base_sequence) == (0, 9, 77)
 
 
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+def test_a_merged_batch_is_of_the_latest_epoch_of_its_parts(codec: Codec) -> None:
+    records = [Record(at, 5, None, b"so", ()) for at in range(3)]
+    data = [encode_batch([one], codec=codec, base_offset=one.offset, leader_epoch=3 + one.offset) for one in records]
+    batches = split_batches(memoryview(b"".join(map(bytes, data))))
+    assert merge_small(batches).header.leader_epoch == 5
+    assert merge_small(batches[:2]).header.leader_epoch == 4
+
+
 @pytest.mark.parametrize("size", [*range(50, 70), 8_000, 8_190, 8_191, 8_192, 20_000])
 @pytest.mark.parametrize("gap_ms", [0, -1, 1, 63, 64, 4_095, 4_096, 10**12])
 def test_single_records_of_every_awkward_size_merge(size: int, gap_ms: int) -> None:

@@ -153,8 +153,9 @@ def _join(connection: Connection, rows: Sequence[Row[Any]]) -> int:
 def _open_key(incident: Incident) -> str:
     place: tuple[object, ...] = (incident.link, incident.topic, incident.partition, incident.kind.value)
     place = (*place, incident.from_offset)
-    if incident.kind is IncidentKind.STALE_DROPPED:
-        place = (*place, incident.to_offset)  # A pump that died may have told of a part of it.
+    if incident.kind in (IncidentKind.STALE_DROPPED, IncidentKind.RETENTION_GAP):
+        # A pump that died may have told of a part of it; and a gap that was passed may grow, or halt the next one.
+        place = (*place, incident.to_offset, incident.policy.effect.value)
     if incident.kind is IncidentKind.RIGHTS_LOST and not incident.topic:
         place = (*place, incident.side.value)  # Both clusters of a link may turn the mirror away, each for itself.
     return hashlib.sha256(repr(place).encode()).hexdigest()

@@ -113,6 +113,7 @@ def merge_small(batches: Sequence[Batch], begin: int = 0, *, plain_bytes_max: in
         return Merged(bytes(batches[begin][0][HEADER_BYTES:]), first, 1)
     body = compress(codec, b"".join(out))
     merged = first._replace(
+        leader_epoch=batches[begin + merged_count - 1][1].leader_epoch,
         last_offset_delta=next_offset - base_offset - 1,
         max_timestamp=latest,
         base_sequence=-1,

@@ -154,6 +154,35 @@ def test_a_gap_that_a_dead_pump_filled_and_never_told_is_told_by_the_next(
     assert (account.from_offset, account.to_offset, account.records) == (100, 300, 200 - unread)
 
 
+def gaps_told(lane: Lane) -> list[tuple[int, int]]:
+    found = [(row.from_offset, row.to_offset) for row in lane.incidents if row.kind is IncidentKind.RETENTION_GAP]
+    lane.incidents.clear()
+    return found
+
+
+def test_a_gap_that_grows_before_markers_go_is_told_for_what_it_grew_by() -> None:
+    """Markers wait until nothing of a pump before can land, and a source goes on losing records meanwhile."""
+    lane = Lane(OURS, 0, state_expiry_ms=86_400_000)
+    lane.assign([TrackOrder("orders", 0, "07" * 16, "08" * 16, 50)])
+    lane.routed(NAMED, Route(1, 0, 2))
+    track = lane.tracks[NAMED]
+    tail, now_s = Tail(49, 49, OURS, 49), 1.0
+    for start, told, marked in ((100, [(50, 100)], []), (200, [(100, 200)], [(50, 200)])):
+        assert lane.to_look_at(now_s, {2}) == [NAMED]
+        lane.observed(NAMED, Observation(0, 50, 50, tail, (49, NOW_MS), start, 900), now_s, NOW_MS)
+        assert gaps_told(lane) == told
+        assert [(one.blank.base, one.blank.end) for one in lane.marker_order(2, now_s)] == marked
+        now_s = track.retry_at_s + 0.1
+
+
+@pytest.mark.parametrize(("anchor", "told"), [(0, [(0, 100)]), (40, [(40, 100)]), (100, [])])
+def test_what_a_source_lost_since_its_twin_was_made_and_before_anything_crossed_is_told(
+    anchor: int, told: list[tuple[int, int]]
+) -> None:
+    lane, _ = looked(replace(FRESH, source_start=100, source_end=300), anchor)
+    assert gaps_told(lane) == told
+
+
 def test_nothing_was_lost_before_a_twins_first_record() -> None:
     order = TrackOrder("orders", 0, "07" * 16, "08" * 16, anchor_offset=60, anchor_sequence=60)
     track = Track.of(order, (OURS, 0), 0, 1 << 20)

@@ -61,6 +61,7 @@ def test_a_leader_that_cannot_tell_has_the_leaders_looked_up() -> None:
 
 def waiting(partition: int) -> Track:
     made = track(partition)
+    made.strays.left(made.route.source_epoch, calm=False)
     made.queue(a_parcel(10, 12), None)
     return made
 

@@ -13,6 +13,7 @@ from tests.mirror.lane.test_lane_bounds import NOW_MS, SOURCE_ID, TARGET_ID, see
 from tests.mirror.lane.test_seat import LINE, NAMED
 from twinshore.fleet import SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent
+from twinshore.mirror.lane.certainty import Strays
 from twinshore.mirror.lane.dropped import but_for, row_of
 from twinshore.mirror.lane.fates import Blank
 from twinshore.mirror.lane.joining import Hold
@@ -69,25 +70,25 @@ def answer(base: int, count: int, word: str = "old", epoch: int = 5) -> FetchAns
     return FetchAnswer(0, 0, 5, [FetchedPartition(bytes.fromhex(SOURCE_ID), 0, 0, end, end, 0, None, None, [], data)])
 
 
-def lane_of(order: TrackOrder, entry: Handover) -> Lane:
+def lane_of(order: TrackOrder, entry: Handover, led: int = 5) -> Lane:
     """A lane that was told where its twin ends."""
     lane = Lane(7, 0, state_expiry_ms=86_400_000, limits=LIMITS)
     lane.assign([order])
-    lane.routed(NAMED, Route(1, 5, 2, target_epoch=0))
+    lane.routed(NAMED, Route(1, led, 2, target_epoch=0))
     lane.take_over([entry])
     see_the_ends(lane)
     return lane
 
 
-def exact(*, calm: bool = True, epoch: int = -1) -> Lane:
+def exact(*, calm: bool = True, epoch: int = -1, led: int = 5) -> Lane:
     entry = Handover("orders", 0, 0, epoch, NOW_MS + 1_000_000, calm=calm, target=2, target_epoch=0, source_led=5)
-    return lane_of(TrackOrder("orders", 0, SOURCE_ID, TARGET_ID), entry)
+    return lane_of(TrackOrder("orders", 0, SOURCE_ID, TARGET_ID), entry, led)
 
 
 def mapped(*, calm: bool = True, thinned: bool = False) -> Lane:
     order = TrackOrder("orders", 0, SOURCE_ID, TARGET_ID, reached=Reach(0, 0, 0), thinned=thinned)
-    entry = Handover("orders", 0, 0, -1, NOW_MS + 1_000_000, calm=calm, next_sequence=0, target=2, target_epoch=0)
-    return lane_of(order, entry)
+    where = {"next_sequence": 0, "target": 2, "target_epoch": 0, "source_led": 5}
+    return lane_of(order, Handover("orders", 0, 0, -1, NOW_MS + 1_000_000, calm=calm, **where))
 
 
 def fetches(lane: Lane, come: FetchAnswer, now_s: float = 0.0) -> None:
@@ -173,11 +174,52 @@ def test_a_drop_on_a_mapped_twin_waits_for_what_was_lost_before_it() -> None:
     assert track.phase is Phase.RUNNING
 
 
-@pytest.mark.parametrize(("epoch", "waits"), [(6, True), (5, False)])
-def test_what_the_pump_before_lost_is_known_by_its_epoch_alone(epoch: int, *, waits: bool) -> None:
-    lane = exact(calm=False, epoch=5)
+@pytest.mark.parametrize("epoch", [4, 5, 6])
+@pytest.mark.parametrize(("led", "waits"), [(6, True), (5, False)])
+def test_what_the_pump_before_lost_is_known_only_while_the_source_is_led_as_it_was(
+    epoch: int, led: int, *, waits: bool
+) -> None:
+    """Whatever the epoch of a batch is: several are merged, and two elections may bring an old one back."""
+    lane = exact(calm=False, epoch=4, led=led)
     fetches(lane, answer(0, 3, epoch=epoch))
     assert bool(sends(lane)) is not waits
+
+
+@pytest.mark.parametrize(
+    ("told", "at", "waits"),
+    [
+        ((-1, -1), 0, False),  # nothing of ours was ever there
+        ((-1, -1), 3, True),  # something landed that nobody told of: in which epoch it was read nobody knows
+        ((3, 5), 3, True),  # elections since may have changed what lies behind
+        ((3, 6), 3, False),
+        ((2, 6), 3, False),
+    ],
+)
+def test_behind_a_killed_pump_what_was_told_says_in_which_epoch_it_read(
+    told: tuple[int, int], at: int, *, waits: bool
+) -> None:
+    lane = Lane(7, 0, state_expiry_ms=86_400_000, limits=LIMITS)
+    lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID, told[0], receipt_epoch=told[1])])
+    lane.routed(NAMED, Route(1, 6, 2, target_epoch=0))
+    assert lane.to_look_at(1.0, {2})
+    seen = ends(at, 6) if at else Observation(0, 0, 0, None, None, 0, 9)
+    lane.observed(NAMED, seen, 1.0, NOW_MS)
+    certain = lane.tracks[NAMED].certain
+    certain.armed_until_ms, certain.seen_s = NOW_MS + 1_000_000, 1.0
+    first = lane.tracks[NAMED].fetched
+    if first < at:
+        fetches(lane, answer(first, at - first, epoch=6), 1.0)
+    fetches(lane, answer(at, 2, epoch=6), 1.0)
+    assert bool(sends(lane, 1.0)) is not waits
+
+
+def test_a_loss_of_our_own_does_not_end_what_is_not_known_of_the_pump_before() -> None:
+    strays = Strays()
+    strays.left(5, calm=False)
+    strays.lost(30.0, 1 << 60, None)
+    strays.seen(1.0, 4.4)
+    assert (strays.until_s, strays.twin_of(bytes(61), 6, moved=False)) == (30.0, True)
+    assert not strays.twin_of(bytes(61), 5, moved=False)
 
 
 @pytest.mark.parametrize(

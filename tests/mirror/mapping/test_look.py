@@ -1,10 +1,19 @@
-"""When a look at a mapped twin must not go on, before anything is read."""
+"""When a look at a mapped twin must not go on."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from twinshore.fleet import NamedPartition
+from twinshore.kafka.errors import kafka_error
+from twinshore.kafka.questions import OffsetKind, ProducerState
 from twinshore.mirror.lane.observe import Go, Stop
 from twinshore.mirror.lane.reach import Reach
-from twinshore.mirror.mapping.look import _refusal, _within_source
+from twinshore.mirror.mapping.look import _refusal, _within_source, look_at_mapped
+from twinshore.wire.records import Record, encode_batch
 
 REACH = Reach(70, 50, 9)
 
@@ -30,3 +39,45 @@ def test_the_source_must_have_what_the_twin_has() -> None:
     assert (stop.kind, stop.offset, stop.end) == ("truncation", 69, 70)
     assert _within_source(Go(70, 1, 9), 75, 90) == Go(70, 1, 9, gap_to=75)
     assert _within_source(Go(70, 1, 9), 70, 70) == Go(70, 1, 9)
+
+
+class Target:
+    """Five records of ours from 10 on, of which nobody told."""
+
+    def describe_producers(self, asked: list[NamedPartition]) -> dict[NamedPartition, list[ProducerState]]:
+        return {asked[0]: [ProducerState(7, 0, 14, 1_014, -1, -1)]}
+
+    def list_offsets(self, asked: list[NamedPartition], kind: OffsetKind) -> dict[NamedPartition, int]:
+        return {asked[0]: 0 if kind is OffsetKind.EARLIEST else 15}
+
+    def read_from(self, *_: object, **__: object) -> SimpleNamespace:
+        records = [Record(at, 1_000 + at, None, b"v", ()) for at in range(10, 15)]
+        batch = encode_batch(records, base_offset=10, producer_id=7, producer_epoch=0, base_sequence=10)
+        return SimpleNamespace(records=memoryview(bytes(batch)), aborted=[])
+
+
+class Trimmed:
+    """A source that has nothing below 200, and nothing as young as what crossed."""
+
+    def __init__(self, end: int) -> None:
+        self._end = end
+
+    def list_offsets(self, asked: list[NamedPartition], kind: OffsetKind) -> dict[NamedPartition, int]:
+        return {asked[0]: 200 if kind is OffsetKind.EARLIEST else self._end}
+
+    def first_since(self, *_: object) -> int:
+        return -1
+
+    def read_from(self, _: NamedPartition, offset: int, **__: object) -> SimpleNamespace:
+        if not 200 <= offset <= self._end:
+            raise kafka_error(1, "source: records of orders-0")
+        return SimpleNamespace(records=memoryview(b""), aborted=[])
+
+
+@pytest.mark.parametrize("end", [200, 300])
+def test_a_fresh_twin_whose_source_lost_what_landed_untold_stops(end: int) -> None:
+    """It was looked at for ever, as the source was asked for offsets that it has no more."""
+    named, reach = NamedPartition("orders", 0), Reach(100, 10, 10, last_source=99, last_target=9)
+    seen = look_at_mapped(cast(Any, Trimmed(end)), cast(Any, Target()), 7, named, named, reach, drops=True)
+    assert isinstance(seen.verdict, Stop)
+    assert "is not on the source from offset 200 on" in seen.verdict.sentence

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from twinshore.fleet.incidents import IncidentKind
 from twinshore.mirror.incidents.kinds import halt_policy
 from twinshore.mirror.lane.orders import Carried, Stoppage
 from twinshore.store.refused_receipts import RefusedReceipt
@@ -12,7 +13,12 @@ from twinshore.store.values import BATCHES_KEPT, Incident, Receipt, SourceBatch,
 
 def place_of(link: str, stopped: Stoppage) -> tuple[object, ...]:
     """What makes an incident one and the same, however often it is told."""
-    return link, stopped.topic, stopped.partition, stopped.kind, stopped.from_offset
+    place = link, stopped.topic, stopped.partition, stopped.kind, stopped.from_offset
+    if stopped.kind not in (IncidentKind.STALE_DROPPED, IncidentKind.RETENTION_GAP):
+        return place
+    # As the ledger has it: what was told of may be a part, and what was passed may halt the next pump.
+    effect = (stopped.policy or halt_policy(stopped.kind, stopped.partition)).effect
+    return *place, stopped.to_offset, effect
 
 
 def incident_of(link: str, stopped: Stoppage) -> Incident:

@@ -16,6 +16,7 @@ from twinshore.wire.batch import compared_by
 UNKNOWN = -1.0
 FAR_MS = 1 << 62
 NEVER_S = -1e9
+ANY = 1 << 31  # Later than every leader epoch.
 SURE_S = 0.5  # Shorter than a leadership takes to go and, with another's log, to come back.
 
 
@@ -58,14 +59,16 @@ class Strays:
     until_s: float = UNKNOWN
     kept_ms: int = FAR_MS
     run: Blank | None = None
-    # A pump before ours sent some: nobody here knows what. None of them was read in a leader epoch before `epoch`.
+    # A pump before ours sent some: nobody here knows what. None of them was read while the source was led in an epoch
+    # before `epoch`; ANY where there was nothing before.
     foreign: bool = True
     epoch: int = -1
     # Those that we know, by their sequences.
     heads: dict[bytes, bytes] = field(default_factory=dict)
 
     def left(self, epoch: int, *, calm: bool) -> None:
-        """The pump before has said where it stood, and whether all that it sent had been answered."""
+        """The pump before has said where it stood, and whether all that it sent had been answered. What it sent behind
+        that it read in this epoch, or a later one."""
         self.epoch = epoch
         if calm:
             self._over()
@@ -77,11 +80,13 @@ class Strays:
         self.until_s, self.kept_ms, self.run = until_s, kept_ms, run
         self.heads.update(map(compared_by, heads))
 
-    def seen(self, looked_at_s: float, confirm_s: float, epoch: int = -1) -> None:
-        """The twin was looked at then, or later: those that had their time by then are in what was seen. `epoch`: the
-        source's, below the twin's end."""
+    def seen(self, looked_at_s: float, confirm_s: float, *, bare: bool = False) -> None:
+        """The twin was looked at then, or later: those that had their time by then are in what was seen. `bare`:
+        nothing of ours was on it."""
+        if bare and self.epoch < 0:
+            self.epoch = ANY
         if self.until_s == UNKNOWN:
-            self.until_s, self.epoch = looked_at_s + confirm_s, epoch
+            self.until_s = looked_at_s + confirm_s
         elif looked_at_s >= self.until_s:
             self._over()
 
@@ -97,11 +102,11 @@ class Strays:
         if 0.0 < self.until_s <= sent_s:
             self._over()
 
-    def twin_of(self, head: bytes, epoch: int, *, moved: bool) -> bool:
+    def twin_of(self, head: bytes, led: int, *, moved: bool) -> bool:
         """Whether a broker might take the batch for one of these though it holds other records: it compares sequences
-        alone. Where nobody knows what they hold, a batch may be another if the source wrote it in a later `epoch`, or
-        if its sequences have `moved`."""
-        if self.foreign and (moved or epoch > self.epoch >= 0):
+        alone. Where nobody knows what they hold, any batch may be another if its sequences have `moved`, or if the
+        source is `led` in a later epoch than they may have been read in: what its log held between is in no batch."""
+        if self.foreign and (moved or led > self.epoch):
             return True
         sequences, crc = compared_by(head)
         return self.heads.get(sequences, crc) != crc

@@ -50,8 +50,11 @@ def fill(track: Track, seen: Observation, now_ms: int, *, cut_to: int) -> tuple[
         if halt := _unfilled(track, seen, filled_to, sentence):
             return halt, []
     told: list[Stoppage] = []
-    if begin >= max(track.order.anchor_offset, track.told.gap_to) and begin:
-        told = [Stoppage(named.topic, named.partition, IncidentKind.RETENTION_GAP, begin, end, sentence, POLICY_GAP)]
+    # What the source had when its twin was made, and has lost since; a gap that grew is told of for what it grew by.
+    lost_from = max(begin, track.order.anchor_offset, track.told.gap_to)
+    if lost_from < end:
+        kind = IncidentKind.RETENTION_GAP
+        told = [Stoppage(named.topic, named.partition, kind, lost_from, end, sentence, POLICY_GAP)]
         track.told.gap_to = end
     for piece in _pieces(track, begin, filled_to, end):
         track.queue(piece, None)

@@ -130,7 +130,8 @@ class Lane(Roster):
 
     def _begin(self, track: Track, go: Go, seen: Observation, now_ms: int) -> None:
         note_found(track, seen.dropped)
-        track.strays.seen(track.certain.looked_at_s, CONFIRM * self.limits.undelivered_s, seen.wrote_epoch)
+        bare = not go.next_sequence if track.mapped else go.position <= max(0, track.order.inherited)
+        track.strays.seen(track.certain.looked_at_s, CONFIRM * self.limits.undelivered_s, bare=bare)
         if go.position < track.order.inherited and not go.next_sequence and track.strays.until_s:
             # Sequences begin anew at another offset than before: a stray would fit where it does not belong.
             track.settle(track.strays.until_s)

@@ -101,6 +101,7 @@ class Track:
             source_key=(bytes.fromhex(order.source_topic_id), order.partition),
             target_id=bytes.fromhex(order.target_topic_id),
             told=Told(to=order.receipt_to, epoch=order.receipt_epoch),
+            strays=Strays(epoch=order.receipt_epoch),
             fence=fence,
             partition_bytes_max=partition_bytes_max,
         )
@@ -148,7 +149,7 @@ class Track:
         """The last holder said where it stood: no look is needed."""
         if entry.position > self.told.to:  # told already, and lost by the target
             self.told.to, self.told.epoch = entry.position, -1
-        self.strays.left(entry.leader_epoch, calm=entry.calm)
+        self.strays.left(max(entry.leader_epoch, entry.source_led), calm=entry.calm)
         known = {"armed_until_ms": entry.armed_until_ms, "leader_epoch": entry.leader_epoch}
         self.begin(entry.position, **known, next_sequence=entry.next_sequence)
         self.led, self.source.led = (entry.target, entry.target_epoch), entry.source_led
@@ -234,7 +235,7 @@ class Track:
         until_ms = parcel.max_timestamp + kept_ms
         if strays.until_s and (
             min(strays.kept_ms, until_ms, self.waiting.kept_ms(now_ms, kept_ms)) < now_ms
-            or strays.twin_of(self.head_of(parcel), parcel.header.leader_epoch, moved=self.moved(parcel))
+            or strays.twin_of(self.head_of(parcel), self.route.source_epoch, moved=self.moved(parcel))
         ):
             # After this batch a stray would be appended wherever the log ends, and this batch after an old one that
             # lands before it; or this batch would be answered as if it had landed, where a stray did. Let them land

@@ -58,10 +58,13 @@ def look_at_mapped(
     dropped: list[tuple[int, int]] = []
     verdict: Verdict | None = _refusal(reach, start, end, remembered)
     if verdict is None:
-        place = _sought if drops else _counted
-        found: Place = partial(place, source, target, named, twin, reach, source_stop)
-        if source_start > reach.source and not drops:
+        found: Place
+        if drops:
+            found = partial(_sought, source, target, named, twin, reach, (source_start, source_stop))
+        elif source_start > reach.source:
             found = partial(_gone, reach, source_start)
+        else:
+            found = partial(_counted, source, target, named, twin, reach)
         verdict, extents = _landed(target, producer_id, twin, reach, (start, end), remembered, found)
     if drops and isinstance(verdict, Go):
         runs = between(reach.source, extents)
@@ -170,7 +173,6 @@ def _counted(
     named: NamedPartition,
     twin: NamedPartition,
     reach: Reach,
-    _end: int,
     fresh: list[Landed],
 ) -> list[Extent] | Stop:
     """Record for record as the source shows them from the reach on; the last one is compared."""
@@ -191,11 +193,12 @@ def _sought(
     named: NamedPartition,
     twin: NamedPartition,
     reach: Reach,
-    end: int,
+    span: tuple[int, int],
     fresh: list[Landed],
 ) -> list[Extent] | Stop:
     """Each record by what it says, as a fresh queue may have left out what lay between. The source is asked from the
-    time of the earliest on, and at first not much beyond that of the latest."""
+    time of the earliest on, and at first not much beyond that of the latest. `span`: where the source begins and ends,
+    as it may have nothing of that time any more."""
     ours = [
         one
         for landed in fresh
@@ -204,7 +207,8 @@ def _sought(
     times = [one.timestamp_ms or 0 for one in ours]
     if len(ours) != sum(landed.records for landed in fresh):
         return Stop(DISAGREES, reach.source, reach.source, "the twin has lost records that the link wrote last")
-    begin = max(reach.source, source.first_since(named, min(times)))
+    start, end = span
+    begin = max(reach.source, start, source.first_since(named, min(times)))
     until = source.first_since(named, max(times) + LATER_MS)
     for stop in dict.fromkeys((until if until > begin else end, end)):
         offsets, marks = array("q"), array("q")
