@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from twinshore.fleet import StoreError
+from twinshore.service import lease_keeper
 from twinshore.service.lease_keeper import LeaseKeeper, kept, turn
 from twinshore.store import Store, open_store
 
@@ -120,6 +121,7 @@ def test_a_turn_takes_no_longer_than_renewals_can_wait(store: Store, monkeypatch
 
 PAUSED = """
 import sys, time
+from twinshore.service import lease_keeper
 from twinshore.service.lease_keeper import LeaseKeeper
 from twinshore.store import open_store
 
@@ -164,3 +166,19 @@ def test_a_process_that_was_stopped_knows_at_once_that_its_leases_are_gone(store
         process.stdout.close()
     for one in others:
         one.close(release=True)
+
+
+def test_where_no_thread_is_left_the_next_one_to_join_begins_it(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever was listed without a thread kept all that came later from having one."""
+
+    def none_left(*_: object, **__: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as full:
+        full.setattr(lease_keeper, "keep_on", none_left)
+        with pytest.raises(RuntimeError):
+            LeaseKeeper(store, "link 0", "first", 1.0, 0.1)
+    assert store not in kept.stores()
+    keeper = LeaseKeeper(store, "link 0", "first", 1.0, 0.1)
+    until(keeper.generation, keeper.sentence)
+    keeper.close(release=True)

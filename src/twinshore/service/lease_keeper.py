@@ -33,6 +33,8 @@ class LeaseKeeper:
         ttl_s: float,
         grace_s: float,
         lands_s: Callable[[], float] = lambda: 0.0,
+        *,
+        at_once: bool = True,
     ) -> None:
         self.store, self.name, self.ttl_s = store, name, ttl_s
         self._owner, self._lands_s = owner, lands_s
@@ -43,6 +45,11 @@ class LeaseKeeper:
         # Held while the store is asked to change the lease; `closed` says that it must not be any more.
         self.changing = threading.Lock()
         self.closed = False
+        if at_once:
+            self.begin()
+
+    def begin(self) -> None:
+        """The lease is taken, and renewed until it is closed."""
         kept.join(self)
 
     def left_s(self) -> float:
@@ -131,11 +138,11 @@ class Kept:
 
     def join(self, keeper: LeaseKeeper) -> None:
         with self._news:
-            others = self._keepers.get(keeper.store)
-            self._keepers[keeper.store] = [*(others or ()), keeper]
+            if keeper.store not in self._keepers:
+                # First: where there is no thread left, nobody must believe that one keeps the leases of this store.
+                keep_on(lambda: self._work(keeper.store), "leases")
+            self._keepers[keeper.store] = [*self._keepers.get(keeper.store, ()), keeper]
             self._news.notify_all()
-        if others is None:
-            keep_on(lambda: self._work(keeper.store), "leases")
 
     def leave(self, keeper: LeaseKeeper) -> None:
         with self._news:

@@ -87,10 +87,9 @@ class LinkDriver:
         self._throttle, self._others = BoundsTeller(link.name, desk), Others(link, store)
         self._store, self._desk, self._tides, self._recorder = store, desk, tides, recorder
         self._lanes, self._log = lanes, log
-        grace_s = min(5.0, self._mirror.produce_timeout_s)
-        self.lease = LeaseKeeper(
-            store, f"link {link.name}", owner, self._mirror.lease_s, grace_s, partial(desk.lands_s, link.name)
-        )
+        times_s = (self._mirror.lease_s, min(5.0, self._mirror.produce_timeout_s))
+        lands_s = partial(desk.lands_s, link.name)
+        self.lease = LeaseKeeper(store, f"link {link.name}", owner, *times_s, lands_s, at_once=False)
         term = Holding(owner, self.lease.generation, self._mirror.lease_s)
         self._notes = LinkNotes(link, store, self._target, term, log)
         self._watch = Watch(link, settings, store, recorder, active=self.is_ours, log=log)
@@ -111,6 +110,7 @@ class LinkDriver:
         self._heart = Heart(link, self._source, self._mirror.heartbeat_s, self.is_ours, log)
         never, doubt = (lambda: self._safety.known.never_delete), self._follower.doubt
         self._log_starts = LogStarts(link, self._target, store, never=never, doubt=doubt, log=log)
+        self.lease.begin()  # last: whoever could not be made must not keep it from who is made next
 
     # -- the turn
 

@@ -45,7 +45,11 @@ class Shared:
             lanes=self.lanes,
             log=self.log,
         )
-        self.instruments.watch(lambda: driver.link, settings.cluster(link.source), driver.lease.generation)
+        try:
+            self.instruments.watch(lambda: driver.link, settings.cluster(link.source), driver.lease.generation)
+        except BaseException:
+            driver.lease.close(release=True)
+            raise
         return driver
 
     def leave(self, link: Link) -> None:
