@@ -12,10 +12,10 @@ from confluent_kafka import Producer
 from twinshore.fleet import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
-from twinshore.lab.clients import client_settings
+from twinshore.lab.clients import admin_of, client_settings
 from twinshore.mirror.driver.accounts import incident_of
 from twinshore.mirror.incidents.hanging import KIND
-from twinshore.mirror.incidents.held import LOOK_S_MIN, HeldTwins
+from twinshore.mirror.incidents.held import GONE, LOOK_S_MIN, HeldTwins
 from twinshore.mirror.lane.orders import Stoppage
 from twinshore.store import Store, open_store
 
@@ -62,3 +62,22 @@ def test_a_restart_closes_no_row_of_a_transaction_that_is_open(
         assert open_rows() == [unique_topic]
         producer.commit_transaction(30)
         until(lambda: not open_rows(), again)
+
+
+def test_the_row_closes_with_its_topic(east: LabCluster, unique_topic: str, tmp_path: Path) -> None:
+    """It asked for the end of a transaction that nobody could end any more."""
+    named = NamedPartition(unique_topic, 0)
+    east.create_topic(unique_topic)
+    producer = Producer({**client_settings(east.cluster), "transactional.id": unique_topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(unique_topic, b"open", partition=0)
+    producer.flush(30)
+    with closing(KafkaCluster(east.cluster)) as source, open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        held = held_by(store, source)
+        until(lambda: bool(store.ledger.rows(LINK)), held, named)
+        admin = admin_of(east.cluster)
+        admin.delete_topics([unique_topic])[unique_topic].result(30)
+        until(lambda: not store.ledger.rows(LINK, open_only=True), held)
+        (row,) = store.ledger.rows(LINK)
+        assert row.incident.sentence.endswith(GONE)
