@@ -53,7 +53,10 @@ def one_line_behind_ctrl_c(verb: str, file: Path) -> None:
         time.sleep(WAITS_S)  # On a slow machine it still loads then, and says the same.
         running.send_signal(signal.SIGINT)
         _, said = running.communicate(timeout=20)
-    assert (running.returncode, said.splitlines()) == (INTERRUPTED, [STOPPED])
+    # Where the signal meets Python in the making of a dataclass, as it still loads, Python ends itself by the signal
+    # behind all else: a shell says the same number of both.
+    code = 128 - running.returncode if running.returncode < 0 else running.returncode
+    assert (code, said.splitlines()) == (INTERRUPTED, [STOPPED])
 
 
 def test_a_verb_that_still_loads_says_the_same() -> None:
