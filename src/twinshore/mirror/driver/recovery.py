@@ -120,8 +120,8 @@ class Recoverer:
             store.links.save_identity(seen.identity)
         elif before and seen.identity and before != seen.identity:
             store.links.replace_identity(before, seen.identity)
-        twins = {(one.row.topic, one.row.target_topic_id) for one in seen.found}  # an old id would hide that of now
-        note(store, link, dict(place for place in seen.thinned if place in twins))
+        now = {one.row.topic: one.row.target_topic_id for one in seen.found}  # an old id would hide that of now
+        note(store, link, {topic: twin for topic, twin in seen.thinned if now.get(topic, twin) == twin})
         store.twins.save([replace(one.row, created_ms=now_ms) for one in seen.found])
         known = {(at.topic, at.partition) for at in store.receipts.positions(link)}
         fresh = [one for one in seen.found if one.end >= 0 and (one.row.topic, one.row.partition) not in known]
