@@ -27,6 +27,23 @@ GOOD = PartitionReport(ROW, 890, 2_000_000, 0.5)
 BAD_ROW = replace(ROW, state=ProofState.DIFFERS, sentence=json.dumps(asdict(DIFFERENCE)), to_offset=450)
 BAD = replace(GOOD, row=BAD_ROW)
 STUCK = replace(GOOD, troubles=(("the broker is away", "start it"),))
+LOOKED = KeyLookRow(
+    link="east->west",
+    topic="orders",
+    partition=3,
+    source_topic_id="aa",
+    target_topic_id="bb",
+    mark_end=9,
+    mark_ms=1,
+    since_ms=1,
+    retention_ms=86_400_000,
+    missed=0,
+    looked_ms=2,
+    looked_end=9,
+    owed=0,
+    from_offset=-1,
+    to_offset=-1,
+)
 
 
 def report(*partitions: PartitionReport, lacks: tuple[Lack, ...] = ()) -> Report:
@@ -128,25 +145,8 @@ def test_words_name_the_last_offset_that_is_the_same_and_none_where_there_is_non
 
 
 def test_a_twin_that_stands_for_half_the_time_of_tombstones_is_warned_of_though_it_is_identical() -> None:
-    row = KeyLookRow(
-        link="east->west",
-        topic="orders",
-        partition=3,
-        source_topic_id="aa",
-        target_topic_id="bb",
-        mark_end=9,
-        mark_ms=1,
-        since_ms=1,
-        retention_ms=86_400_000,
-        missed=0,
-        looked_ms=2,
-        looked_end=9,
-        owed=0,
-        from_offset=-1,
-        to_offset=-1,
-    )
-    standing = replace(GOOD, keys=Keys(row, stands_ms=45_000_000))
-    (_, line) = in_words(report(standing, replace(GOOD, keys=Keys(row, stands_ms=4_000_000))))
+    standing = replace(GOOD, keys=Keys(LOOKED, stands_ms=45_000_000))
+    (_, line) = in_words(report(standing, replace(GOOD, keys=Keys(LOOKED, stands_ms=4_000_000))))
     assert line == (
         "east->west: orders-3: the twin has lacked records for 12:30:00; after 1 day, 0:00:00 (delete.retention.ms)"
         " deletions may be missed"
@@ -156,23 +156,7 @@ def test_a_twin_that_stands_for_half_the_time_of_tombstones_is_warned_of_though_
 
 
 def test_owed_deletions_are_counted_and_some_of_their_keys_named() -> None:
-    row = KeyLookRow(
-        link="east->west",
-        topic="orders",
-        partition=3,
-        source_topic_id="aa",
-        target_topic_id="bb",
-        mark_end=9,
-        mark_ms=1,
-        since_ms=1,
-        retention_ms=86_400_000,
-        missed=0,
-        looked_ms=2,
-        looked_end=9,
-        owed=25,
-        from_offset=1,
-        to_offset=800,
-    )
+    row = replace(LOOKED, owed=25, from_offset=1, to_offset=800)
     keys = tuple(OwedKey(at, f"k{at}") for at in range(1, 25))
     owing = replace(GOOD, keys=Keys(row, looked=True, keys=keys))
     text = "\n".join(in_words(report(owing)))

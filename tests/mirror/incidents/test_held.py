@@ -32,6 +32,17 @@ def held_by(store: Store, source: KafkaCluster) -> HeldTwins:
     return HeldTwins(LINK, source, store, AFTER_S, stopped=stopped, log=lambda _: None)
 
 
+def in_a_transaction(cluster: LabCluster, topic: str) -> Producer:
+    """Has written one record to the topic, which it makes, and has not ended."""
+    cluster.create_topic(topic)
+    producer = Producer({**client_settings(cluster.cluster), "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"open", partition=0)
+    producer.flush(30)
+    return producer
+
+
 def until(holds: Callable[[], bool], held: HeldTwins, *behind: NamedPartition) -> None:
     until_s = time.monotonic() + WITHIN_S
     while not holds():
@@ -45,12 +56,7 @@ def test_a_restart_closes_no_row_of_a_transaction_that_is_open(
 ) -> None:
     """Nothing lags yet in the eyes of a mirror that has just begun."""
     named = NamedPartition(unique_topic, 0)
-    east.create_topic(unique_topic)
-    producer = Producer({**client_settings(east.cluster), "transactional.id": unique_topic})
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    producer.produce(unique_topic, b"open", partition=0)
-    producer.flush(30)
+    producer = in_a_transaction(east, unique_topic)
     with closing(KafkaCluster(east.cluster)) as source, open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
 
         def open_rows() -> list[str]:
@@ -67,12 +73,7 @@ def test_a_restart_closes_no_row_of_a_transaction_that_is_open(
 def test_the_row_closes_with_its_topic(east: LabCluster, unique_topic: str, tmp_path: Path) -> None:
     """It asked for the end of a transaction that nobody could end any more."""
     named = NamedPartition(unique_topic, 0)
-    east.create_topic(unique_topic)
-    producer = Producer({**client_settings(east.cluster), "transactional.id": unique_topic})
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    producer.produce(unique_topic, b"open", partition=0)
-    producer.flush(30)
+    _producer = in_a_transaction(east, unique_topic)  # it lives on
     with closing(KafkaCluster(east.cluster)) as source, open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
         held = held_by(store, source)
         until(lambda: bool(store.ledger.rows(LINK)), held, named)
