@@ -89,8 +89,8 @@ def single() -> Workload:
     return Workload(
         "single",
         "100-byte records, one to a batch",
-        3_000_000,
-        2_000_000,
+        8_000_000,
+        5_000_000,
         tuple(_batch([(None, chance.randbytes(100))], Codec.NONE) for _ in range(_BATCH_KINDS)),
     )
 
