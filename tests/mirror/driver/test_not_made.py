@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from tests.mirror.driver.test_link_driver import Place
+from twinshore.links.registry import Registry
 from twinshore.mirror.driver import link_driver
+from twinshore.mirror.driver.engine import Engine
+from twinshore.mirror.driver.shared import Shared
+from twinshore.mirror.metrics import instruments as instruments_module
+from twinshore.mirror.metrics.instruments import Instruments
+from twinshore.mirror.metrics.meters import Meters
 from twinshore.service.lease_keeper import kept
+from twinshore.service.scheduler import tasks
 
 
 def test_a_driver_that_could_not_be_made_keeps_no_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,4 +33,33 @@ def test_a_driver_that_could_not_be_made_keeps_no_lease(tmp_path: Path, monkeypa
     with pytest.raises(RuntimeError):
         place.begun()
     assert kept._keepers[place.store] == before
+    place.close()
+
+
+def test_a_driver_whose_source_could_not_be_watched_leaves_no_task_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each try left some that ran on, idle, for as long as the process lived."""
+    place = Place(tmp_path)
+    place.driver.close(clean=True)
+    before = tasks.names()
+    links = place.settings.links
+    measures = Instruments(place.settings.mirror, links, place.store, place.recorder, Meters(), place.said.append)
+    registry = SimpleNamespace(settings_around=lambda _: place.settings)
+    engine = cast(Engine, SimpleNamespace())
+    rooms = (place.store, cast(Registry, registry), place.recorder, measures, engine, place.desk, place.tides)
+    shared = Shared("first", 1, *rooms, log=place.said.append)
+
+    def none_left(*_: object, **__: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(instruments_module, "Looks", none_left)
+        for _ in range(2):
+            with pytest.raises(RuntimeError):
+                shared.driver_of(place.link)
+    assert tasks.names() == before
+    assert not kept._keepers.get(place.store)
+    measures.close()
+    place.driver = place.begun()
     place.close()

@@ -48,7 +48,8 @@ class Shared:
         try:
             self.instruments.watch(lambda: driver.link, settings.cluster(link.source), driver.lease.generation)
         except BaseException:
-            driver.lease.close(release=True)
+            driver.close(clean=True)
+            self.leave(link)
             raise
         return driver
 
