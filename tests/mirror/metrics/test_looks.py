@@ -85,6 +85,40 @@ def test_a_restart_makes_no_recovery_point_young(east: LabCluster, unique_topic:
             assert abs(kept.at_ms - hours_ago_ms) < 2_000
 
 
+def test_what_the_source_does_not_tell_of_at_first_grows_no_younger_by_a_restart(
+    east: LabCluster, unique_topic: str, tmp_path: Path
+) -> None:
+    """All that the store had of one partition was of before it waited; it was taken for what the source had lost."""
+    topic, other = f"{unique_topic[-40:]}.mute", f"{unique_topic[-40:]}.told"
+    for name in (topic, other):
+        east.create_topic(name)
+        fill(east, name, 5)
+    named = NamedPartition(topic, 0)
+    meters = Meters(EVERY_S)
+
+    def age_s() -> float:
+        return meters.readings(LINK.name, time.monotonic())[named].recovery_point_s or 0.0
+
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        store.twins.save([TwinRow(LINK.name, name, 0, "aa", "bb", 0, 0, 5) for name in (topic, other)])
+        # Nothing is asked about a topic that was made again, as if its leader were mute.
+        row = Incident(LINK.name, topic, -1, IncidentKind.RECREATED_TOPIC, -1, -1, POLICY_TOPIC, "another one")
+        mute = store.ledger.add(row, now_ms=1)
+        hours_ago_ms = wall_ms() - 2 * 3_600_000
+        store.memories.remember([as_row(LINK.name, {named: [Mark(hours_ago_ms, 3)]}, wall_ms())])
+        for _ in range(2):
+            with closing(Looks(lambda: LINK, east.cluster, store, meters, EVERY_S, lambda: True)):
+                _until(meters, 5)
+                _until_so(lambda: age_s() >= 7_200)
+                assert meters.readings(LINK.name, time.monotonic())[named].unseen == 1
+                _until_so(lambda: store.memories.of(LINK.name, WAITS_KIND)[0].since_ms > hours_ago_ms + 7_200_000)
+            meters = Meters(EVERY_S)
+        store.ledger.close(mute.id, now_ms=2)
+        with closing(Looks(lambda: LINK, east.cluster, store, meters, EVERY_S, lambda: True)):
+            _until(meters, 10)
+            assert age_s() >= 7_200
+
+
 def test_what_the_filters_leave_out_now_is_not_missing(east: LabCluster, unique_topic: str, tmp_path: Path) -> None:
     """It was carried until then, and its lag and recovery point stood for ever. A pause is no exclusion."""
     out, paused = f"{unique_topic[-40:]}.out", f"{unique_topic[-40:]}.paused"

@@ -126,7 +126,7 @@ class Looks:
         self._read_at_s = time.monotonic()
         self._meters.keep_only(self._link, self._twins)
         for named in self._twins:
-            self._meters.knew(self._link, named, reached[named], reached[named], seen_s)
+            self._meters.knew(self._link, named, reached[named], self._end_before(named, reached[named]), seen_s)
 
     def _listen(self) -> None:
         """When a mirror that carried the link last spoke of it, on this process's monotonic clock."""
@@ -136,11 +136,18 @@ class Looks:
 
     def _remember(self, at_s: float) -> None:
         """So that a restart does not make a recovery point young."""
-        for at in self._store.receipts.positions(self._link):
-            self._meters.knew(self._link, NamedPartition(at.topic, at.partition), at.to_offset, at.source_end, at_s)
         self._before = waits_word.from_rows(self._store.memories.of(self._link, WAITS_KIND))
+        for at in self._store.receipts.positions(self._link):
+            named = NamedPartition(at.topic, at.partition)
+            self._meters.knew(self._link, named, at.to_offset, self._end_before(named, at.source_end), at_s)
         self._waited = bool(self._before)
         self._recall()
+
+    def _end_before(self, named: NamedPartition, end: int) -> int:
+        """Where the source ended when a mirror last saw it. A leader that is mute now says it to nobody here, and what
+        was missing would be forgotten as what the source has lost."""
+        marks = self._before.get(named)
+        return max(end, marks[-1].end) if marks else end
 
     def _recall(self) -> None:
         """Also of a source that does not answer now; again once it has said where it ends."""
