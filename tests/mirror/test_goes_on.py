@@ -95,7 +95,7 @@ def test_the_recorder_writes_on(store: Store, monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_lease_is_kept_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     left = failing(monkeypatch, store.leases, "read_each", 3)
-    keeper = LeaseKeeper(store, f"link {LINK}", "first", 0.5, 0.1)
+    keeper = LeaseKeeper(store, f"link {LINK}", "first", 0.5, 0.1).begin()
     until(lambda: left[0] < 3)
     until(lambda: keeper.sentence() == "IndexError: bytes that nobody understands" or keeper.generation() > 0)
     until(lambda: keeper.generation() > 0)
@@ -107,10 +107,10 @@ def test_the_lease_is_kept_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_others_wait_while_what_was_sent_may_still_land(store: Store) -> None:
     lands_s = 40.0
-    keeper = LeaseKeeper(store, f"link {LINK}", "first", 0.5, 0.1, lambda: lands_s)
+    keeper = LeaseKeeper(store, f"link {LINK}", "first", 0.5, 0.1, lambda: lands_s).begin()
     until(lambda: keeper.generation() > 0)
     until(lambda: (row := store.leases.read(keeper.name)) is not None and row.ttl_ms == 40_000)
-    second = LeaseKeeper(store, keeper.name, "second", 0.5, 0.1)
+    second = LeaseKeeper(store, keeper.name, "second", 0.5, 0.1).begin()
     until(lambda: "to take over 40.1 s after its last sign of life" in second.sentence())
     lands_s = 0.0
     until(lambda: "to take over 0.6 s after its last sign of life" in second.sentence())

@@ -51,7 +51,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, part: object, name: str) -> list[in
 
 def test_one_transaction_renews_the_leases_of_200_links(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     beats = counted(monkeypatch, store.leases, "beat_each")
-    keepers = [LeaseKeeper(store, f"link {number}", "first", TTL_S, 0.1) for number in range(LINKS)]
+    keepers = [LeaseKeeper(store, f"link {number}", "first", TTL_S, 0.1).begin() for number in range(LINKS)]
     until(lambda: all(one.generation() for one in keepers), lambda: [one.sentence() for one in keepers][:3])
     until(lambda: sum(beats) >= LINKS, lambda: beats)
     assert max(beats) > 20, f"they are not renewed together: {beats}"
@@ -68,7 +68,7 @@ def test_one_transaction_renews_the_leases_of_200_links(store: Store, monkeypatc
 
 
 def test_one_lost_lease_is_lost_alone(store: Store) -> None:
-    keepers = [LeaseKeeper(store, f"link {number}", "first", 2.0, 0.1) for number in range(3)]
+    keepers = [LeaseKeeper(store, f"link {number}", "first", 2.0, 0.1).begin() for number in range(3)]
     until(lambda: all(one.generation() for one in keepers), lambda: [one.sentence() for one in keepers])
     seen = store.leases.read("link 1")
     assert seen is not None
@@ -85,7 +85,7 @@ def test_one_lost_lease_is_lost_alone(store: Store) -> None:
 
 
 def test_a_store_that_fails_is_told_and_what_is_held_runs_out(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    keeper = LeaseKeeper(store, "link 0", "first", 1.0, 0.1)
+    keeper = LeaseKeeper(store, "link 0", "first", 1.0, 0.1).begin()
     until(keeper.generation, keeper.sentence)
 
     def fails(*_: object) -> None:
@@ -108,7 +108,7 @@ def test_a_turn_takes_no_longer_than_renewals_can_wait(store: Store, monkeypatch
 
     monkeypatch.setattr(store.leases, "take", slowly)
     monkeypatch.setattr(kept, "join", lambda _: None)
-    keepers = [LeaseKeeper(store, f"link {number}", "first", 1.0, 0.1) for number in range(50)]
+    keepers = [LeaseKeeper(store, f"link {number}", "first", 1.0, 0.1).begin() for number in range(50)]
     turn(store, keepers)
     held = [one for one in keepers if one.held()]
     assert 1 <= len(held) < 10, f"{len(held)} were taken in one turn"
@@ -126,7 +126,7 @@ from twinshore.service.lease_keeper import LeaseKeeper
 from twinshore.store import open_store
 
 store = open_store(sys.argv[1])
-keepers = [LeaseKeeper(store, f"link {number}", "paused", 4.0, 0.0) for number in range(3)]
+keepers = [LeaseKeeper(store, f"link {number}", "paused", 4.0, 0.0).begin() for number in range(3)]
 while True:
     print(*(one.generation() for one in keepers), flush=True)
     time.sleep(0.005)
@@ -145,7 +145,7 @@ def test_a_process_that_was_stopped_knows_at_once_that_its_leases_are_gone(store
             assert got, f"it ended and took no leases: {said}"
             said = said[-100:] + got
         os.kill(process.pid, signal.SIGSTOP)
-        others = [LeaseKeeper(store, f"link {number}", "second", 4.0, 0.0) for number in range(3)]
+        others = [LeaseKeeper(store, f"link {number}", "second", 4.0, 0.0).begin() for number in range(3)]
         until(lambda: all(one.generation() for one in others), lambda: [one.sentence() for one in others])
         # What it had said before is read away: its pipe ends where it was stopped.
         os.set_blocking(pipe, False)
@@ -177,8 +177,8 @@ def test_where_no_thread_is_left_the_next_one_to_join_begins_it(store: Store, mo
     with monkeypatch.context() as full:
         full.setattr(lease_keeper, "keep_on", none_left)
         with pytest.raises(RuntimeError):
-            LeaseKeeper(store, "link 0", "first", 1.0, 0.1)
+            LeaseKeeper(store, "link 0", "first", 1.0, 0.1).begin()
     assert store not in kept.stores()
-    keeper = LeaseKeeper(store, "link 0", "first", 1.0, 0.1)
+    keeper = LeaseKeeper(store, "link 0", "first", 1.0, 0.1).begin()
     until(keeper.generation, keeper.sentence)
     keeper.close(release=True)

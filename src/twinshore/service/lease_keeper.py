@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import Self
 
 from twinshore.fleet import StoreError
 from twinshore.fleet.once import in_words
@@ -33,8 +34,6 @@ class LeaseKeeper:
         ttl_s: float,
         grace_s: float,
         lands_s: Callable[[], float] = lambda: 0.0,
-        *,
-        at_once: bool = True,
     ) -> None:
         self.store, self.name, self.ttl_s = store, name, ttl_s
         self._owner, self._lands_s = owner, lands_s
@@ -45,12 +44,11 @@ class LeaseKeeper:
         # Held while the store is asked to change the lease; `closed` says that it must not be any more.
         self.changing = threading.Lock()
         self.closed = False
-        if at_once:
-            self.begin()
 
-    def begin(self) -> None:
+    def begin(self) -> Self:
         """The lease is taken, and renewed until it is closed."""
         kept.join(self)
+        return self
 
     def left_s(self) -> float:
         held = self._held

@@ -68,8 +68,9 @@ def record(connection: Connection, given: Sequence[Receipt]) -> None:
     producers = record_producers(connection, fresh)
     rows = [_row(progress, producers.get(progress.id, progress.producers)) for progress in after]
     crowded = [row for row in rows if row["closed_rows"] > _rows_max(row["id"])]
+    places = {progress.id: progress.position for progress in after}
     for row in crowded[:THINNED_AT_ONCE]:
-        row["closed_rows"] = _thin(connection, row["id"])
+        row["closed_rows"] = _thin(connection, row["id"], places[row["id"]])
         row["producers"] -= forget_aged(connection, row["id"], row["last_ms"])
     put(connection, positions, rows)
     extents.record(connection, given)
@@ -258,24 +259,9 @@ def _rows_max(row_id: int) -> int:
     return CLOSED_ROWS_MAX + row_id % 32
 
 
-def _thin(connection: Connection, row_id: int) -> int:
+def _thin(connection: Connection, row_id: int, position: Position) -> int:
     query = select(receipts).where(receipts.c.position_id == row_id).order_by(receipts.c.from_offset)
-    nowhere = Position(
-        link="",
-        topic="",
-        partition=0,
-        start_offset=0,
-        to_offset=0,
-        records=0,
-        bytes=0,
-        batches=0,
-        source_end=0,
-        lag_records=0,
-        state=PartitionState.FLOWING,
-        first_ms=0,
-        last_ms=0,
-    )
-    before = [_receipt(nowhere, row) for row in connection.execute(query).mappings()]
+    before = [_receipt(position, row) for row in connection.execute(query).mappings()]
     kept = thinned(before)
     gone = {receipt.from_offset for receipt in before} - {receipt.from_offset for receipt in kept}
     was = set(before)

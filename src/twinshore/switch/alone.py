@@ -22,7 +22,7 @@ POLL_S = 0.05
 def alone(thing: str, store: Store, by: str) -> Iterator[LeaseKeeper]:
     """While this process alone does it, as long as the lease holds. RefusedError where another one does."""
     owner = f"{by}, process {os.getpid()}, {secrets.token_hex(4)}"  # new with each start, as leases want it
-    lease = LeaseKeeper(store, thing, owner, LEASE_S, GRACE_S)
+    lease = LeaseKeeper(store, thing, owner, LEASE_S, GRACE_S).begin()
     try:
         until_s, tick = steady_s() + TAKEN_WITHIN_S, threading.Event()
         while not lease.generation():

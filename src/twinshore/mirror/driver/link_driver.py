@@ -89,7 +89,7 @@ class LinkDriver:
         self._lanes, self._log = lanes, log
         times_s = (self._mirror.lease_s, min(5.0, self._mirror.produce_timeout_s))
         lands_s = partial(desk.lands_s, link.name)
-        self.lease = LeaseKeeper(store, f"link {link.name}", owner, *times_s, lands_s, at_once=False)
+        self.lease = LeaseKeeper(store, f"link {link.name}", owner, *times_s, lands_s)
         term = Holding(owner, self.lease.generation, self._mirror.lease_s)
         self._notes = LinkNotes(link, store, self._target, term, log)
         self._watch = Watch(link, settings, store, recorder, active=self.is_ours, log=log)
