@@ -82,7 +82,7 @@ class TargetWire:
         """While the line is dark, the kernel takes nothing more: its buffers stay busy until the pump lets go."""
         wanted = [(one.track, one.run) for one in flight.marks] + [(one.track, one.run) for one in flight.rests]
         bodies = [Body(track.named, track.target_id, b"", run) for track, run in wanted]
-        for track, parcel, _, head in flight.sent:
+        for track, parcel, _, head, _ in flight.sent:
             bodies.append(Body(track.named, track.target_id, head + bytes(parcel.body)))
         if not self.dark:
             self.flow.written()

@@ -137,6 +137,12 @@ def compared_by(head: bytes) -> tuple[bytes, bytes]:
     return head[_SEQUENCE_AT : _SEQUENCE_AT + 4] + head[_DELTA_AT : _DELTA_AT + 4], head[_CRC_AT:CRC_START]
 
 
+def may_follow(compared: bytes, before: bytes) -> bool:
+    """Whether a broker takes the one behind the other, by their sequences as `compared_by` gives them."""
+    first, delta = (int.from_bytes(before[at : at + 4], "big") for at in (0, 4))
+    return next_sequence(first, delta + 1) == int.from_bytes(compared[:4], "big")
+
+
 def with_producer_id(header: BatchHeader, producer_id: int) -> bytes:
     """The batch's header under another producer id, all else as it was; the body is not read."""
     behind = header.length - BODY_IN_LENGTH + _BEHIND_ID

@@ -81,13 +81,14 @@ def lane_of(order: TrackOrder, entry: Handover, led: int = 5) -> Lane:
 
 
 def exact(*, calm: bool = True, epoch: int = -1, led: int = 5) -> Lane:
-    entry = Handover("orders", 0, 0, epoch, NOW_MS + 1_000_000, calm=calm, target=2, target_epoch=0, source_led=5)
+    where = {"target": 2, "target_epoch": 0, "source_led": 5, "stray_epoch": 5}
+    entry = Handover("orders", 0, 0, epoch, NOW_MS + 1_000_000, calm=calm, **where)
     return lane_of(TrackOrder("orders", 0, SOURCE_ID, TARGET_ID), entry, led)
 
 
 def mapped(*, calm: bool = True, thinned: bool = False) -> Lane:
     order = TrackOrder("orders", 0, SOURCE_ID, TARGET_ID, reached=Reach(0, 0, 0), thinned=thinned)
-    where = {"next_sequence": 0, "target": 2, "target_epoch": 0, "source_led": 5}
+    where = {"next_sequence": 0, "target": 2, "target_epoch": 0, "source_led": 5, "stray_epoch": 5}
     return lane_of(order, Handover("orders", 0, 0, -1, NOW_MS + 1_000_000, calm=calm, **where))
 
 
@@ -185,6 +186,58 @@ def test_what_the_pump_before_lost_is_known_only_while_the_source_is_led_as_it_w
     assert bool(sends(lane)) is not waits
 
 
+def lost_before_an_election() -> Lane:
+    """A lane that lost a request, looked, and reads from a source that is led anew since."""
+    lane = exact()
+    fetches(lane, answer(0, 3))
+    lane.lost(2, [sends(lane)], 0.1)
+    lane.routed(NAMED, Route(1, 6, 2, target_epoch=0))
+    assert lane.to_look_at(1.0, {2})
+    lane.observed(NAMED, Observation(0, 0, 0, None, None, 0, 9), 1.0, NOW_MS)
+    return lane
+
+
+def test_who_takes_over_behind_an_unclean_election_takes_nothing_for_what_was_lost_before_it() -> None:
+    """The pump before read the source in both epochs; what it lost was of the first. It would have known what that was,
+    and waited: the next one knows nothing of it."""
+    before = lost_before_an_election()
+    assert before.handovers()[0].stray_epoch == 5
+    nothing = FetchedPartition(bytes.fromhex(SOURCE_ID), 0, 0, 0, 0, 0, None, None, [], memoryview(b""))
+    fetches(before, FetchAnswer(0, 0, 5, [nothing]), 1.0)
+    (stands,) = before.handovers()
+    assert (stands.position, stands.source_led, stands.calm, stands.stray_epoch) == (0, 6, False, 5)
+    lane = lane_of(TrackOrder("orders", 0, SOURCE_ID, TARGET_ID), stands, led=6)
+    fetches(lane, answer(0, 3, "new", epoch=6))
+    assert not sends(lane)
+
+
+def test_behind_an_election_nothing_goes_behind_which_a_lost_request_would_fit() -> None:
+    """Two requests were lost, of one batch each; the source has other records now, in batches that are like neither.
+    Behind the second of them the second request would fit, and the twin would hold what the source has no more."""
+    lane, twin = exact(), Twin()
+    lost = []
+    for base in (0, 3):
+        fetches(lane, answer(base, 3))
+        lost.append(sends(lane))
+    lane.lost(2, lost, 0.1)
+    lane.routed(NAMED, Route(1, 6, 2, target_epoch=0))
+    assert lane.to_look_at(1.0, {2})
+    lane.observed(NAMED, Observation(0, 0, 0, None, None, 0, 9), 1.0, NOW_MS)
+    track = lane.tracks[NAMED]
+    track.certain.armed_until_ms, over_s = NOW_MS + 1_000_000, track.strays.until_s
+    for base, count in ((0, 2), (2, 1)):
+        fetches(lane, answer(base, count, "new", epoch=6), 1.0)
+    first = sends(lane, 1.0)
+    assert [one.parcel.base for one in first] == [0]
+    lane.produced(first, twin.answers(first), 1.1)
+    assert (track.acked, sends(lane, 1.1)) == (2, [])
+    assert lane.to_look_at(over_s, {2})
+    lane.observed(NAMED, ends(2, 6), over_s, NOW_MS)
+    track.certain.armed_until_ms = NOW_MS + 1_000_000
+    fetches(lane, answer(2, 1, "new", epoch=6), over_s)
+    assert [one.parcel.base for one in sends(lane, over_s)] == [2]
+
+
 @pytest.mark.parametrize(
     ("told", "at", "waits"),
     [
@@ -216,7 +269,7 @@ def test_behind_a_killed_pump_what_was_told_says_in_which_epoch_it_read(
 def test_a_loss_of_our_own_does_not_end_what_is_not_known_of_the_pump_before() -> None:
     strays = Strays()
     strays.left(5, calm=False)
-    strays.lost(30.0, 1 << 60, None)
+    strays.lost(30.0, 1 << 60, None, led=6)
     strays.seen(1.0, 4.4)
     assert (strays.until_s, strays.twin_of(bytes(61), 6, moved=False)) == (30.0, True)
     assert not strays.twin_of(bytes(61), 5, moved=False)

@@ -71,7 +71,7 @@ def sent(parts: int) -> list[Sent]:
     tracks = [
         Track(TrackOrder("t", number, "aa", "bb"), Stamp(1, 0, 0, 0), (b"a", 0), TOPIC) for number in range(parts)
     ]
-    return [Sent(track, a_parcel(0, 1, 8), None, b"head") for track in tracks]
+    return [Sent(track, a_parcel(0, 1, 8), None, b"head", -1) for track in tracks]
 
 
 def send(line: TargetLine, requests: int, parts: int) -> None:

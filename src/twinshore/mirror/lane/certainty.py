@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from twinshore.mirror.lane.fates import Blank
-from twinshore.wire.batch import compared_by
+from twinshore.wire.batch import compared_by, may_follow
 
 UNKNOWN = -1.0
 FAR_MS = 1 << 62
@@ -59,24 +59,25 @@ class Strays:
     until_s: float = UNKNOWN
     kept_ms: int = FAR_MS
     run: Blank | None = None
-    # A pump before ours sent some: nobody here knows what. None of them was read while the source was led in an epoch
-    # before `epoch`; ANY where there was nothing before.
+    # A pump before ours sent some: nobody here knows what.
     foreign: bool = True
+    # None of them was read while the source was led in an epoch before this one; ANY where there was nothing before.
     epoch: int = -1
     # Those that we know, by their sequences.
     heads: dict[bytes, bytes] = field(default_factory=dict)
 
     def left(self, epoch: int, *, calm: bool) -> None:
-        """The pump before has said where it stood, and whether all that it sent had been answered. What it sent behind
-        that it read in this epoch, or a later one."""
+        """The pump before has said where it stood, and whether all that it sent had been answered. What may still land
+        it read in this epoch, or a later one."""
         self.epoch = epoch
         if calm:
             self._over()
         else:
             self.until_s, self.foreign = UNKNOWN, True
 
-    def lost(self, until_s: float, kept_ms: int, run: Blank | None, heads: Iterable[bytes] = ()) -> None:
-        """One more."""
+    def lost(self, until_s: float, kept_ms: int, run: Blank | None, heads: Iterable[bytes] = (), *, led: int) -> None:
+        """One more, of which the source showed that it has it when it was `led` in that epoch."""
+        self.epoch = min(self.epoch, led) if self.until_s else led
         self.until_s, self.kept_ms, self.run = until_s, kept_ms, run
         self.heads.update(map(compared_by, heads))
 
@@ -104,12 +105,15 @@ class Strays:
 
     def twin_of(self, head: bytes, led: int, *, moved: bool) -> bool:
         """Whether a broker might take the batch for one of these though it holds other records: it compares sequences
-        alone. Where nobody knows what they hold, any batch may be another if its sequences have `moved`, or if the
-        source is `led` in a later epoch than they may have been read in: what its log held between is in no batch."""
+        alone. Or one of these might land behind it, of what the source has no more: nobody can tell that it has where
+        it is `led` in a later epoch than they were read in. Where nobody knows what they hold, any batch may be such a
+        one then, or if its sequences have `moved`."""
         if self.foreign and (moved or led > self.epoch):
             return True
         sequences, crc = compared_by(head)
-        return self.heads.get(sequences, crc) != crc
+        if self.heads.get(sequences, crc) != crc:
+            return True
+        return led > self.epoch and any(may_follow(one, sequences) for one in self.heads)
 
     def _over(self) -> None:
         self.until_s, self.kept_ms, self.foreign = 0.0, FAR_MS, False

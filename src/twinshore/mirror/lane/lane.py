@@ -256,7 +256,7 @@ class Lane(Roster):
                 self.fetches.wake(track)
             track.in_flight += 1
             track.sent = parcel.end
-            sent.append(Sent(track, parcel, hold, track.stamp.head(parcel)))
+            sent.append(Sent(track, parcel, hold, track.stamp.head(parcel), track.source.led))
             size += parcel.size
             del ready[track]
             if track.waiting:
@@ -346,7 +346,7 @@ class Lane(Roster):
                 track.in_flight -= 1
                 run, heads = (entry.blank, ()) if isinstance(entry, Marks) else (None, (entry.head,))
                 until_s, kept_ms = read_s + self.limits.produce_timeout_s, track.certain.armed_until_ms
-                track.strays.lost(until_s, kept_ms, run, heads)
+                track.strays.lost(until_s, kept_ms, run, heads, led=entry.led)
                 if track.phase is Phase.RUNNING:
                     track.again(read_s)
                     self.incidents += unanswered(track, now_s) if read_s == now_s else []

@@ -149,10 +149,10 @@ def cluster_from(raw: dict[str, Any]) -> Cluster:
 @dataclass(frozen=True, slots=True)
 class Handover:
     """Where a pump stood when it let a partition go: the next one begins there without looking again. `calm`: no lost
-    request can still land. `next_sequence` is that of the next record; -1 where no offset was ever a marker's.
-    It holds as long as the twin is led as it was: by `target`, in its epoch `target_epoch`; -1 where not known.
-    `leader_epoch` is that of the source's last record below `position`. Where it is not known (-1), the position holds
-    only while the source is led in epoch `source_led`."""
+    request can still land; else none that can was read in an epoch before `stray_epoch`. `next_sequence` is that of the
+    next record; -1 where no offset was ever a marker's. It holds as long as the twin is led as it was: by `target`, in
+    its epoch `target_epoch`; -1 where not known. `leader_epoch` is that of the source's last record below `position`.
+    Where it is not known (-1), the position holds only while the source is led in epoch `source_led`."""
 
     topic: str
     partition: int
@@ -164,6 +164,7 @@ class Handover:
     target: int = -1
     target_epoch: int = -1
     source_led: int = -1
+    stray_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,11 @@ class Marks(NamedTuple):
     blank: Blank
 
     @property
+    def led(self) -> int:
+        """The epoch in which the source is led, as nothing else of its partition is on its way."""
+        return self.track.source.led
+
+    @property
     def run(self) -> Run:
         named = self.track.order.twin_named
         return Run(named.topic, named.partition, self.blank.end - self.blank.base, self.track.fence, self.track.led[1])

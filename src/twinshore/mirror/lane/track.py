@@ -27,12 +27,14 @@ from twinshore.wire.batch import sequence_of
 
 
 class Sent(NamedTuple):
-    """One partition of a produce request on its way. `head`: the parcel's header on this twin."""
+    """One partition of a produce request on its way. `head`: the parcel's header on this twin. `led`: the epoch in
+    which the source was led when it last showed that it has all that is in it."""
 
     track: Track
     parcel: Parcel
     hold: Hold | None
     head: bytes
+    led: int
 
 
 @dataclass(slots=True, eq=False)
@@ -149,7 +151,7 @@ class Track:
         """The last holder said where it stood: no look is needed."""
         if entry.position > self.told.to:  # told already, and lost by the target
             self.told.to, self.told.epoch = entry.position, -1
-        self.strays.left(max(entry.leader_epoch, entry.source_led), calm=entry.calm)
+        self.strays.left(entry.stray_epoch, calm=entry.calm)
         known = {"armed_until_ms": entry.armed_until_ms, "leader_epoch": entry.leader_epoch}
         self.begin(entry.position, **known, next_sequence=entry.next_sequence)
         self.led, self.source.led = (entry.target, entry.target_epoch), entry.source_led
@@ -386,4 +388,5 @@ class Track:
             target=target,
             target_epoch=target_epoch,
             source_led=self.source.led,
+            stray_epoch=self.strays.epoch,
         )

@@ -164,7 +164,7 @@ class TargetLine:
 
     def _produce(self, sent: list[Sent]) -> list[Buffer]:
         topics: dict[str, tuple[str, bytes, list[tuple[int, bytes, Buffer]]]] = {}
-        for track, parcel, _, head in sent:
+        for track, parcel, _, head, _ in sent:
             order = track.order
             topic = order.twin or order.topic
             entry = topics.get(topic)
