@@ -96,6 +96,16 @@ def test_after_it_was_closed_it_may_come_again(store: Store) -> None:
     assert store.ledger.rows("west->east") == ()
 
 
+def test_many_rows_are_closed_at_once_and_those_that_were_closed_keep_their_time(store: Store) -> None:
+    rows = [store.ledger.add(replace(GAP, from_offset=at), now_ms=1) for at in range(1_100)]
+    store.ledger.close(rows[7].id, now_ms=3, came_to="by hand")
+    store.ledger.close_all([row.id for row in rows[:1_050]], now_ms=5)
+    store.ledger.close_all((), now_ms=6)
+    closed = [row.closed_ms for row in store.ledger.rows()]
+    assert (closed[7], set(closed[:7] + closed[8:1_050]), set(closed[1_050:])) == (3, {5}, {None})
+    assert store.ledger.add(replace(GAP, from_offset=0), now_ms=9).id not in {row.id for row in rows}
+
+
 def test_every_kind_is_kept(store: Store) -> None:
     rows = [store.ledger.add(replace(GAP, kind=kind), now_ms=1) for kind in IncidentKind]
     assert store.ledger.rows() == tuple(rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from twinshore.fleet import NamedPartition
 from twinshore.mirror.driver import recorder as recording
 from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.lane.dropped import row_of
-from twinshore.store import TwinRow, ledger, open_store
+from twinshore.mirror.lane.orders import Stoppage
+from twinshore.store import Incident, IncidentKind, TwinRow, ledger, open_store
 
 
 def test_what_an_overload_drops_is_written_many_rows_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,4 +69,41 @@ def test_rows_of_what_an_overload_drops_are_joined_while_it_lasts(
         rows = store.ledger.rows(LINK)
         assert len(rows) <= 200 / 10 + 10 + 5
         assert sorted(part for row in rows for part in row.ranges) == [(at, at + 3) for at in range(0, 1_000, 5)]
+        recorder.close()
+
+
+def test_what_waited_for_the_store_is_written_many_rows_at_once_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an overload an outage leaves thousands; receipts and words wait behind them."""
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        recorder = Recorder(store, "first", 60, lambda _: None)
+        drops = [row_of(NamedPartition("orders", 0), at, at + 3, "older than 1 s") for at in range(0, 25_000, 5)]
+        recorder.take(account(*drops))
+        with monkeypatch.context() as locked:
+            locked.setattr(store.ledger, "add_all", locked_store)
+            for _ in range(10):
+                assert not recorder.written()
+        writes, add_all = [], store.ledger.add_all
+
+        def counted(found: Collection[Incident], *, now_ms: int) -> None:
+            writes.append(len(found))
+            add_all(found, now_ms=now_ms)
+
+        monkeypatch.setattr(store.ledger, "add_all", counted)
+        assert recorder.written()
+        assert sum(writes) == len(store.ledger.rows(LINK)) == 5_000
+        assert len(writes) < 25, writes
+        recorder.close()
+
+
+def test_a_row_that_is_refused_keeps_thousands_from_the_store_for_a_few_turns_only(tmp_path: Path) -> None:
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        recorder = Recorder(store, "first", 60, lambda _: None)
+        drops = [row_of(NamedPartition("orders", 0), at, at + 3, "older than 1 s") for at in range(0, 25_000, 5)]
+        refused = Stoppage("orders", 1, IncidentKind.REFUSED, 1 << 80, 2, "no database has such a number")
+        recorder.take(account(*drops[:700], refused, *drops[700:]))
+        for _ in range(15):
+            assert not recorder.written()
+        assert len(store.ledger.rows(LINK)) == 5_000
         recorder.close()

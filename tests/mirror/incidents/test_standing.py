@@ -18,6 +18,7 @@ from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.incidents import standing
 from twinshore.mirror.incidents.standing import Standing
 from twinshore.mirror.lane.answers import lost_by_target
+from twinshore.mirror.lane.dropped import row_of
 from twinshore.mirror.lane.orders import Carried, Stoppage, TrackOrder
 from twinshore.store import PartitionState, Store, open_store
 from twinshore.store.engine import Database
@@ -188,6 +189,41 @@ def test_what_passes_early_closes_no_row_of_what_lasts(place: Place) -> None:
     assert open_rows()[-1] == ("lost by target", 120_000)
     place.tell(carried=(carried(99_500, 120_000),))
     place.turned(lambda: open_rows() == [])
+
+
+def test_in_an_overload_without_a_pause_each_row_of_what_was_dropped_closes_once_the_twin_is_past_it(
+    place: Place,
+) -> None:
+    """The next row is always open: were they judged by their kind, none would ever close, and none be joined."""
+    told, at = 0, 0
+    place.tell(row_of(ORDERS[1], 5, 10, "older than 1 s"))
+    for at in range(10, 1_000, 10):
+        place.tell(row_of(ORDERS[1], at, at + 5, "older than 1 s"))
+        place.tell(carried=(replace(CARRIED, from_offset=told, to_offset=at, source_end=at + 10),))
+        told = at
+
+    def open_ranges() -> list[tuple[int, int]]:
+        rows = place.store.ledger.rows(LINK, open_only=True)
+        return [(row.incident.from_offset, row.incident.to_offset) for row in rows]
+
+    place.turned(lambda: len(place.store.ledger.rows(LINK)) == 100 and open_ranges() == [(at, at + 5)])
+    assert not [line for line in place.said if "over:" in line], place.said
+    place.tell(carried=(replace(CARRIED, from_offset=told, to_offset=at + 5, source_end=at + 5),))
+    place.turned(lambda: open_ranges() == [])
+    assert next(line for line in place.said if "over:" in line).startswith(f"{LINK}: orders-1: over: stale dropped")
+
+
+def test_what_is_dropped_of_a_twin_that_has_fallen_back_is_open_until_it_is_told_of_anew(place: Place) -> None:
+    place.tell(row_of(ORDERS[1], 90, 95, "older than 1 s"))
+    place.tell(carried=(replace(CARRIED, to_offset=80, source_end=95),))
+    place.turned(lambda: bool(place.store.ledger.rows(LINK)))
+    place.tell(row_of(ORDERS[1], 40, 45, "older than 1 s"))
+    place.turned(lambda: len(place.store.ledger.rows(LINK)) == 2)
+    time.sleep(0.2)
+    place.turned(lambda: True)
+    assert len(place.store.ledger.rows(LINK, open_only=True)) == 2
+    place.tell(carried=(replace(CARRIED, from_offset=39, to_offset=45, source_end=95),))
+    place.turned(lambda: [one.incident.to_offset for one in place.store.ledger.rows(LINK, open_only=True)] == [95])
 
 
 AWAY = Stoppage("orders", 1, IncidentKind.TARGET_AWAY, 5_000, 6_000, "the twin's leader answers nothing", POLICY_WAIT)

@@ -323,9 +323,9 @@ def test_what_every_pump_tells_anew_is_one_row_that_closes_when_it_is_over(tmp_p
     later = Stoppage("orders", 0, IncidentKind.TARGET_AWAY, 5, 12, "and more", POLICY_WAIT)
     assert not passes.hear(LINK, later, ())
     passes.reached(LINK, NAMED, 8)
-    assert passes.kinds(LINK, NAMED) == {"target away"}
+    assert passes.kinds(LINK, NAMED) == {"target away": -1}, "its row ends at 8, and is not over"
     passes.reached(LINK, NAMED, 12)
-    assert passes.kinds(LINK, NAMED) == frozenset()
+    assert passes.kinds(LINK, NAMED) == {}
     assert passes.hear(LINK, AWAY, ()), "another trouble, later"
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
         recorder = Recorder(store, "first", 60, lambda _: None)

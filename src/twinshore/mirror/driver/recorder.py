@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
 from twinshore.fleet import NamedPartition
@@ -53,7 +53,7 @@ class Recorder:
         self._queue: list[Account] = []
         self._unwritten: list[Receipt] = []
         self._unledgered: dict[tuple[object, ...], tuple[str, Stoppage]] = {}  # by their places
-        self._apart = False  # whether one row of these may keep the others from the store
+        self._at_once = ROWS_AT_ONCE  # of these
         self._doubted: dict[str, set[str]] = defaultdict(set)
         self._ledgered: dict[str, list[Stoppage]] = defaultdict(list)
         self._drops_said: dict[tuple[str, str, int], float] = {}
@@ -160,8 +160,8 @@ class Recorder:
         """The partitions of the link that stand because a leader of theirs is away."""
         return self._passing.away(link)
 
-    def passing(self, link: str, named: NamedPartition) -> frozenset[IncidentKind]:
-        """The kinds of incidents of this partition that stop nothing and are not over."""
+    def passing(self, link: str, named: NamedPartition) -> Mapping[IncidentKind, int]:
+        """The kinds of incidents of this partition that stop nothing and are not over, and up to where they are."""
         return self._passing.kinds(link, named)
 
     def forget(self, link: str, topic: str) -> None:
@@ -244,24 +244,25 @@ class Recorder:
         each((self._write_incidents, self._record, partial(self._write_words, words), self._join_drops))
 
     def _write_incidents(self) -> None:
-        """Many at once, as an overload brings some each tenth of a second. After that failed one by one, until all are
-        in: what is refused goes behind the others, which are written in the next turn."""
-        waiting, size = list(self._unledgered), 1 if self._apart else ROWS_AT_ONCE
-        self._apart = True
-        for places in (waiting[at : at + size] for at in range(0, len(waiting), size)):
+        """Many at once, as an overload brings some each tenth of a second. After that failed ever fewer, so that what
+        is refused keeps few others from the store; it goes behind them. Then ever more: an outage leaves thousands."""
+        waiting = list(self._unledgered)
+        while waiting:
+            places, waiting = waiting[: self._at_once], waiting[self._at_once :]
             found = {place: self._unledgered.pop(place) for place in places}
             try:
                 self._store.ledger.add_all([incident_of(*one) for one in found.values()], now_ms=wall_ms())
             except Exception:
                 self._unledgered |= found
+                self._at_once = max(1, len(found) // 8)
                 raise
+            self._at_once = min(ROWS_AT_ONCE, self._at_once * 2)
             for link, stopped in found.values():
                 self._say_stopped(link, stopped)
                 if stopped.kind is IncidentKind.STALE_DROPPED:
                     self._drops[link, stopped.topic, stopped.partition] += 1
                 with self._lock:
                     self._ledgered[link].append(stopped)
-        self._apart = False
 
     def _join_drops(self) -> None:
         """An overload that lasts would fill the ledger with rows of a few records each."""

@@ -57,7 +57,8 @@ class Recorded(Protocol):
 
     def passes(self, link: str, named: NamedPartition, kind: IncidentKind, until: int) -> None: ...
 
-    def passing(self, link: str, named: NamedPartition) -> Collection[IncidentKind]: ...
+    def passing(self, link: str, named: NamedPartition) -> Mapping[IncidentKind, int]:
+        """The kinds that are not over, and up to where their rows are."""
 
     def heard_s(self, link: str, named: NamedPartition) -> float:
         """When a pump last told of it, on the monotonic clock; 0.0 where none has."""
@@ -159,10 +160,12 @@ class Standing:
             if not left:
                 self._passing.discard(named)
             told = [row for row in rows.get(named, ()) if passing(row.incident.kind, row.incident.policy)]
-            over = [row for row in told if row.incident.kind not in left]
+            over = [row for row in told if _over(row, left)]
             self._close(over)
-            for row in over:
-                self._log(f"{self._link}: {named}: over: {row.incident.kind} (incident {row.id})")
+            for kind in dict.fromkeys(row.incident.kind for row in over if row.incident.kind not in left):
+                ids = [row.id for row in over if row.incident.kind is kind]
+                also = f" and {len(ids) - 1} more" if ids[1:] else ""
+                self._log(f"{self._link}: {named}: over: {kind} (incident {ids[-1]}{also})")
 
     def _resumed(self, rows: dict[NamedPartition, list[LedgerRow]]) -> set[str]:
         """Partitions whose rows somebody closed."""
@@ -197,12 +200,15 @@ class Standing:
         self._store.receipts.set_state(self._link, named.topic, named.partition, state)
 
     def _close(self, rows: list[LedgerRow]) -> None:
-        now_ms = wall_ms()
-        for row in rows:
-            self._store.ledger.close(row.id, now_ms=now_ms)
+        self._store.ledger.close_all([row.id for row in rows], now_ms=wall_ms())
 
     def _open(self) -> dict[NamedPartition, list[LedgerRow]]:
         return _of_partitions(self._store, self._link)
+
+
+def _over(row: LedgerRow, left: Mapping[IncidentKind, int]) -> bool:
+    """Whether the twin is past it, by how far the kinds are that are not over."""
+    return row.incident.kind not in left or row.incident.to_offset <= left[row.incident.kind]
 
 
 def stopping(store: Store, link: str) -> dict[NamedPartition, list[LedgerRow]]:
