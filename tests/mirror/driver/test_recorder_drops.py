@@ -11,6 +11,7 @@ from tests.mirror.driver.test_recorder import LINK, account, locked_store
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.driver import recorder as recording
 from twinshore.mirror.driver.recorder import Recorder
+from twinshore.mirror.driver.waiting_rows import WaitingRows
 from twinshore.mirror.lane.dropped import row_of
 from twinshore.mirror.lane.orders import Stoppage
 from twinshore.store import Incident, IncidentKind, TwinRow, ledger, open_store
@@ -103,7 +104,30 @@ def test_a_row_that_is_refused_keeps_thousands_from_the_store_for_a_few_turns_on
         drops = [row_of(NamedPartition("orders", 0), at, at + 3, "older than 1 s") for at in range(0, 25_000, 5)]
         refused = Stoppage("orders", 1, IncidentKind.REFUSED, 1 << 80, 2, "no database has such a number")
         recorder.take(account(*drops[:700], refused, *drops[700:]))
-        for _ in range(15):
+        for _ in range(12):
             assert not recorder.written()
         assert len(store.ledger.rows(LINK)) == 5_000
         recorder.close()
+
+
+@pytest.mark.parametrize("new", [1, 5, 50, 700])
+def test_no_row_waits_for_long_behind_one_that_is_never_taken_while_others_come(new: int) -> None:
+    waiting, waited = WaitingRows(), {}
+
+    def comes(partition: int, at: int, turn: int) -> None:
+        waiting.put(LINK, row_of(NamedPartition("orders", partition), at, at + 1, "older than 1 s"))
+        waited[partition, at] = turn
+
+    comes(0, 1 << 80, 0)
+    for turn in range(100):
+        for partition in range(new):
+            comes(partition, turn, turn)
+        for places in waiting.parts():
+            found = [(one.partition, one.from_offset) for _, one in waiting.rows(places)]
+            if (0, 1 << 80) in found:
+                waiting.failed(places)
+                break
+            waiting.written(places)
+            for one in found:
+                del waited[one]
+        assert min(began for one, began in waited.items() if one[1] < 1 << 80 or turn == 0) >= turn - 6

@@ -226,6 +226,17 @@ def test_what_is_dropped_of_a_twin_that_has_fallen_back_is_open_until_it_is_told
     place.turned(lambda: [one.incident.to_offset for one in place.store.ledger.rows(LINK, open_only=True)] == [95])
 
 
+def test_a_side_that_is_away_from_a_twin_that_was_never_told_of_has_one_row_that_stays_open(place: Place) -> None:
+    """Nothing was told of the twin: its row ends at -1, as what is not over does."""
+    for _ in range(3):
+        place.tell(Stoppage("orders", 1, IncidentKind.TARGET_AWAY, -1, -1, "no answer", POLICY_WAIT))
+        place.turned(lambda: bool(place.store.ledger.rows(LINK)))
+        time.sleep(0.15)
+        place.turned(lambda: True)
+    (row,) = place.store.ledger.rows(LINK)
+    assert row.closed_ms is None
+
+
 AWAY = Stoppage("orders", 1, IncidentKind.TARGET_AWAY, 5_000, 6_000, "the twin's leader answers nothing", POLICY_WAIT)
 LOST = Stoppage("orders", 1, IncidentKind.LOST_BY_TARGET, 4_000, 6_000, "the target lost 4000 to 5999", POLICY_HEAL)
 

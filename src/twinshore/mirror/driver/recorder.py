@@ -12,8 +12,9 @@ from twinshore.fleet import NamedPartition
 from twinshore.fleet.once import Once, each, in_words
 from twinshore.links.link_state import STANDBY, STOPPED, Facts, Idle, link_state
 from twinshore.mirror.desk.commands import Account
-from twinshore.mirror.driver.accounts import incident_of, kept_of, place_of, receipt_of
+from twinshore.mirror.driver.accounts import incident_of, kept_of, receipt_of
 from twinshore.mirror.driver.link_live import LinkLive
+from twinshore.mirror.driver.waiting_rows import WaitingRows
 from twinshore.mirror.incidents.what_passes import WhatPasses
 from twinshore.mirror.lane.orders import Stoppage
 from twinshore.mirror.lane.reading_words import READ
@@ -25,7 +26,6 @@ from twinshore.store import IncidentKind, LinkStatus, Receipt, ReceiptsRefusedEr
 from twinshore.store.ledger import DROPS_JOINED
 
 WORD_HOLDS_MS = 10_000
-ROWS_AT_ONCE = 500
 DROPS_SAID_S = 60.0  # of one partition
 SETTLE_S = 5.0  # so long a new term waits for what the last one left unwritten
 
@@ -52,8 +52,7 @@ class Recorder:
         self._writing = threading.Lock()
         self._queue: list[Account] = []
         self._unwritten: list[Receipt] = []
-        self._unledgered: dict[tuple[object, ...], tuple[str, Stoppage]] = {}  # by their places
-        self._at_once = ROWS_AT_ONCE  # of these
+        self._unledgered = WaitingRows()
         self._doubted: dict[str, set[str]] = defaultdict(set)
         self._ledgered: dict[str, list[Stoppage]] = defaultdict(list)
         self._drops_said: dict[tuple[str, str, int], float] = {}
@@ -236,28 +235,22 @@ class Recorder:
             self._unwritten.extend(receipt_of(account.link, entry) for entry in account.carried)
         for link, topic in forgotten:
             self._unwritten = [one for one in self._unwritten if (one.link, one.topic) != (link, topic)]
-            kept = [(at, one) for at, one in self._unledgered.items() if (one[0], one[1].topic) != (link, topic)]
-            self._unledgered = dict(kept)
+            self._unledgered.forget(link, topic)
             self._passing.forget(link, topic)
             self.live[link].forget(topic)
         # Whoever reads how far a twin has come, and then what the ledger says, knows what was dropped below that.
         each((self._write_incidents, self._record, partial(self._write_words, words), self._join_drops))
 
     def _write_incidents(self) -> None:
-        """Many at once, as an overload brings some each tenth of a second. After that failed ever fewer, so that what
-        is refused keeps few others from the store; it goes behind them. Then ever more: an outage leaves thousands."""
-        waiting = list(self._unledgered)
-        while waiting:
-            places, waiting = waiting[: self._at_once], waiting[self._at_once :]
-            found = {place: self._unledgered.pop(place) for place in places}
+        for places in self._unledgered.parts():
+            found = self._unledgered.rows(places)
             try:
-                self._store.ledger.add_all([incident_of(*one) for one in found.values()], now_ms=wall_ms())
+                self._store.ledger.add_all([incident_of(*one) for one in found], now_ms=wall_ms())
             except Exception:
-                self._unledgered |= found
-                self._at_once = max(1, len(found) // 8)
+                self._unledgered.failed(places)
                 raise
-            self._at_once = min(ROWS_AT_ONCE, self._at_once * 2)
-            for link, stopped in found.values():
+            self._unledgered.written(places)
+            for link, stopped in found:
                 self._say_stopped(link, stopped)
                 if stopped.kind is IncidentKind.STALE_DROPPED:
                     self._drops[link, stopped.topic, stopped.partition] += 1
@@ -296,10 +289,7 @@ class Recorder:
         with self._lock:
             away = set(self._away[link])
         if self._passing.hear(link, stopped, away):
-            # Told again while the first telling waits for the store, it is one incident all the same.
-            place = place_of(link, stopped)
-            self._unledgered.pop(place, None)
-            self._unledgered[place] = link, stopped
+            self._unledgered.put(link, stopped)
 
     def _covers_another(self, link: str, statuses: Iterable[LinkStatus], now_ms: int) -> bool:
         """Whether another mirror speaks for the link: who stands by must not write over it. It speaks while its words
@@ -329,7 +319,7 @@ class Recorder:
     def _record(self) -> None:
         """No receipt of a partition of which the ledger lacks a row: whoever died in between would leave offsets told
         as crossed, and nothing that says which of them were lost."""
-        lacking = {(link, stopped.topic, stopped.partition) for link, stopped in self._unledgered.values()}
+        lacking = {(link, stopped.topic, stopped.partition) for link, stopped in self._unledgered}
         held = [one for one in self._unwritten if (one.link, one.topic, one.partition) in lacking]
         due = [one for one in self._unwritten if (one.link, one.topic, one.partition) not in lacking]
         while due:

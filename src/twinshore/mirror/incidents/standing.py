@@ -208,7 +208,7 @@ class Standing:
 
 def _over(row: LedgerRow, left: Mapping[IncidentKind, int]) -> bool:
     """Whether the twin is past it, by how far the kinds are that are not over."""
-    return row.incident.kind not in left or row.incident.to_offset <= left[row.incident.kind]
+    return row.incident.kind not in left or 0 <= row.incident.to_offset <= left[row.incident.kind]
 
 
 def stopping(store: Store, link: str) -> dict[NamedPartition, list[LedgerRow]]:
