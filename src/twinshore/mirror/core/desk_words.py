@@ -27,12 +27,13 @@ class Assign(NamedTuple):
 
 class Go(NamedTuple):
     """Begin to write. `told`: how far each partition is accounted for; `reached`: how far mapped twins are written;
-    `paces`: what the pump before learnt of quotas."""
+    `paces`: what the pump before learnt of quotas; `untouched`: new twins that no pump was let write before."""
 
     handovers: tuple[Handover, ...]
     told: Mapping[NamedPartition, Stand]
     reached: Mapping[NamedPartition, Reach]
     paces: tuple[Pace, ...] = ()
+    untouched: tuple[NamedPartition, ...] = ()
 
 
 class Granted(NamedTuple):
@@ -92,13 +93,14 @@ def told(word: OfDesk) -> Message:
     match word:
         case Assign(tracks):
             return {"what": "assign", "tracks": [dataclasses.asdict(order) for order in tracks]}
-        case Go(handovers, stands, reached, paces):
+        case Go(handovers, stands, reached, paces, untouched):
             return {
                 "what": "go",
                 "handovers": [dataclasses.astuple(entry) for entry in handovers],
                 "told": [[named.topic, named.partition, *stand] for named, stand in stands.items()],
                 "reached": [[named.topic, named.partition, *reach] for named, reach in reached.items()],
                 "paces": paces,
+                "untouched": [[named.topic, named.partition] for named in untouched],
             }
         case Granted(asked_s, grant_s):
             return {"what": "grant", "asked_s": asked_s, "grant_s": grant_s}
@@ -121,7 +123,8 @@ def heard_by_pump(message: Message) -> OfDesk:
             return Assign(tuple(_orders(message)))
         case "go":
             reached = {NamedPartition(topic, number): Reach(*reach) for topic, number, *reach in message["reached"]}
-            return Go(_handovers(message), stands_from(message["told"]), reached, tuple(_paces(message)))
+            untouched = tuple(NamedPartition(*raw) for raw in message["untouched"])
+            return Go(_handovers(message), stands_from(message["told"]), reached, tuple(_paces(message)), untouched)
         case "grant":
             return Granted(float(message["asked_s"]), float(message["grant_s"]))
         case "release":

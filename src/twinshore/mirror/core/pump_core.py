@@ -346,6 +346,8 @@ class PumpCore:
         self.lane.keep_only(go.told.keys())
         for named, track in self.lane.tracks.items():
             track.told.epoch, track.told.to = go.told[named]
+            if named not in go.untouched:
+                track.strays.touched(track.order.receipt_epoch)
         self.lane.take_over(go.handovers, go.reached)
         for one in go.paces:
             line = self.targets.get(one.node) if one.side == "target" else self.sources.get((one.node, one.stream))

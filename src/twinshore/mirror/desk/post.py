@@ -18,12 +18,14 @@ from twinshore.mirror.lane.reach import reach_of
 @dataclass(slots=True)
 class Post:
     """`token`: by it the desk knows the tides of this term. `told`: how far each partition is accounted for. `moving`:
-    partitions that were asked for, for another lane; `leaving`: those that leave the link's lanes."""
+    partitions that were asked for, for another lane; `leaving`: those that leave the link's lanes; `untouched`: new
+    twins that no holder has had."""
 
     relay: Relay
     token: str
     tracks: dict[NamedPartition, TrackOrder] = field(default_factory=dict)
     told: dict[NamedPartition, Stand] = field(default_factory=dict)
+    untouched: set[NamedPartition] = field(default_factory=set)
     pumps: dict[int, Seat] = field(default_factory=dict)
     moving: dict[NamedPartition, int] = field(default_factory=dict)
     leaving: set[NamedPartition] = field(default_factory=set)
@@ -40,6 +42,8 @@ class Post:
     def place(self, order: TrackOrder) -> None:
         self.tracks[order.named] = order
         self.told[order.named] = Stand(order.receipt_epoch, order.receipt_to)
+        if order.untouched and self.relay.holder is None:
+            self.untouched.add(order.named)
 
     def account(self, carried: Iterable[Carried]) -> None:
         """The holder has carried this."""
@@ -60,14 +64,17 @@ class Post:
         ago_s = now_s - self.paces_at_s
         paces = tuple(pace._replace(learnt=pace.learnt.aged(ago_s)) for pace in self.paces)
         self.paces = ()
-        return Go(handovers, dict(self.told), reached, paces)
+        untouched, self.untouched = tuple(self.untouched & self.tracks.keys()), set()
+        return Go(handovers, dict(self.told), reached, paces, untouched)
 
     def release(self, named: NamedPartition) -> tuple[int | None, TrackOrder | None]:
         """The holder has let go of it. The lane that it is for, if any, and as what it goes on there."""
         self.leaving.discard(named)
         lane = self.moving.pop(named, None)
         order, stand = self.tracks.pop(named, None), self.told.pop(named, NOWHERE)
-        return lane, replace(order, receipt_to=stand.end, receipt_epoch=stand.epoch) if order else None
+        if order is None:
+            return lane, None
+        return lane, replace(order, receipt_to=stand.end, receipt_epoch=stand.epoch, untouched=False)
 
     def let_go(self) -> None:
         """Nobody writes for the lane: what was to leave it has left, and nothing is on its way to another lane."""

@@ -120,6 +120,7 @@ def orders_for(store: Store, link: str, steps: Sequence[CarryTopic]) -> dict[Nam
             inherited=row.inherited,
             epoch=row.epoch,
             thinned=row.topic in lacking,
+            untouched=row.created_ms == now_ms and place not in told,
         )
     return found
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from twinshore.mirror.lane.fates import Blank
-from twinshore.wire.batch import compared_by, may_follow
+from twinshore.wire.batch import compared_by, may_follow, offset_less
 
 UNKNOWN = -1.0
 FAR_MS = 1 << 62
@@ -61,10 +61,12 @@ class Strays:
     run: Blank | None = None
     # A pump before ours sent some: nobody here knows what.
     foreign: bool = True
-    # None of them was read while the source was led in an epoch before this one; ANY where there was nothing before.
+    # None of them was read while the source was led in an epoch before this one; ANY where there can be none.
     epoch: int = -1
-    # Those that we know, by their sequences.
-    heads: dict[bytes, bytes] = field(default_factory=dict)
+    # Markers are among those that we know.
+    marks: bool = False
+    # Those that we know, by their sequences: the CRC, and by how much their sequences are more than their offsets.
+    heads: dict[bytes, tuple[bytes, int]] = field(default_factory=dict)
 
     def left(self, epoch: int, *, calm: bool) -> None:
         """The pump before has said where it stood, and whether all that it sent had been answered. What may still land
@@ -75,17 +77,25 @@ class Strays:
         else:
             self.until_s, self.foreign = UNKNOWN, True
 
-    def lost(self, until_s: float, kept_ms: int, run: Blank | None, heads: Iterable[bytes] = (), *, led: int) -> None:
-        """One more, of which the source showed that it has it when it was `led` in that epoch."""
-        self.epoch = min(self.epoch, led) if self.until_s else led
-        self.until_s, self.kept_ms, self.run = until_s, kept_ms, run
-        self.heads.update(map(compared_by, heads))
+    def touched(self, epoch: int) -> None:
+        """A pump was let write before this one after all; it read in this epoch, or a later one."""
+        if self.epoch == ANY:
+            self.epoch = epoch
 
-    def seen(self, looked_at_s: float, confirm_s: float, *, bare: bool = False) -> None:
-        """The twin was looked at then, or later: those that had their time by then are in what was seen. `bare`:
-        nothing of ours was on it."""
-        if bare and self.epoch < 0:
-            self.epoch = ANY
+    def lost(
+        self, until_s: float, kept_ms: int, run: Blank | None, heads: Iterable[tuple[bytes, int]] = (), *, led: int
+    ) -> None:
+        """One more, of which the source showed that it has it when it was `led` in that epoch. `heads`: its headers,
+        each with the offset where its batch begins."""
+        self.epoch = min(self.epoch, led) if self.until_s else led
+        self.until_s, self.kept_ms, self.run = max(self.until_s, until_s), min(self.kept_ms, kept_ms), run
+        self.marks = self.marks or run is not None
+        for head, base in heads:
+            sequences, crc = compared_by(head)
+            self.heads[sequences] = crc, offset_less(sequences, base)
+
+    def seen(self, looked_at_s: float, confirm_s: float) -> None:
+        """The twin was looked at then, or later: those that had their time by then are in what was seen."""
         if self.until_s == UNKNOWN:
             self.until_s = looked_at_s + confirm_s
         elif looked_at_s >= self.until_s:
@@ -103,18 +113,27 @@ class Strays:
         if 0.0 < self.until_s <= sent_s:
             self._over()
 
-    def twin_of(self, head: bytes, led: int, *, moved: bool) -> bool:
-        """Whether a broker might take the batch for one of these though it holds other records: it compares sequences
-        alone. Or one of these might land behind it, of what the source has no more: nobody can tell that it has where
-        it is `led` in a later epoch than they were read in. Where nobody knows what they hold, any batch may be such a
-        one then, or if its sequences have `moved`."""
-        if self.foreign and (moved or led > self.epoch):
+    def twin_of(self, head: bytes, base: int, led: int, *, moved: bool) -> bool:
+        """Whether a broker might take the batch, which begins at the offset `base`, for one of these though it holds
+        other records: it compares sequences alone. Or one of these might land behind it that is of other offsets, or of
+        what the source has no more: nobody can tell that it has where it is `led` in a later epoch than they were read
+        in. Where nobody knows what they hold, any batch may be such a one then, or if its sequences have `moved`.
+        Behind a record any marker would land."""
+        if self.marks or (self.foreign and (moved or led > self.epoch)):
             return True
         sequences, crc = compared_by(head)
-        if self.heads.get(sequences, crc) != crc:
+        known, less = self.heads.get(sequences, (crc, 0)), offset_less(sequences, base)
+        if known[0] != crc:
             return True
-        return led > self.epoch and any(may_follow(one, sequences) for one in self.heads)
+        return any(
+            (led > self.epoch or shift != less) and may_follow(one, sequences) for one, (_, shift) in self.heads.items()
+        )
+
+    def told_epoch(self, epoch: int) -> int:
+        """What may be told of the epoch below the twin's end: whoever comes next takes it for one before which none of
+        these was read."""
+        return -1 if self.until_s and epoch > self.epoch >= 0 else epoch
 
     def _over(self) -> None:
-        self.until_s, self.kept_ms, self.foreign = 0.0, FAR_MS, False
+        self.until_s, self.kept_ms, self.foreign, self.marks = 0.0, FAR_MS, False, False
         self.heads.clear()

@@ -61,6 +61,7 @@ class Lane(Roster):
         super().__init__((producer_id, epoch), fence, limits or LaneLimits(), reading, queue)
         # Belt 2 counts as fastened only while the broker surely remembers us.
         self._armed_ms = state_expiry_ms - min(3_600_000, state_expiry_ms // 4)
+        self._confirm_s = CONFIRM * self.limits.undelivered_s
         self._joining = Joining(self.limits)
         self.uncut = Uncut()
         self._portion = Portion(self.limits.work_max)
@@ -130,8 +131,7 @@ class Lane(Roster):
 
     def _begin(self, track: Track, go: Go, seen: Observation, now_ms: int) -> None:
         note_found(track, seen.dropped)
-        bare = not go.next_sequence if track.mapped else go.position <= max(0, track.order.inherited)
-        track.strays.seen(track.certain.looked_at_s, CONFIRM * self.limits.undelivered_s, bare=bare)
+        track.strays.seen(track.certain.looked_at_s, self._confirm_s)
         if go.position < track.order.inherited and not go.next_sequence and track.strays.until_s:
             # Sequences begin anew at another offset than before: a stray would fit where it does not belong.
             track.settle(track.strays.until_s)
@@ -344,8 +344,11 @@ class Lane(Roster):
             for entry in request:
                 track = entry.track
                 track.in_flight -= 1
-                run, heads = (entry.blank, ()) if isinstance(entry, Marks) else (None, (entry.head,))
-                until_s, kept_ms = read_s + self.limits.produce_timeout_s, track.certain.armed_until_ms
+                run, heads = (
+                    (entry.blank, ()) if isinstance(entry, Marks) else (None, ((entry.head, entry.parcel.base),))
+                )
+                until_s = read_s + max(self.limits.produce_timeout_s, self._confirm_s)
+                kept_ms = track.certain.armed_until_ms
                 track.strays.lost(until_s, kept_ms, run, heads, led=entry.led)
                 if track.phase is Phase.RUNNING:
                     track.again(read_s)

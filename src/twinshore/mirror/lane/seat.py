@@ -347,6 +347,8 @@ class Seat:
         led = max(track.source.led, track.route.source_epoch)
         if any(one.led < led for one in window.slices.values()):
             return None  # The source has another leader by now, whose log may be another: that is seen first.
+        if any(one.led > track.source.led for one in window.slices.values()) and not self._agrees(track, window, -1):
+            return None  # It reads on where it stands, and the source says whether it still has what the twin has.
         return kept_from(window, track.sent, self.rules, self.reading.now_s)
 
     # -- what is told

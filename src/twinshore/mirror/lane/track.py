@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple
 
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.lane.answers import wait_s
-from twinshore.mirror.lane.certainty import Certainty, Strays
+from twinshore.mirror.lane.certainty import ANY, Certainty, Strays
 from twinshore.mirror.lane.cutting import Cut, Halt, Parcel
 from twinshore.mirror.lane.dropped import cut_at
 from twinshore.mirror.lane.fates import Blank, beside, within
@@ -103,7 +103,7 @@ class Track:
             source_key=(bytes.fromhex(order.source_topic_id), order.partition),
             target_id=bytes.fromhex(order.target_topic_id),
             told=Told(to=order.receipt_to, epoch=order.receipt_epoch),
-            strays=Strays(epoch=order.receipt_epoch),
+            strays=Strays(epoch=ANY if order.untouched else order.receipt_epoch),
             fence=fence,
             partition_bytes_max=partition_bytes_max,
         )
@@ -237,7 +237,7 @@ class Track:
         until_ms = parcel.max_timestamp + kept_ms
         if strays.until_s and (
             min(strays.kept_ms, until_ms, self.waiting.kept_ms(now_ms, kept_ms)) < now_ms
-            or strays.twin_of(self.head_of(parcel), self.route.source_epoch, moved=self.moved(parcel))
+            or strays.twin_of(self.head_of(parcel), parcel.base, self._led(), moved=self.moved(parcel))
         ):
             # After this batch a stray would be appended wherever the log ends, and this batch after an old one that
             # lands before it; or this batch would be answered as if it had landed, where a stray did. Let them land
@@ -255,6 +255,10 @@ class Track:
     def moved(self, parcel: Parcel) -> bool:  # noqa: ARG002
         """Whether the pump before may have given the next parcel's sequences to other offsets."""
         return False
+
+    def _led(self) -> int:
+        """The source's epoch by what was read or by metadata, which may be late, or older than what was known."""
+        return max(self.source.led, self.route.source_epoch)
 
     def full(self) -> bool:
         """So much waits to be sent that no more is fetched; merged batches are copies, which no buffer bounds."""
@@ -370,7 +374,8 @@ class Track:
 
     def account(self) -> Carried | None:
         """What was acknowledged since the last account; None when nothing was and the source stands still."""
-        return self.told.account(self.named, self.acked, self.source)
+        told = self.told.account(self.named, self.acked, self.source)
+        return told and replace(told, epoch=self.strays.told_epoch(told.epoch))
 
     def handover(self) -> Handover | None:
         """For the next pump, if this one knows for certain where the twin ends."""

@@ -1,0 +1,211 @@
+"""What a lost request may still meet: epochs that nobody knew of, other offsets behind its sequences, and markers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.mirror.lane.test_fresh import FRESH, KEEP, LIMITS, table
+from tests.mirror.lane.test_lane_bounds import NOW_MS, SOURCE_ID, TARGET_ID, see_the_ends
+from tests.mirror.lane.test_seat import LINE, NAMED, OLD_S
+from tests.mirror.lane.test_seat import answer as brought
+from tests.mirror.lane.test_strays import Twin, answer, ends, exact, fetches, mapped, sends
+from twinshore.fleet import QueueRules
+from twinshore.mirror.core.desk_words import Go as GoWord
+from twinshore.mirror.core.desk_words import heard_by_pump, told
+from twinshore.mirror.desk.post import Post
+from twinshore.mirror.desk.relay import Relay
+from twinshore.mirror.lane.certainty import ANY, Strays
+from twinshore.mirror.lane.dropped import row_of
+from twinshore.mirror.lane.fates import Blank
+from twinshore.mirror.lane.history import Stand
+from twinshore.mirror.lane.joining import Hold
+from twinshore.mirror.lane.lane import Lane
+from twinshore.mirror.lane.observe import Go, Observation
+from twinshore.mirror.lane.orders import Handover, TrackOrder
+from twinshore.mirror.lane.phase import Phase
+from twinshore.mirror.lane.reach import Reach
+from twinshore.mirror.lane.reading import Reading
+from twinshore.mirror.lane.route import Route
+
+ORDER = TrackOrder("orders", 0, SOURCE_ID, TARGET_ID)
+
+
+def looked_at(lane: Lane, seen: Observation, now_s: float) -> None:
+    """The next look gives this, and the broker remembers us."""
+    assert lane.to_look_at(now_s, {2})
+    lane.observed(NAMED, seen, now_s, NOW_MS)
+    certain = lane.tracks[NAMED].certain
+    certain.armed_until_ms, certain.seen_s = NOW_MS + 1_000_000, now_s
+
+
+def begun(order: TrackOrder, led: int = 6) -> Lane:
+    """A lane that was told nothing of where its twin ends."""
+    lane = Lane(7, 0, state_expiry_ms=86_400_000, limits=LIMITS)
+    lane.assign([order])
+    lane.routed(NAMED, Route(1, led, 2, target_epoch=0))
+    return lane
+
+
+def test_no_epoch_is_told_that_is_later_than_a_stray_that_may_still_land() -> None:
+    """The next pump takes it for one before which no stray was read, and knows nothing of what the first held back."""
+    lane, twin = exact(), Twin()
+    lost = []
+    for base in (0, 3):
+        fetches(lane, answer(base, 3))
+        lost.append(sends(lane))
+    lane.lost(2, lost, 0.1)
+    lane.routed(NAMED, Route(1, 6, 2, target_epoch=0))
+    looked_at(lane, Observation(0, 0, 0, None, None, 0, 9), 1.0)
+    fetches(lane, answer(0, 2, "new", epoch=6), 1.0)
+    first = sends(lane, 1.0)
+    lane.produced(first, twin.answers(first), 1.1)
+    (account,) = lane.accounts()
+    assert (account.to_offset, account.epoch) == (2, -1)
+    after = begun(replace(ORDER, receipt_to=2, receipt_epoch=account.epoch))
+    looked_at(after, ends(2, 6), 4.0)
+    fetches(after, answer(2, 1, "new", epoch=6), 4.0)
+    assert not sends(after, 4.0)
+
+
+@pytest.mark.parametrize("untouched", [True, False])
+def test_on_an_empty_twin_only_the_first_pump_of_all_need_not_wait(*, untouched: bool) -> None:
+    lane = begun(replace(ORDER, untouched=untouched))
+    looked_at(lane, Observation(0, 0, 0, None, None, 0, 9), 1.0)
+    fetches(lane, answer(0, 3, "new", epoch=6), 1.0)
+    assert bool(sends(lane, 1.0)) is untouched
+
+
+def test_a_new_twin_is_untouched_for_the_first_holder_alone() -> None:
+    """Heirs have its order from before the first holder was let write."""
+    order = replace(ORDER, untouched=True)
+    post = Post(Relay(9.0), "token")
+    post.place(order)
+    first = post.begin((), 0.0)
+    assert first.untouched == (NAMED,)
+    assert heard_by_pump(told(first)) == first
+    assert post.begin((), 1.0).untouched == ()
+    post.relay.holder = 7
+    post.place(replace(order, partition=1))
+    assert post.begin((), 2.0).untouched == (), "the holder was told of it at once"
+    _, released = post.release(NAMED)
+    assert released is not None
+    assert not released.untouched
+    strays = Strays(epoch=ANY)
+    strays.touched(-1)
+    assert strays.epoch == -1
+    assert GoWord((), {NAMED: Stand(-1, 0)}, {}).untouched == ()
+
+
+def test_what_another_lane_read_under_a_later_leader_waits_as_if_the_route_said_so() -> None:
+    reading = Reading(LIMITS, 64 << 20)
+    lanes = []
+    for led, calm in ((6, True), (5, False)):
+        lane = Lane(7, 0, state_expiry_ms=86_400_000, limits=LIMITS, reading=reading)
+        lane.assign([replace(ORDER, receipt_to=3, receipt_epoch=5)])
+        lane.routed(NAMED, Route(1, led, 2, target_epoch=0))
+        where = {"next_sequence": 3, "target": 2, "target_epoch": 0, "source_led": led, "stray_epoch": 5}
+        lane.take_over([Handover("orders", 0, 3, 5, NOW_MS + 1_000_000, calm=calm, **where)])
+        see_the_ends(lane)
+        lane.fetches.refill(0.0)
+        lanes.append(lane)
+    knows, late = lanes
+    assert knows.fetch_order(LINE)
+    knows.fetched(LINE, answer(3, 2, "new", epoch=6), Hold(bytearray()), 0.0, NOW_MS)
+    for lane in lanes:
+        lane.fetches.refill(0.0)
+        lane.go_on(0.0, NOW_MS)
+    assert late.tracks[NAMED].fetched == 5
+    late.tracks[NAMED].certain.seen_s = 0.0
+    assert not sends(late)
+
+
+def test_metadata_that_is_behind_makes_nothing_of_a_later_leader_earlier() -> None:
+    lane = exact(calm=False, led=6)
+    fetches(lane, answer(0, 3, "new", epoch=6))
+    lane.routed(NAMED, Route(1, 5, 2, target_epoch=0))
+    assert not sends(lane)
+
+
+def test_behind_a_drop_nothing_goes_behind_which_a_lost_request_of_other_offsets_would_fit() -> None:
+    """Sequences of a mapped twin follow on over what was dropped: the lost request's own are those of other records."""
+    lane, twin = mapped(), Twin()
+    track = lane.tracks[NAMED]
+    fetches(lane, answer(0, 10))
+    sent = sends(lane)
+    lane.produced(sent, twin.answers(sent), 0.0)
+    lost = []
+    for base in (10, 20):
+        fetches(lane, answer(base, 10))
+        lost.append(sends(lane))
+    lane.lost(2, lost, 0.1)
+    lane.routed(NAMED, Route(1, 5, 2, target_epoch=0))
+    looked_at(lane, Observation(0, 10, 10, None, None, 0, 40, verdict=Go(10, NOW_MS, 10)), 1.0)
+    track.dropped.append(row_of(NAMED, 10, 20, "older than 1 s"))
+    track.queue(Blank(10, 20), None)
+    track.fetched = 20
+    for base in (20, 25):
+        fetches(lane, answer(base, 5), 1.0)
+    sent = sends(lane, 1.0)
+    assert [one.parcel.base for one in sent] == [20]
+    lane.produced(sent, twin.answers(sent), 1.1)
+    assert not sends(lane, 1.1), "it would have the sequences 15 to 19, and the second request fits behind 19"
+
+
+def test_no_record_goes_before_lost_markers_have_had_their_time() -> None:
+    lane, twin = exact(), Twin()
+    track = lane.tracks[NAMED]
+    fetches(lane, answer(0, 3))
+    sent = sends(lane)
+    lane.produced(sent, twin.answers(sent), 0.0)
+    track.queue(Blank(3, 5), None)
+    track.fetched = 5
+    lane.wake(track)
+    lane.lost(2, [lane.marker_order(2, 0.05)], 0.1)
+    lane.routed(NAMED, Route(1, 6, 2, target_epoch=0))
+    over_s = track.strays.until_s
+    looked_at(lane, ends(3, 5), 1.0)
+    fetches(lane, answer(3, 2, "new", epoch=6), 1.0)
+    assert not sends(lane, 1.0), "the source has records there now; the markers would land behind them"
+    looked_at(lane, ends(3, 5), over_s)
+    fetches(lane, answer(3, 2, "new", epoch=6), over_s)
+    assert sends(lane, over_s)
+
+
+def test_a_loss_with_less_time_takes_none_from_an_earlier_one() -> None:
+    strays = Strays()
+    strays.seen(1.0, 4.4)
+    strays.lost(2.1, 1 << 60, None, led=5)
+    assert strays.until_s == 5.4
+
+
+@pytest.mark.parametrize(("rules", "led"), [(KEEP, 5), (FRESH, 5), (FRESH, 6)])
+def test_a_fresh_queue_drops_nothing_of_a_source_that_may_have_lost_what_its_twin_has(
+    rules: QueueRules, led: int
+) -> None:
+    """Its neighbour read on behind an unclean election, which cut the source at 40; its own twin stands at 50."""
+    made = table(KEEP)
+    (other,) = made.lanes
+    other.routed(NAMED, Route(1, 6, 2))
+    heir = Lane(7, 0, state_expiry_ms=86_400_000, limits=LIMITS, reading=made.reading, queue=rules)
+    heir.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID, 50, reached=Reach(50, 50, 50), receipt_epoch=5)])
+    heir.routed(NAMED, Route(1, 6, 2))
+    for at in range(0, 180, 10):
+        assert other.fetch_order(LINE)
+        come = brought(at, 10, 50_000, 6 if at >= 40 else 5)
+        other.fetched(LINE, come, Hold(bytearray()), OLD_S, NOW_MS)
+        other.go_on(OLD_S, NOW_MS)
+        made.sends(0)
+    heir.take_over([Handover("orders", 0, 50, 5, NOW_MS + 10**6, next_sequence=50, target=2, source_led=led)])
+    see_the_ends(heir)
+    heir.fetches.refill(OLD_S + 1)
+    heir.go_on(OLD_S + 1, NOW_MS)
+    order, track = heir.fetch_order(LINE), heir.tracks[NAMED]
+    if led == 6:  # it has answered at 50 since, naming the last record's epoch
+        assert track.dropped
+        return
+    assert not track.dropped
+    assert track.phase is Phase.RUNNING
+    assert order is not None
+    assert order.partitions[0][2] == 50
