@@ -329,9 +329,9 @@ class World:
         for track in self.lane.tracks.values():
             track.set_back()
         self.account()
-        handovers = self.lane.handovers()
+        handovers = self.lane.handovers(0.0)
         self._begin_anew()
-        self.lane.take_over(handovers)
+        self.lane.take_over(handovers, 0.0)
 
     def _begin_anew(self) -> None:
         # What an earlier lost connection still holds was waited for by that pump alone: now the next one's looks tell.

@@ -41,7 +41,7 @@ def table(*rules: QueueRules) -> Table:
         reached = Reach(0, 0, 0) if one.fresh and not one.exact else None
         lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID, reached=reached)])
         lane.routed(NAMED, Route(1, 0, 2))
-        lane.take_over([Handover("orders", 0, 0, -1, NOW_MS + 1_000_000, next_sequence=0 if reached else -1)])
+        lane.take_over([Handover("orders", 0, 0, -1, NOW_MS + 1_000_000, next_sequence=0 if reached else -1)], 0.0)
         see_the_ends(lane)
         lanes.append(lane)
     made = Table(reading, lanes)
@@ -137,7 +137,7 @@ def test_a_drop_is_told_once_it_is_passed_and_not_where_it_is_undone() -> None:
         slow.produced(sent, parts, OLD_S)
         told = [(row.from_offset, row.to_offset) for row in rows(slow)]
         assert told == ([(10, track.acked)] if arrives else [])
-        (handover,) = slow.handovers()
+        (handover,) = slow.handovers(0.0)
         assert handover.position == (90 if arrives else 10)
 
 

@@ -122,7 +122,7 @@ def test_what_fills_a_gap_of_the_source_goes_before_what_is_too_old() -> None:
 
 def test_whoever_goes_on_amid_markers_looks_first_from_where_on_records_are_young() -> None:
     lane = ended_amid_markers()
-    assert lane.handovers() == []
+    assert lane.handovers(0.0) == []
 
 
 @pytest.mark.parametrize("mapped", [False, True])

@@ -75,7 +75,7 @@ def test_a_look_tells_the_epoch_that_is_fetched_on_with_and_a_handover_passes_it
     order = lane.fetch_order((1, 0))
     assert order is not None
     assert [one.last_fetched_epoch for one in order.partitions] == [5]
-    (handover,) = lane.handovers()
+    (handover,) = lane.handovers(0.0)
     assert (handover.position, handover.leader_epoch) == (100, 5)
     lane.routed(NAMED, Route(3, 6, 2, target_epoch=1))
     order = lane.fetch_order((3, 0))
@@ -85,7 +85,7 @@ def test_a_look_tells_the_epoch_that_is_fetched_on_with_and_a_handover_passes_it
 
 def test_where_the_epoch_is_not_known_a_new_leader_means_a_look() -> None:
     lane = looked_at(-1)
-    (handover,) = lane.handovers()
+    (handover,) = lane.handovers(0.0)
     assert (handover.leader_epoch, handover.source_led) == (-1, 5)
     lane.routed(NAMED, Route(3, 6, 2, target_epoch=1))
     assert lane.fetch_order((3, 0)) is None or not lane.fetch_order((3, 0)).partitions  # type: ignore[union-attr]
@@ -99,7 +99,7 @@ def test_so_does_a_handover_from_before_the_election(epoch: int, led: int, phase
     lane = Lane(OURS, 0, state_expiry_ms=86_400_000)
     lane.assign([TrackOrder("orders", 0, "11" * 16, "22" * 16)])
     lane.routed(NAMED, Route(1, led, 2, target_epoch=1))
-    lane.take_over([Handover("orders", 0, 100, epoch, NOW_MS, target=2, target_epoch=1, source_led=5)])
+    lane.take_over([Handover("orders", 0, 100, epoch, NOW_MS, target=2, target_epoch=1, source_led=5)], 0.0)
     assert lane.tracks[NAMED].phase is phase
 
 

@@ -28,7 +28,7 @@ def running_lane(limits: LaneLimits, partitions: int = 1) -> Lane:
     lane.assign([TrackOrder("orders", number, SOURCE_ID, TARGET_ID) for number in range(partitions)])
     for number in range(partitions):
         lane.routed(NamedPartition("orders", number), Route(1, 0, 2))
-    lane.take_over([Handover("orders", number, 0, -1, NOW_MS + 1_000_000) for number in range(partitions)])
+    lane.take_over([Handover("orders", number, 0, -1, NOW_MS + 1_000_000) for number in range(partitions)], 0.0)
     see_the_ends(lane)
     return lane
 
@@ -77,7 +77,7 @@ def test_a_quiet_partition_holds_no_fetch_up_while_another_of_its_line_soon_has_
     quiet = NamedPartition("orders", 1)
     lane.assign([TrackOrder("orders", 1, SOURCE_ID, TARGET_ID)])
     lane.routed(quiet, Route(1, 0, 2))
-    lane.take_over([Handover("orders", 1, 0, -1, NOW_MS + 1_000_000)])
+    lane.take_over([Handover("orders", 1, 0, -1, NOW_MS + 1_000_000)], 0.0)
     see_the_ends(lane)
     track = lane.tracks[NAMED]
 
@@ -145,7 +145,7 @@ def test_a_handover_counts_no_more_when_the_line_broke_while_the_heir_stood_by()
         lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID)])
         lane.routed(NAMED, Route(1, 0, 2))
         lane.lost(broken, [], 0.0)
-        lane.take_over([Handover("orders", 0, 10, 0, NOW_MS + 1_000_000)])
+        lane.take_over([Handover("orders", 0, 10, 0, NOW_MS + 1_000_000)], 0.0)
         see_the_ends(lane)
         asked = [NAMED] if broken == 2 else []
         assert lane.to_look_at(0.0, {2, 3}) == asked, "the leader may be back without the end of its log"
@@ -154,9 +154,9 @@ def test_a_handover_counts_no_more_when_the_line_broke_while_the_heir_stood_by()
 def test_a_line_that_breaks_while_a_pump_finishes_leaves_nothing_to_hand_over() -> None:
     lane = running_lane(LaneLimits())
     lane.finish()
-    assert lane.handovers()
+    assert lane.handovers(0.0)
     lane.lost(2, [], 0.0)
-    assert not lane.handovers()
+    assert not lane.handovers(0.0)
 
 
 def test_a_look_that_is_void_when_it_comes_back_fills_nothing() -> None:
@@ -189,7 +189,7 @@ def test_a_handover_behind_what_is_told_is_carried_again_and_not_told_again() ->
     lane = Lane(7, 0, state_expiry_ms=86_400_000)
     lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID, receipt_to=40)])
     lane.routed(NAMED, Route(1, 0, 2))
-    lane.take_over([Handover("orders", 0, 10, 0, NOW_MS + 1_000_000)])
+    lane.take_over([Handover("orders", 0, 10, 0, NOW_MS + 1_000_000)], 0.0)
     see_the_ends(lane)
     assert lane.fetch_order(LINE) is not None
     lane.fetched(LINE, answer(10, 50), Hold(bytearray()), 0.0, NOW_MS)

@@ -13,7 +13,7 @@ import pytest
 
 from twinshore.fleet import NamedPartition, SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent, follow_on, source_end
-from twinshore.mirror.lane.certainty import ANY
+from twinshore.mirror.lane.certainty import ANY, UNKNOWN
 from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.mapped_track import reaches
@@ -124,7 +124,7 @@ class World:
         """The word to go, to the heir that waits or to one that comes only now."""
         heir, self.heir = self.heir or self.lane(), None
         heir.tracks[NAMED].told.epoch, heir.tracks[NAMED].told.to = -1, self.told_to
-        heir.take_over(stands, {NAMED: reach_of(self.known[-1])})
+        heir.take_over(stands, 0.0, {NAMED: reach_of(self.known[-1])})
         return heir
 
 
@@ -178,7 +178,7 @@ def trouble(world: World, lane: Lane) -> Lane:
 
 def orderly(world: World, lane: Lane) -> Lane:
     lane.finish()
-    stands: list[Handover] = lane.handovers()
+    stands: list[Handover] = lane.handovers(0.0)
     world.tell(lane.accounts())
     return world.goes(stands)
 
@@ -189,7 +189,7 @@ def test_an_heir_goes_on_behind_a_hole_without_a_look() -> None:
     world.source = [bytes(encode_batch(held, base_offset=40))]
     world.records, world.end = [40, 43, 44, 49], 50
     lane = world.lane()
-    lane.tracks[NAMED].strays.left(-1, calm=True)
+    lane.tracks[NAMED].strays.left(-1, UNKNOWN, calm=True)
     assert lane.to_look_at(1.0, range(99)) == [NAMED]
     lane.observed(NAMED, world.look(lane), 1.0, NOW_MS)
     assert lane.fetch_order(LINE) is not None
@@ -226,8 +226,8 @@ def test_an_heir_whose_reach_is_older_than_the_handover_looks_for_itself() -> No
     lane = carried_on(world, world.lane())
     old = world.lane()
     world.put(10)
-    stands = carried_on(world, lane).handovers()
-    old.take_over(stands)
+    stands = carried_on(world, lane).handovers(0.0)
+    old.take_over(stands, 0.0)
     assert old.tracks[NAMED].phase is Phase.LOOK
     looked(world, old, 2.0)
     assert (old.tracks[NAMED].phase, old.tracks[NAMED].write_from) == (Phase.RUNNING, 60)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mirror.lane.parcels import a_parcel
 from twinshore.kafka.errors import Code
+from twinshore.mirror.lane.certainty import UNKNOWN
 from twinshore.mirror.lane.fates import Blank
 from twinshore.mirror.lane.marking import Marked
 from twinshore.mirror.lane.orders import TrackOrder
@@ -61,7 +62,7 @@ def test_a_leader_that_cannot_tell_has_the_leaders_looked_up() -> None:
 
 def waiting(partition: int) -> Track:
     made = track(partition)
-    made.strays.left(made.route.source_epoch, calm=False)
+    made.strays.left(made.route.source_epoch, UNKNOWN, calm=False)
     made.queue(a_parcel(10, 12), None)
     return made
 

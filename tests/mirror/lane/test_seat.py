@@ -86,7 +86,7 @@ def table(*positions: int, high_bytes: int = 64 << 20, epochs: tuple[int, ...] =
         lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID)])
         lane.routed(NAMED, Route(1, 0, 2))
         epoch = epochs[number] if epochs else 5
-        lane.take_over([Handover("orders", 0, position, epoch, NOW_MS + 1_000_000)])
+        lane.take_over([Handover("orders", 0, position, epoch, NOW_MS + 1_000_000)], 0.0)
         see_the_ends(lane)
         lanes.append(lane)
     made = Table(reading, lanes)

@@ -80,7 +80,7 @@ def pair(limits: LaneLimits, high_bytes: int, lanes: int = 2) -> Pair:
         lane.assign([TrackOrder("orders", named.partition, SOURCE_ID, TARGET_ID) for named in NODES])
         for named, node in NODES.items():
             lane.routed(named, Route(1, 0, node))
-        lane.take_over([Handover("orders", named.partition, 0, 5, NOW_MS + 1_000_000) for named in NODES])
+        lane.take_over([Handover("orders", named.partition, 0, 5, NOW_MS + 1_000_000) for named in NODES], 0.0)
         made.lanes.append(lane)
     made.turn()
     for lane in made.lanes:

@@ -13,7 +13,7 @@ from tests.mirror.lane.test_lane_bounds import NOW_MS, SOURCE_ID, TARGET_ID, see
 from tests.mirror.lane.test_seat import LINE, NAMED
 from twinshore.fleet import SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent
-from twinshore.mirror.lane.certainty import Strays
+from twinshore.mirror.lane.certainty import UNKNOWN, Strays
 from twinshore.mirror.lane.dropped import but_for, row_of
 from twinshore.mirror.lane.fates import Blank
 from twinshore.mirror.lane.joining import Hold
@@ -75,7 +75,7 @@ def lane_of(order: TrackOrder, entry: Handover, led: int = 5) -> Lane:
     lane = Lane(7, 0, state_expiry_ms=86_400_000, limits=LIMITS)
     lane.assign([order])
     lane.routed(NAMED, Route(1, led, 2, target_epoch=0))
-    lane.take_over([entry])
+    lane.take_over([entry], 0.0)
     see_the_ends(lane)
     return lane
 
@@ -201,10 +201,10 @@ def test_who_takes_over_behind_an_unclean_election_takes_nothing_for_what_was_lo
     """The pump before read the source in both epochs; what it lost was of the first. It would have known what that was,
     and waited: the next one knows nothing of it."""
     before = lost_before_an_election()
-    assert before.handovers()[0].stray_epoch == 5
+    assert before.handovers(0.0)[0].stray_epoch == 5
     nothing = FetchedPartition(bytes.fromhex(SOURCE_ID), 0, 0, 0, 0, 0, None, None, [], memoryview(b""))
     fetches(before, FetchAnswer(0, 0, 5, [nothing]), 1.0)
-    (stands,) = before.handovers()
+    (stands,) = before.handovers(0.0)
     assert (stands.position, stands.source_led, stands.calm, stands.stray_epoch) == (0, 6, False, 5)
     lane = lane_of(TrackOrder("orders", 0, SOURCE_ID, TARGET_ID), stands, led=6)
     fetches(lane, answer(0, 3, "new", epoch=6))
@@ -268,7 +268,7 @@ def test_behind_a_killed_pump_what_was_told_says_in_which_epoch_it_read(
 
 def test_a_loss_of_our_own_does_not_end_what_is_not_known_of_the_pump_before() -> None:
     strays = Strays()
-    strays.left(5, calm=False)
+    strays.left(5, UNKNOWN, calm=False)
     strays.lost(30.0, 1 << 60, None, led=6)
     strays.seen(1.0, 4.4)
     assert (strays.until_s, strays.twin_of(bytes(61), 0, 6, moved=False)) == (30.0, True)
@@ -305,7 +305,7 @@ def test_strays_are_over_once_something_that_was_sent_behind_their_time_is_in() 
         track.certain.armed_until_ms, track.certain.seen_s = NOW_MS + 1_000_000, now_s
         fetches(lane, answer(base, 3), now_s)
         lane.produced(sent := sends(lane, now_s), twin.answers(sent), now_s)
-        (stands,) = lane.handovers()
+        (stands,) = lane.handovers(0.0)
         assert (stands.position, stands.calm) == (base + 3, calm)
 
 

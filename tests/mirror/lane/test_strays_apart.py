@@ -98,6 +98,28 @@ def test_a_new_twin_is_untouched_for_the_first_holder_alone() -> None:
     assert GoWord((), {NAMED: Stand(-1, 0)}, {}).untouched == ()
 
 
+@pytest.mark.parametrize("over_s", [100.0, 1.0])
+def test_a_handover_says_for_how_long_strays_may_land(over_s: float) -> None:
+    """Of a partition on which nothing came since, the next pump need only look: its strays' time is long over."""
+    before = exact()
+    fetches(before, answer(0, 3))
+    before.lost(2, [sends(before)], 0.1)
+    before.routed(NAMED, Route(1, 6, 2, target_epoch=0))
+    looked_at(before, Observation(0, 0, 0, None, None, 0, 9), 1.0)
+    (stands,) = before.handovers(over_s)
+    assert (stands.calm, round(stands.strays_s, 1)) == (False, max(0.0, 30.1 - over_s))
+    lane = begun(ORDER)
+    lane.take_over([stands], 500.0)
+    lane.tracks[NAMED].certain.seen_s = 500.0
+    fetches(lane, answer(0, 3, "new", epoch=6), 500.0)
+    assert not sends(lane, 500.0)
+    look_s = 500.0 + stands.strays_s
+    assert not lane.to_look_at(look_s - 0.1, {2})
+    looked_at(lane, Observation(0, 0, 0, None, None, 0, 9), look_s)
+    fetches(lane, answer(0, 3, "new", epoch=6), look_s)
+    assert sends(lane, look_s)
+
+
 def test_what_another_lane_read_under_a_later_leader_waits_as_if_the_route_said_so() -> None:
     reading = Reading(LIMITS, 64 << 20)
     lanes = []
@@ -106,7 +128,7 @@ def test_what_another_lane_read_under_a_later_leader_waits_as_if_the_route_said_
         lane.assign([replace(ORDER, receipt_to=3, receipt_epoch=5)])
         lane.routed(NAMED, Route(1, led, 2, target_epoch=0))
         where = {"next_sequence": 3, "target": 2, "target_epoch": 0, "source_led": led, "stray_epoch": 5}
-        lane.take_over([Handover("orders", 0, 3, 5, NOW_MS + 1_000_000, calm=calm, **where)])
+        lane.take_over([Handover("orders", 0, 3, 5, NOW_MS + 1_000_000, calm=calm, **where)], 0.0)
         see_the_ends(lane)
         lane.fetches.refill(0.0)
         lanes.append(lane)
@@ -197,7 +219,7 @@ def test_a_fresh_queue_drops_nothing_of_a_source_that_may_have_lost_what_its_twi
         other.fetched(LINE, come, Hold(bytearray()), OLD_S, NOW_MS)
         other.go_on(OLD_S, NOW_MS)
         made.sends(0)
-    heir.take_over([Handover("orders", 0, 50, 5, NOW_MS + 10**6, next_sequence=50, target=2, source_led=led)])
+    heir.take_over([Handover("orders", 0, 50, 5, NOW_MS + 10**6, next_sequence=50, target=2, source_led=led)], 0.0)
     see_the_ends(heir)
     heir.fetches.refill(OLD_S + 1)
     heir.go_on(OLD_S + 1, NOW_MS)

@@ -146,7 +146,7 @@ def test_settling_waits_for_every_answer() -> None:
     send(ours)
     ours.settle(5.0)
     assert ours.phase is Phase.SETTLING
-    assert ours.handover() is None
+    assert ours.handover(0.0) is None
     ours = begun(0)
     ours.settle(5.0)
     assert ours.phase is Phase.LOOK
@@ -169,13 +169,13 @@ def test_a_partition_makes_the_moves_of_the_table_and_stays_where_it_is_but_no_o
 
 def test_a_handover_is_given_only_by_who_knows() -> None:
     ours = begun(7, told_to=7)
-    given = ours.handover()
+    given = ours.handover(0.0)
     assert given is not None
     assert given.position == 7
     ours.in_flight = 1
-    assert ours.handover() is None
+    assert ours.handover(0.0) is None
     behind = begun(7, told_to=2)
-    assert behind.handover() is None, "it still reads what was not accounted for"
+    assert behind.handover(0.0) is None, "it still reads what was not accounted for"
 
 
 def test_the_last_five_batches_of_each_producer_are_known() -> None:

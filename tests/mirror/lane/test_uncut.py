@@ -127,7 +127,7 @@ def lane_of(partitions: int, limits: LaneLimits) -> Lane:
     lane.assign([TrackOrder("orders", number, source_id(number).hex(), TARGET_ID) for number in range(partitions)])
     for number in range(partitions):
         lane.routed(NamedPartition("orders", number), Route(1, 0, 2))
-    lane.take_over([Handover("orders", number, 0, -1, NOW_MS + 1_000_000) for number in range(partitions)])
+    lane.take_over([Handover("orders", number, 0, -1, NOW_MS + 1_000_000) for number in range(partitions)], 0.0)
     assert lane.fetch_order(LINE)
     return lane
 

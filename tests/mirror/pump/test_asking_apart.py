@@ -94,7 +94,7 @@ def waiting_lane(parcels: int, blanks: int) -> Lane:
     lane.assign([TrackOrder("orders", number, SOURCE_ID, TARGET_ID) for number in (PLAIN, MARKED)])
     for number in (PLAIN, MARKED):
         lane.routed(NamedPartition("orders", number), Route(1, 0, NODE, target_epoch=0))
-    lane.take_over([Handover("orders", number, 0, -1, 0, True, 0, NODE, 0) for number in (PLAIN, MARKED)])
+    lane.take_over([Handover("orders", number, 0, -1, 0, True, 0, NODE, 0) for number in (PLAIN, MARKED)], 0.0)
     plain, marked = (lane.tracks[NamedPartition("orders", number)] for number in (PLAIN, MARKED))
     for offset in range(parcels):
         plain.queue(a_parcel(offset, offset + 1, 8, OLD_MS), None)

@@ -212,7 +212,7 @@ class PumpCore:
             track.set_back()
         carried, incidents, unread_s = lane.accounts(), list(lane.incidents), max(0.0, self._lands_until_s - now_s)
         paces = list(self._paces(now_s))
-        yield Done(carried, incidents, lane.handovers(), self._speed(now_s), unread_s, paces)
+        yield Done(carried, incidents, lane.handovers(now_s), self._speed(now_s), unread_s, paces)
         self.ended = "finished"
 
     def _paces(self, now_s: float) -> Iterator[Pace]:
@@ -327,7 +327,7 @@ class PumpCore:
             case Bounds():
                 self.lane.fetches.bound(*word)
             case Take(handovers):
-                self.lane.take_over(handovers)
+                self.lane.take_over(handovers, now_s)
             case Finish():
                 yield from self._finish(now_s)
             case Stop():
@@ -348,7 +348,7 @@ class PumpCore:
             track.told.epoch, track.told.to = go.told[named]
             if named not in go.untouched:
                 track.strays.touched(track.order.receipt_epoch)
-        self.lane.take_over(go.handovers, go.reached)
+        self.lane.take_over(go.handovers, now_s, go.reached)
         for one in go.paces:
             line = self.targets.get(one.node) if one.side == "target" else self.sources.get((one.node, one.stream))
             if line is not None:

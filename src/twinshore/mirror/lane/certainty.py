@@ -68,14 +68,18 @@ class Strays:
     # Those that we know, by their sequences: the CRC, and by how much their sequences are more than their offsets.
     heads: dict[bytes, tuple[bytes, int]] = field(default_factory=dict)
 
-    def left(self, epoch: int, *, calm: bool) -> None:
+    def left(self, epoch: int, until_s: float, *, calm: bool) -> None:
         """The pump before has said where it stood, and whether all that it sent had been answered. What may still land
-        it read in this epoch, or a later one."""
+        until then it read in this epoch, or a later one."""
         self.epoch = epoch
         if calm:
             self._over()
         else:
-            self.until_s, self.foreign = UNKNOWN, True
+            self.until_s, self.foreign = until_s, True
+
+    def still_s(self, now_s: float) -> float:
+        """For how long one may still land; -1 where no look has been."""
+        return -1.0 if self.until_s == UNKNOWN else max(0.0, self.until_s - now_s)
 
     def touched(self, epoch: int) -> None:
         """A pump was let write before this one after all; it read in this epoch, or a later one."""

@@ -68,13 +68,15 @@ class Lane(Roster):
         self.finishing = False
         self._never_cut = never_cut
 
-    def take_over(self, handovers: Iterable[Handover], reached: Mapping[NamedPartition, Reach] = NO_REACH) -> None:
+    def take_over(
+        self, handovers: Iterable[Handover], now_s: float, reached: Mapping[NamedPartition, Reach] = NO_REACH
+    ) -> None:
         """Partitions whose last holder said where it stood start there without a look. `reached`: as `learn` says."""
         learn(self.tracks, reached)
         for entry in handovers:
             track = self.tracks.get(NamedPartition(entry.topic, entry.partition))
             if track is not None and track.phase is Phase.LOOK and not track.doubted:
-                track.take_over(entry)
+                track.take_over(entry, now_s)
                 track.led_anew()
                 self.wake(track)
 

@@ -42,11 +42,11 @@ class MappedTrack(Track):
         """The look has read the twin's batches itself; what it makes of them is its verdict."""
         return seen.verdict or Wait("the twin was looked at before it was known to be mapped")
 
-    def take_over(self, entry: Handover) -> None:
+    def take_over(self, entry: Handover, now_s: float) -> None:
         """Only where both speak of one place: a reach that is older than the handover would put the two together that
         never belonged together. Then a look tells."""
         if entry.next_sequence == self.reach.sequence:
-            super(MappedTrack, self).take_over(entry)
+            super(MappedTrack, self).take_over(entry, now_s)
 
     def resume(self, go: Go, seen: Observation, *, fence: int, armed_ms: int, cut_to: int) -> None:  # noqa: ARG002
         super(MappedTrack, self).resume(go, seen, fence=fence, armed_ms=armed_ms, cut_to=-1)

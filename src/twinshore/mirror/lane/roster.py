@@ -76,7 +76,7 @@ class Roster:
         for track in [one for one in self.tracks.values() if one.leaving and not one.in_flight]:
             if track.strays.until_s > now_s:
                 continue
-            found.append((track.named, track.handover(), track.account()))
+            found.append((track.named, track.handover(now_s), track.account()))
             self._tell_drops(track)
             del self.tracks[track.named]
             self._ready.get(track.route.target, {}).pop(track, None)
@@ -181,8 +181,8 @@ class Roster:
             self._tell_drops(track)
         return found
 
-    def handovers(self) -> list[Handover]:
-        return [entry for track in self.tracks.values() if (entry := track.handover())]
+    def handovers(self, now_s: float) -> list[Handover]:
+        return [entry for track in self.tracks.values() if (entry := track.handover(now_s))]
 
     def settled(self) -> bool:
         """Nothing of ours is on its way to any target."""

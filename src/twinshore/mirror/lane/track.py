@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple
 
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.lane.answers import wait_s
-from twinshore.mirror.lane.certainty import ANY, Certainty, Strays
+from twinshore.mirror.lane.certainty import ANY, UNKNOWN, Certainty, Strays
 from twinshore.mirror.lane.cutting import Cut, Halt, Parcel
 from twinshore.mirror.lane.dropped import cut_at
 from twinshore.mirror.lane.fates import Blank, beside, within
@@ -147,11 +147,12 @@ class Track:
         self.rid_of(self.troubles.vain)
         self.certain.begun()
 
-    def take_over(self, entry: Handover) -> None:
+    def take_over(self, entry: Handover, now_s: float) -> None:
         """The last holder said where it stood: no look is needed."""
         if entry.position > self.told.to:  # told already, and lost by the target
             self.told.to, self.told.epoch = entry.position, -1
-        self.strays.left(entry.stray_epoch, calm=entry.calm)
+        until_s = UNKNOWN if entry.strays_s < 0 else now_s + entry.strays_s
+        self.strays.left(entry.stray_epoch, until_s, calm=entry.calm)
         known = {"armed_until_ms": entry.armed_until_ms, "leader_epoch": entry.leader_epoch}
         self.begin(entry.position, **known, next_sequence=entry.next_sequence)
         self.led, self.source.led = (entry.target, entry.target_epoch), entry.source_led
@@ -377,7 +378,7 @@ class Track:
         told = self.told.account(self.named, self.acked, self.source)
         return told and replace(told, epoch=self.strays.told_epoch(told.epoch))
 
-    def handover(self) -> Handover | None:
+    def handover(self, now_s: float) -> Handover | None:
         """For the next pump, if this one knows for certain where the twin ends."""
         if self.phase is not Phase.RUNNING or self.in_flight or self.acked < max(self.write_from, self.old.end):
             return None
@@ -394,4 +395,5 @@ class Track:
             target_epoch=target_epoch,
             source_led=self.source.led,
             stray_epoch=self.strays.epoch,
+            strays_s=self.strays.still_s(now_s),
         )
