@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -60,6 +61,31 @@ def hall() -> Iterator[Hall]:
 
 def carried(begin: int, end: int, epoch: int) -> Carried:
     return Carried("orders", 0, begin, end, end - begin, 10, 1, end, 0, 5, 6, (), epoch=epoch)
+
+
+def test_a_new_twin_is_untouched_once_whatever_lane_it_comes_to_again(hall: Hall) -> None:
+    new, later = replace(ORDER, untouched=True), replace(ORDER, partition=1, untouched=True)
+    hall.core.assign(ONE, [new])
+    seat = hall.core.arrive(ONE, 0, TOKEN)
+    assert seat
+    assert hall.told(seat) == [Assign((new,))]
+    hall.says(seat, SayReady())
+    (go,) = hall.told(seat)
+    assert isinstance(go, Go)
+    assert go.untouched == (ORDERS,)
+    hall.core.assign(ONE, [later])
+    assert hall.told(seat) == [Assign((later,))]
+    assert not hall.core.withdraw(LINK, "orders", -1, hall.now_s)
+    for partition in (0, 1):
+        hall.says(seat, Released(NamedPartition("orders", partition), None, None))
+    hall.core.withdraw(LINK, "orders", -1, hall.now_s)
+    hall.core.wanted()
+    hall.core.assign(ONE, [new, later])
+    assert hall.told(seat) == [Assign((ORDER, replace(ORDER, partition=1)))]
+    hall.core.assign(TWO, [replace(new, topic="bills")])
+    assert hall.core._posts[TWO].untouched == set(), "by its id it is the same twin"
+    hall.core.assign(TWO, [replace(new, topic="bills", target_topic_id="cc", partition=2)])
+    assert hall.core._posts[TWO].untouched == {NamedPartition("bills", 2)}
 
 
 def test_a_pump_is_told_what_is_on_its_lane_and_how_much_it_may_fetch(hall: Hall) -> None:

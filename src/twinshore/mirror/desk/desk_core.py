@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from twinshore.fleet import NamedPartition
@@ -28,6 +29,7 @@ class DeskCore:
         self._posts: dict[LaneKey, Post] = {}
         # By link: until when a pump of lanes that are closed may still write, and what it sent may still land.
         self._past: dict[str, tuple[float, float]] = {}
+        self._given: set[tuple[str, str, int]] = set()  # twins that were ever on a lane
         self._visits = 0
         self._wanted: list[Command] = []
 
@@ -51,11 +53,17 @@ class DeskCore:
     def assign(self, key: LaneKey, orders: Iterable[TrackOrder]) -> None:
         """More partitions for a lane, at once where a pump runs; those that are on a lane of the link stay there."""
         post, placed = self._posts[key], self.placed(key[0])
-        fresh = tuple(order for order in orders if order.named not in placed)
+        fresh = tuple(self._given_once(key[0], order) for order in orders if order.named not in placed)
         for order in fresh:
             post.place(order)
         if fresh:
             self._tell_all(post, Assign(fresh))
+
+    def _given_once(self, link: str, order: TrackOrder) -> TrackOrder:
+        twin = link, order.target_topic_id, order.partition
+        untouched = order.untouched and twin not in self._given
+        self._given.add(twin)
+        return replace(order, untouched=untouched)
 
     def placed(self, link: str) -> dict[NamedPartition, int]:
         """Which lane of the link each partition belongs to now."""

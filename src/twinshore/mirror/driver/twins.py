@@ -22,6 +22,7 @@ from twinshore.wire.batch import SEQUENCE_SPAN
 
 APPEAR_S_MAX = 15.0
 POLL_S = 0.05
+NEW_MS = 5_000  # Leases last longer: no mirror before this one made the twin, let a pump write it, and fell silent.
 
 
 def apply(target: KafkaCluster, steps: Iterable[Step]) -> list[str]:
@@ -120,7 +121,7 @@ def orders_for(store: Store, link: str, steps: Sequence[CarryTopic]) -> dict[Nam
             inherited=row.inherited,
             epoch=row.epoch,
             thinned=row.topic in lacking,
-            untouched=row.created_ms == now_ms and place not in told,
+            untouched=place not in told and 0 <= now_ms - row.created_ms < NEW_MS,
         )
     return found
 

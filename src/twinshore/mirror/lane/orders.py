@@ -41,7 +41,7 @@ class TrackOrder:
     epoch: int = 0
     # A fresh queue may have dropped records of it, also one that the link has no more.
     thinned: bool = False
-    # Its twin was made for this order: no pump was given it before.
+    # Its twin was made for this order: no pump was let write it before.
     untouched: bool = False
 
     @property
