@@ -140,10 +140,10 @@ def believe_any_base_offset() -> None:
 def account_for_what_is_sent() -> None:
     shipped = Track.account
 
-    def account(self: Track) -> Carried | None:
+    def account(self: Track, now_s: float) -> Carried | None:
         acked, self.acked = self.acked, self.sent
         try:
-            return shipped(self)
+            return shipped(self, now_s)
         finally:
             self.acked = acked
 

@@ -50,6 +50,7 @@ class World:
         self.store = StoreModel()
         # Of topics that a switch brought back: below where their twins' logs are their own.
         self.inherited: dict[NamedPartition, int] = {}
+        self.given: set[NamedPartition] = set()  # to the lanes of any term
         self.pumps: list[PumpModel] = []
         self.lagging: dict[tuple[str, NamedPartition, int], float] = {}
         self.calm = False
@@ -74,6 +75,8 @@ class World:
         )
 
     def _orders(self) -> list[TrackOrder]:
+        new = self.clusters.pairs.keys() - self.given - self.inherited.keys()
+        self.given |= self.clusters.pairs.keys()
         return [
             TrackOrder(
                 named.topic,
@@ -86,6 +89,7 @@ class World:
                 receipt_epoch=self.store.stand(named).epoch,
                 inherited=self.inherited.get(named, 0),
                 epoch=EPOCH_TURNED if named in self.inherited else 0,
+                untouched=named in new,
             )
             for named in self.clusters.pairs
             if not self.store.rests(named)

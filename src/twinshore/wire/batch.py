@@ -143,12 +143,6 @@ def may_follow(compared: bytes, before: bytes) -> bool:
     return next_sequence(first, delta + 1) == int.from_bytes(compared[:4], "big")
 
 
-def offset_less(compared: bytes, base: int) -> int:
-    """How much its first sequence is more than the offset where it begins; the same of all batches between which no
-    offset is without a sequence."""
-    return (int.from_bytes(compared[:4], "big") - base) % SEQUENCE_SPAN
-
-
 def with_producer_id(header: BatchHeader, producer_id: int) -> bytes:
     """The batch's header under another producer id, all else as it was; the body is not read."""
     behind = header.length - BODY_IN_LENGTH + _BEHIND_ID

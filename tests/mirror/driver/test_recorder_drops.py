@@ -10,7 +10,7 @@ import pytest
 from tests.mirror.driver.test_recorder import LINK, account, locked_store
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.driver import recorder as recording
-from twinshore.mirror.driver.recorder import Recorder
+from twinshore.mirror.driver.recorder import REFUSED_MAX, Recorder
 from twinshore.mirror.driver.waiting_rows import WaitingRows
 from twinshore.mirror.lane.dropped import row_of
 from twinshore.mirror.lane.orders import Stoppage
@@ -110,24 +110,48 @@ def test_a_row_that_is_refused_keeps_thousands_from_the_store_for_a_few_turns_on
         recorder.close()
 
 
-@pytest.mark.parametrize("new", [1, 5, 50, 700])
-def test_no_row_waits_for_long_behind_one_that_is_never_taken_while_others_come(new: int) -> None:
-    waiting, waited = WaitingRows(), {}
+def a_turn_of(waiting: WaitingRows, waited: dict[tuple[int, int], int], *, away: bool) -> int:
+    """As the recorder takes them; in how many parts."""
+    failures = parts = 0
+    for places in waiting.turn():
+        parts += 1
+        found = [(one.partition, one.from_offset) for _, one in waiting.rows(places)]
+        if away or any(at >= 1 << 80 for _, at in found):
+            waiting.failed(places)
+            failures += 1
+            if failures == REFUSED_MAX:
+                break
+            continue
+        waiting.written(places)
+        for one in found:
+            del waited[one]
+    return parts
+
+
+@pytest.mark.parametrize("refused", [1, 2, 40])
+@pytest.mark.parametrize("new", [0, 1, 5, 50, 700])
+def test_no_row_waits_for_long_behind_those_that_are_never_taken_while_others_come(new: int, refused: int) -> None:
+    """Some are refused from the beginning, among many; one comes later. And the store is away for a while."""
+    waiting, waited = WaitingRows(), dict[tuple[int, int], int]()
 
     def comes(partition: int, at: int, turn: int) -> None:
         waiting.put(LINK, row_of(NamedPartition("orders", partition), at, at + 1, "older than 1 s"))
-        waited[partition, at] = turn
+        if at < 1 << 80:
+            waited[partition, at] = turn
 
-    comes(0, 1 << 80, 0)
-    for turn in range(100):
+    for number in range(900):
+        comes(1_000 + number, 1 << 80 if number % 20 == 0 and number < 20 * refused else 7, 0)
+    back = 0
+    for turn in range(200):
+        away = 60 <= turn < 90
+        if turn == 40:
+            comes(2_000, 1 << 80, turn)
         for partition in range(new):
             comes(partition, turn, turn)
-        for places in waiting.parts():
-            found = [(one.partition, one.from_offset) for _, one in waiting.rows(places)]
-            if (0, 1 << 80) in found:
-                waiting.failed(places)
-                break
-            waiting.written(places)
-            for one in found:
-                del waited[one]
-        assert min(began for one, began in waited.items() if one[1] < 1 << 80 or turn == 0) >= turn - 6
+        parts = a_turn_of(waiting, waited, away=away)
+        back = turn if away else back
+        if waited and not away and turn - back > 5:
+            assert turn - min(waited.values()) < 4 * refused + 12, (turn, len(waited))
+        if turn == back + 1:
+            assert parts < 50 + 2 * refused, "what waited while the store was away is written many at once"
+    assert not waited or min(waited.values()) > 190

@@ -269,7 +269,7 @@ class World:
 
     def account(self) -> None:
         """The pump's accounts, as the desk takes them: each begins where the last one ended."""
-        for carried in self.lane.accounts():
+        for carried in self.lane.accounts(0.0):
             named = NamedPartition(carried.topic, carried.partition)
             assert carried.from_offset == self.told_to(named), f"{carried} does not follow {self.told_to(named)}"
             assert carried.to_offset >= carried.from_offset

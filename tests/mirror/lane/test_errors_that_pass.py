@@ -97,7 +97,7 @@ def test_a_source_whose_object_store_is_away_is_waited_for_and_told(code: int, w
     for second in range(0, 300, 3):
         round_of_errors(lane, failed, float(second))
         assert bool(lane.incidents) == (second >= TROUBLE_S), second
-        assert not lane.accounts(), "it would close the row"
+        assert not lane.accounts(0.0), "it would close the row"
     told, *more = lane.incidents
     assert len(more) == 8, "again every half minute, as each pump is gone after a while"
     assert (told.kind, told.from_offset, told.to_offset) == ("source away", 0, 1)
@@ -117,11 +117,11 @@ def test_the_row_of_an_idle_partition_closes_once_it_can_be_read() -> None:
         round_of_errors(lane, FetchAnswer(0, 0, 5, [fetched(-1)]), float(second), end=0)
     (told,) = lane.incidents
     assert (told.from_offset, told.to_offset) == (0, 0)
-    assert not lane.accounts()
+    assert not lane.accounts(0.0)
     lane.fetch_order(LINE)
     well = fetched(0)._replace(high_watermark=0, last_stable_offset=0, log_start=0)
     lane.fetched(LINE, FetchAnswer(0, 0, 5, [well]), Hold(bytearray()), 60.0, NOW_MS)
-    (account,) = lane.accounts()
+    (account,) = lane.accounts(0.0)
     assert account.to_offset == 0, "that is as far as the row reaches"
 
 

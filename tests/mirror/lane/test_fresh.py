@@ -70,7 +70,7 @@ def flows(made: Table, batches: int, size: int = 50_000) -> int:
 
 def rows(lane: Lane) -> list[Stoppage]:
     """What the lane has told, with what its last accounts told as passed."""
-    lane.accounts()
+    lane.accounts(0.0)
     return lane.incidents
 
 
@@ -147,7 +147,7 @@ def test_accounts_tell_dropped_offsets_as_seen_by_nobody() -> None:
     later(made, 1.2)
     track = made.tracks[1]
     assert track.acked == track.fetched == 20, "a mapped twin passes them by"
-    account = track.account()
+    account = track.account(0.0)
     assert account is not None
     assert (account.from_offset, account.to_offset, account.records) == (0, 20, 0)
 

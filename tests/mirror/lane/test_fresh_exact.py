@@ -169,7 +169,7 @@ def test_what_was_dropped_and_is_gone_from_the_source_is_in_no_receipt(mapped: b
     verdict = Go(140, NOW_MS, 140) if mapped else None
     seen = Observation(0, 140, 140, tail, (139, NOW_MS), 140, 900, dropped=((90, 130),), verdict=verdict)
     lane.observed(NAMED, seen, 0.0, NOW_MS)
-    (carried,) = lane.accounts()
+    (carried,) = lane.accounts(0.0)
     assert (carried.from_offset, carried.to_offset, carried.records) == (100, 140, 10)
 
 

@@ -150,7 +150,7 @@ def test_a_gap_that_a_dead_pump_filled_and_never_told_is_told_by_the_next(
     lane.observed(NAMED, Observation(0, 300, 300, tail, (99, NOW_MS), 300, 900, unseen=unseen), 1.0, NOW_MS)
     rows = [(row.kind, row.from_offset, row.to_offset) for row in lane.incidents]
     assert rows == [(IncidentKind.RETENTION_GAP, *span) for span in told]
-    (account,) = lane.accounts()
+    (account,) = lane.accounts(0.0)
     assert (account.from_offset, account.to_offset, account.records) == (100, 300, 200 - unread)
 
 

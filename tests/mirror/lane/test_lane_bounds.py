@@ -197,7 +197,7 @@ def test_a_handover_behind_what_is_told_is_carried_again_and_not_told_again() ->
         base = sent[0].parcel.base
         part = ProducedPartition(bytes.fromhex(TARGET_ID), 0, 0, base, -1, 0, None, None)
         lane.produced(sent, [part], 0.0)
-    told = lane.accounts()
+    told = lane.accounts(0.0)
     assert [(entry.from_offset, entry.to_offset) for entry in told] == [(40, 60)]
 
 
@@ -265,7 +265,7 @@ def test_looks_that_are_in_vain_are_told_and_claim_nothing() -> None:
     for second in range(0, 90, 3):
         assert lane.to_look_at(float(second), {2}) == [NAMED]
         lane.observed(NAMED, KafkaError("west: no answer", retriable=True), float(second), NOW_MS)
-        assert not lane.accounts()
+        assert not lane.accounts(0.0)
     told, _ = lane.incidents
     assert (told.kind, told.policy is not None) == ("target away", True)
     assert "west: no answer" in told.sentence

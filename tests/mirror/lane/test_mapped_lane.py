@@ -148,7 +148,7 @@ def step(world: World, lane: Lane) -> Lane:
             sent = world.flights.popleft()
             lane.produced(sent, [world.append(sent[0])], world.now_s)
         case 6:
-            world.tell(lane.accounts())
+            world.tell(lane.accounts(0.0))
         case 7 if chance.random() < 0.3:
             world.twin += [None] * chance.randint(1, 3)
         case 8 if chance.random() < 0.4:
@@ -179,7 +179,7 @@ def trouble(world: World, lane: Lane) -> Lane:
 def orderly(world: World, lane: Lane) -> Lane:
     lane.finish()
     stands: list[Handover] = lane.handovers(0.0)
-    world.tell(lane.accounts())
+    world.tell(lane.accounts(0.0))
     return world.goes(stands)
 
 
@@ -264,7 +264,7 @@ def carried_on(world: World, lane: Lane) -> Lane:
         lane.fetched(LINE, world.answer(lane.tracks[NAMED].fetched), Hold(bytearray()), 1.0, NOW_MS)
         while sent := lane.produce_order(NODE, NOW_S, NOW_MS):
             lane.produced(sent, [world.append(sent[0])], 1.0)
-        world.tell(lane.accounts())
+        world.tell(lane.accounts(0.0))
     return lane
 
 

@@ -300,17 +300,17 @@ def test_all_have_heard_what_one_hears_of_a_quiet_source() -> None:
     made.brings(0, 0, 10)
     for lane, track in enumerate(made.tracks):
         made.sends(lane)
-        assert track.account()
+        assert track.account(0.0)
         track.source.unread = 3
         unheard(track, "is away", "why", 0.0)
         assert unheard(track, "is away", "why", 500.0), "a row of the ledger is open"
-        assert track.account() is None
+        assert track.account(0.0) is None
     made.asking()
     quiet = answer(0, 10).partitions[0]._replace(records=memoryview(b""))
     made.lanes[0].fetched(LINE, FetchAnswer(0, 0, 5, [quiet]), Hold(bytearray()), OLD_S, NOW_MS)
     for track in made.tracks:
         assert (track.source.heard, track.source.unread) == (True, 0)
-        assert track.account(), "which an account closes"
+        assert track.account(0.0), "which an account closes"
 
 
 def test_what_is_fed_counts_for_a_throttle_as_what_is_fetched_does() -> None:

@@ -179,12 +179,12 @@ def test_a_source_that_never_answers_is_told_until_it_can_be_read() -> None:
     told = lasting(step)
     assert (told.kind, told.from_offset, told.to_offset) == ("source away", 0, 0)
     assert "(broker 1) gives nothing at offset 0, for 30 s by now: a fetch was not answered in time" in told.sentence
-    assert lane.accounts() == [], "it would close the row"
+    assert lane.accounts(0.0) == [], "it would close the row"
     lane.fetch_order(LINE)
     nothing = answer(0, 1).partitions[0]._replace(high_watermark=0, last_stable_offset=0, records=memoryview(b""))
     well = answer(0, 1)._replace(partitions=[nothing])
     lane.fetched(LINE, well, Hold(bytearray()), 100.0, NOW_MS)
-    assert [one.to_offset for one in lane.accounts()] == [0], "which closes it"
+    assert [one.to_offset for one in lane.accounts(0.0)] == [0], "which closes it"
     assert told_by(lane, 200.0) == []
     assert track.phase is Phase.RUNNING
 
@@ -223,7 +223,7 @@ def test_an_answer_that_comes_late_ends_the_trouble() -> None:
     assert "has not answered what it was sent for offsets 0 to 2, for 35 s by now" in told.sentence
     lane.produced(sent, [ProducedPartition("orders", 0, 0, 0, -1, 0, None, None)], 36.0)
     assert told_by(lane, 36.0) == []
-    assert [one.to_offset for one in lane.accounts()] == [3], "which closes the row"
+    assert [one.to_offset for one in lane.accounts(0.0)] == [3], "which closes the row"
     lane.fetch_order(LINE)
     lane.fetched(LINE, answer(3, 3), Hold(bytearray()), 40.0, NOW_MS)
     sent = lane.produce_order(NODE, 40.0, NOW_MS)
@@ -279,7 +279,7 @@ def test_what_a_quota_never_lets_be_sent_is_told_and_over_once_it_goes() -> None
     lane.produced(sent, [ProducedPartition("orders", 0, 0, 0, -1, 0, None, None)], 101.0)
     assert track.acked == 3
     assert told_by(lane, 101.5, still) == []
-    assert track.account(), "which says that it is over"
+    assert track.account(101.5), "which says that it is over"
     assert track.troubles.target.since_s < 0
 
 

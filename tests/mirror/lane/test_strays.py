@@ -81,15 +81,13 @@ def lane_of(order: TrackOrder, entry: Handover, led: int = 5) -> Lane:
 
 
 def exact(*, calm: bool = True, epoch: int = -1, led: int = 5) -> Lane:
-    where = {"target": 2, "target_epoch": 0, "source_led": 5, "stray_epoch": 5}
-    entry = Handover("orders", 0, 0, epoch, NOW_MS + 1_000_000, calm=calm, **where)
+    entry = Handover("orders", 0, 0, epoch, NOW_MS + 1_000_000, calm, -1, 2, 0, source_led=5, stray_epoch=5)
     return lane_of(TrackOrder("orders", 0, SOURCE_ID, TARGET_ID), entry, led)
 
 
 def mapped(*, calm: bool = True, thinned: bool = False) -> Lane:
     order = TrackOrder("orders", 0, SOURCE_ID, TARGET_ID, reached=Reach(0, 0, 0), thinned=thinned)
-    where = {"next_sequence": 0, "target": 2, "target_epoch": 0, "source_led": 5, "stray_epoch": 5}
-    return lane_of(order, Handover("orders", 0, 0, -1, NOW_MS + 1_000_000, calm=calm, **where))
+    return lane_of(order, Handover("orders", 0, 0, -1, NOW_MS + 1_000_000, calm, 0, 2, 0, source_led=5, stray_epoch=5))
 
 
 def fetches(lane: Lane, come: FetchAnswer, now_s: float = 0.0) -> None:

@@ -28,6 +28,7 @@ from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.reach import Reach
 from twinshore.mirror.lane.reading import Reading
 from twinshore.mirror.lane.route import Route
+from twinshore.wire.fetch import FetchAnswer, FetchedPartition
 
 ORDER = TrackOrder("orders", 0, SOURCE_ID, TARGET_ID)
 
@@ -48,6 +49,12 @@ def begun(order: TrackOrder, led: int = 6) -> Lane:
     return lane
 
 
+def nothing(end: int) -> FetchAnswer:
+    """The source has nothing more."""
+    part = FetchedPartition(bytes.fromhex(SOURCE_ID), 0, 0, end, end, 0, None, None, [], memoryview(b""))
+    return FetchAnswer(0, 0, 5, [part])
+
+
 def test_no_epoch_is_told_that_is_later_than_a_stray_that_may_still_land() -> None:
     """The next pump takes it for one before which no stray was read, and knows nothing of what the first held back."""
     lane, twin = exact(), Twin()
@@ -61,12 +68,15 @@ def test_no_epoch_is_told_that_is_later_than_a_stray_that_may_still_land() -> No
     fetches(lane, answer(0, 2, "new", epoch=6), 1.0)
     first = sends(lane, 1.0)
     lane.produced(first, twin.answers(first), 1.1)
-    (account,) = lane.accounts()
+    (account,) = lane.accounts(0.0)
     assert (account.to_offset, account.epoch) == (2, -1)
     after = begun(replace(ORDER, receipt_to=2, receipt_epoch=account.epoch))
     looked_at(after, ends(2, 6), 4.0)
     fetches(after, answer(2, 1, "new", epoch=6), 4.0)
     assert not sends(after, 4.0)
+    assert [one.epoch for one in after.accounts(4.2)] == [-1], "nor by its look"
+    assert not after.accounts(5.0)
+    assert [one.epoch for one in after.accounts(9.0)] == [6], "their time is over"
 
 
 @pytest.mark.parametrize("untouched", [True, False])
@@ -127,8 +137,8 @@ def test_what_another_lane_read_under_a_later_leader_waits_as_if_the_route_said_
         lane = Lane(7, 0, state_expiry_ms=86_400_000, limits=LIMITS, reading=reading)
         lane.assign([replace(ORDER, receipt_to=3, receipt_epoch=5)])
         lane.routed(NAMED, Route(1, led, 2, target_epoch=0))
-        where = {"next_sequence": 3, "target": 2, "target_epoch": 0, "source_led": led, "stray_epoch": 5}
-        lane.take_over([Handover("orders", 0, 3, 5, NOW_MS + 1_000_000, calm=calm, **where)], 0.0)
+        stands = Handover("orders", 0, 3, 5, NOW_MS + 1_000_000, calm, 3, 2, 0, source_led=led, stray_epoch=5)
+        lane.take_over([stands], 0.0)
         see_the_ends(lane)
         lane.fetches.refill(0.0)
         lanes.append(lane)
@@ -173,6 +183,60 @@ def test_behind_a_drop_nothing_goes_behind_which_a_lost_request_of_other_offsets
     assert [one.parcel.base for one in sent] == [20]
     lane.produced(sent, twin.answers(sent), 1.1)
     assert not sends(lane, 1.1), "it would have the sequences 15 to 19, and the second request fits behind 19"
+
+
+def test_what_belongs_behind_another_lost_request_over_a_blank_lets_it_go_at_once() -> None:
+    """Each marker of a transaction is such a blank: nothing of it takes a sequence of a mapped twin."""
+    lane, twin = mapped(), Twin()
+    lost = []
+    for base in (0, 11):
+        fetches(lane, answer(base, 10))
+        lost.append(sends(lane))
+    lane.lost(2, lost, 0.1)
+    lane.routed(NAMED, Route(1, 5, 2, target_epoch=0))
+    looked_at(lane, Observation(0, 0, 0, None, None, 0, 40, verdict=Go(0, NOW_MS, 0)), 1.0)
+    for base in (0, 11):
+        fetches(lane, answer(base, 10), 1.0)
+    for base in (0, 11):
+        sent = sends(lane, 1.0)
+        assert [one.parcel.base for one in sent] == [base]
+        lane.produced(sent, twin.answers(sent), 1.1)
+
+
+@pytest.mark.parametrize("markers", [True, False])
+def test_a_handover_says_that_strays_may_be_of_other_offsets_or_markers(*, markers: bool) -> None:
+    before, twin = (exact() if markers else mapped()), Twin()
+    track = before.tracks[NAMED]
+    if markers:
+        track.queue(Blank(0, 2), None)
+        track.fetched = 2
+        before.wake(track)
+        before.lost(2, [before.marker_order(2, 0.05)], 0.1)
+        seen = Observation(0, 0, 0, None, None, 0, 9)
+    else:
+        lost = []
+        for base in (0, 10):
+            fetches(before, answer(base, 10))
+            lost.append(sends(before))
+        before.lost(2, lost, 0.1)
+        seen = Observation(0, 0, 0, None, None, 0, 40, verdict=Go(0, NOW_MS, 0))
+    before.routed(NAMED, Route(1, 5, 2, target_epoch=0))
+    looked_at(before, seen, 1.0)
+    if not markers:
+        track.queue(Blank(0, 15), None)
+        track.fetched = 15
+        fetches(before, answer(15, 5), 1.0)
+        sent = sends(before, 1.0)
+        before.produced(sent, twin.answers(sent), 1.1)
+        assert track.acked == 20
+    (stands,) = before.handovers(2.0)
+    assert (stands.calm, stands.strays_moved, stands.stray_epoch) == (False, True, 5)
+    reached = None if markers else Reach(20, 5, 5)
+    after = begun(replace(ORDER, reached=reached), led=5)
+    after.take_over([stands], 2.0)
+    see_the_ends(after)
+    fetches(after, answer(stands.position, 3), 2.0)
+    assert not sends(after, 2.0)
 
 
 def test_no_record_goes_before_lost_markers_have_had_their_time() -> None:

@@ -75,7 +75,7 @@ def test_accounts_follow_one_another_whatever_comes_between() -> None:
                 case 4:
                     ours.set_back()
                 case _:
-                    carried = ours.account()
+                    carried = ours.account(0.0)
                     if carried:
                         assert carried.from_offset == told[-1], f"seed {seed}"
                         assert carried.to_offset <= ours.acked
@@ -88,7 +88,7 @@ def test_a_pump_reads_again_what_nobody_accounted_for() -> None:
     assert (ours.fetched, ours.write_from) == (10, 40)
     ours.told.noted.append(Noted(10, 40, 100, 3, 7, []))
     ours.fetched = ours.sent = ours.acked = 40
-    carried = ours.account()
+    carried = ours.account(0.0)
     assert carried is not None
     assert (carried.from_offset, carried.to_offset, carried.batches) == (10, 40, 3)
 
@@ -96,32 +96,32 @@ def test_a_pump_reads_again_what_nobody_accounted_for() -> None:
 def test_a_source_that_moved_on_is_told_once() -> None:
     ours = begun(5, told_to=5)
     ours.source.end = 9
-    assert ours.account() is None, "a look has seen the end, but nobody knows yet whether it can be read"
+    assert ours.account(0.0) is None, "a look has seen the end, but nobody knows yet whether it can be read"
     ours.source.heard = True
-    first = ours.account()
+    first = ours.account(0.0)
     assert first is not None
     assert (first.from_offset, first.to_offset, first.source_end) == (5, 5, 9)
-    assert ours.account() is None
+    assert ours.account(0.0) is None
     ours.source.end = 11
-    assert isinstance(ours.account(), Carried)
+    assert isinstance(ours.account(0.0), Carried)
 
 
 def test_a_source_that_only_forgot_its_beginning_is_told_too() -> None:
     ours = begun(5, told_to=5)
     ours.source.end, ours.source.heard = 5, True
-    ours.account()
+    ours.account(0.0)
     ours.source.start = 3
-    moved = ours.account()
+    moved = ours.account(0.0)
     assert moved is not None, "an idle twin's log start must follow as well"
     assert moved.source_start == 3
-    assert ours.account() is None
+    assert ours.account(0.0) is None
 
 
 def test_after_a_handover_nothing_is_said_of_a_source_not_heard_of_yet() -> None:
     ours = begun(5, told_to=5)
-    assert ours.account() is None, "an end of 0 would be believed"
+    assert ours.account(0.0) is None, "an end of 0 would be believed"
     ours.source.end, ours.source.heard = 5, True
-    assert isinstance(ours.account(), Carried)
+    assert isinstance(ours.account(0.0), Carried)
 
 
 def test_set_back_forgets_what_was_not_sent_and_frees_its_buffers() -> None:
@@ -135,7 +135,7 @@ def test_set_back_forgets_what_was_not_sent_and_frees_its_buffers() -> None:
     ours.set_back()
     assert (ours.fetched, ours.sent, hold.uses, len(ours.waiting)) == (3, 3, 0, 0)
     acknowledge(ours)
-    carried = ours.account()
+    carried = ours.account(0.0)
     assert carried is not None
     assert (carried.to_offset, [batch[4] for batch in carried.producers]) == (3, [0])
 
@@ -230,7 +230,7 @@ def test_what_crossed_untold_and_left_the_source_is_told_before_anything_else_fl
     seen = Observation(0, 16, 16, Tail(15, 15, 1, 15), (15, 0), source_start=16, source_end=16)
     ours.resume(Go(16, 0, 16), seen, fence=1, armed_ms=0, cut_to=16)
     ours.note_untold(7, -1)
-    carried = ours.account()
+    carried = ours.account(0.0)
     assert carried is not None, "the next pump would be told of 16, and every later receipt refused for the gap"
     assert (carried.from_offset, carried.to_offset, carried.batches) == (2, 16, 0)
 

@@ -186,7 +186,7 @@ class PumpCore:
         lane = self.lane
         still = {node for node, target in self.targets.items() if target.quota.held}
         lane.incidents += lane.silence.told(lane.tracks.values(), lane.fetches, now_s, still)
-        carried, incidents = lane.accounts(), list(lane.incidents)
+        carried, incidents = lane.accounts(now_s), list(lane.incidents)
         lane.incidents.clear()
         return Beat(carried, incidents, self._speed(now_s), now_s)
 
@@ -210,7 +210,7 @@ class PumpCore:
         lane = self.lane
         for track in lane.tracks.values():
             track.set_back()
-        carried, incidents, unread_s = lane.accounts(), list(lane.incidents), max(0.0, self._lands_until_s - now_s)
+        carried, incidents, unread_s = lane.accounts(now_s), list(lane.incidents), max(0.0, self._lands_until_s - now_s)
         paces = list(self._paces(now_s))
         yield Done(carried, incidents, lane.handovers(now_s), self._speed(now_s), unread_s, paces)
         self.ended = "finished"

@@ -70,6 +70,7 @@ class Post:
     def release(self, named: NamedPartition) -> tuple[int | None, TrackOrder | None]:
         """The holder has let go of it. The lane that it is for, if any, and as what it goes on there."""
         self.leaving.discard(named)
+        self.untouched.discard(named)
         lane = self.moving.pop(named, None)
         order, stand = self.tracks.pop(named, None), self.told.pop(named, NOWHERE)
         if order is None:
@@ -83,4 +84,5 @@ class Post:
             self.relay.forget(named)
             self.tracks.pop(named, None)
             self.told.pop(named, None)
+        self.untouched -= self.leaving
         self.leaving.clear()

@@ -192,8 +192,8 @@ class LinkDriver:
         self._recorder.settle(self.link.name)
         self._standing.begin()
         self._refusals.begin()
-        self._ruling.anew()
-        self._in_switch.anew()
+        for one in (self._ruling, self._in_switch, self._others):
+            one.anew()
         self._safety.against()  # a standby may have last heard of it long ago
         # Only now: where anything before this fails, the next turn begins the term again.
         self._term = Term(generation, identity, expiry, units, self._safety.never_cut)
@@ -342,7 +342,7 @@ class LinkDriver:
         self._descents.declare(steps)
         if self.link.queue.fresh:
             note(self._store, self.link.name, {step.topic: step.target_topic_id for step in steps})
-        found = twins.orders_for(self._store, self.link.name, steps)
+        found = twins.orders_for(self._store, self.link.name, steps, self._others.made)
         orders = {named: order for named, order in found.items() if named not in self._standing}
         if not found:
             return

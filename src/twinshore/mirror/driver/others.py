@@ -28,6 +28,11 @@ class Others:
         self._link, self._store = link, store
         # Topics of which rows may stand that were never judged: the store failed in between.
         self._unjudged: set[str] = set()
+        self.made: set[TwinRow] = set()  # in this term
+
+    def anew(self) -> None:
+        """A term of the link begins: another mirror may have had what was made before."""
+        self.made.clear()
 
     def judged(self, steps: Sequence[Step], known: Container[str]) -> list[Step]:
         """The steps, without those for topics that another link has: why each of these must not be touched."""
@@ -71,7 +76,8 @@ class Others:
             return list(steps)
         self._unjudged |= {step.topic for step in new}
         ours, now_ms, mine = self.freed(new, known), wall_ms(), self._link.name
-        self._store.twins.save([twin_row(mine, step, part, now_ms) for step in ours for part in range(step.partitions)])
+        rows = [twin_row(mine, step, part, now_ms) for step in ours for part in range(step.partitions)]
+        self.made |= {row for row in self._store.twins.save(rows) if row.created_ms == now_ms}
         ours = self.freed(ours, known)
         self._store.memories.forget([given[step.target_topic_id] for step in ours if step.target_topic_id in given])
         lost = {step.topic for step in new} - {step.topic for step in ours}

@@ -26,6 +26,7 @@ from twinshore.store import IncidentKind, LinkStatus, Receipt, ReceiptsRefusedEr
 from twinshore.store.ledger import DROPS_JOINED
 
 WORD_HOLDS_MS = 10_000
+REFUSED_MAX = 3  # parts of a turn: a store that is away takes its time for each
 DROPS_SAID_S = 60.0  # of one partition
 SETTLE_S = 5.0  # so long a new term waits for what the last one left unwritten
 
@@ -242,13 +243,17 @@ class Recorder:
         each((self._write_incidents, self._record, partial(self._write_words, words), self._join_drops))
 
     def _write_incidents(self) -> None:
-        for places in self._unledgered.parts():
+        refused: list[Exception] = []
+        for places in self._unledgered.turn():
             found = self._unledgered.rows(places)
             try:
                 self._store.ledger.add_all([incident_of(*one) for one in found], now_ms=wall_ms())
-            except Exception:
+            except Exception as error:
                 self._unledgered.failed(places)
-                raise
+                refused.append(error)
+                if len(refused) == REFUSED_MAX:
+                    break
+                continue
             self._unledgered.written(places)
             for link, stopped in found:
                 self._say_stopped(link, stopped)
@@ -256,6 +261,8 @@ class Recorder:
                     self._drops[link, stopped.topic, stopped.partition] += 1
                 with self._lock:
                     self._ledgered[link].append(stopped)
+        if refused:
+            raise refused[0]
 
     def _join_drops(self) -> None:
         """An overload that lasts would fill the ledger with rows of a few records each."""

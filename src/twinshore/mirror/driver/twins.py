@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 
 from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.fleet.incidents import IncidentKind, IncidentSide
@@ -22,7 +22,6 @@ from twinshore.wire.batch import SEQUENCE_SPAN
 
 APPEAR_S_MAX = 15.0
 POLL_S = 0.05
-NEW_MS = 5_000  # Leases last longer: no mirror before this one made the twin, let a pump write it, and fell silent.
 
 
 def apply(target: KafkaCluster, steps: Iterable[Step]) -> list[str]:
@@ -92,8 +91,11 @@ def twin_row(link: str, step: CarryTopic, partition: int, now_ms: int) -> TwinRo
     return TwinRow(link, step.topic, partition, *ids, start, start % SEQUENCE_SPAN, now_ms)
 
 
-def orders_for(store: Store, link: str, steps: Sequence[CarryTopic]) -> dict[NamedPartition, TrackOrder]:
-    """What a pump must know of each partition of these steps. Twins that are new are remembered from now on."""
+def orders_for(
+    store: Store, link: str, steps: Sequence[CarryTopic], made: Container[TwinRow]
+) -> dict[NamedPartition, TrackOrder]:
+    """What a pump must know of each partition of these steps. Twins that are new are remembered from now on; `made`:
+    those that this term of the link remembered first."""
     now_ms = wall_ms()
     rows = [twin_row(link, step, partition, now_ms) for step in steps for partition in range(step.partitions)]
     if not rows:
@@ -121,7 +123,7 @@ def orders_for(store: Store, link: str, steps: Sequence[CarryTopic]) -> dict[Nam
             inherited=row.inherited,
             epoch=row.epoch,
             thinned=row.topic in lacking,
-            untouched=place not in told and 0 <= now_ms - row.created_ms < NEW_MS,
+            untouched=place not in told and (row.created_ms == now_ms or row in made),
         )
     return found
 

@@ -7,11 +7,11 @@ that went elsewhere and came back may have cut off what we knew of.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from twinshore.mirror.lane.fates import Blank
-from twinshore.wire.batch import compared_by, may_follow, offset_less
+from twinshore.wire.batch import compared_by, may_follow
 
 UNKNOWN = -1.0
 FAR_MS = 1 << 62
@@ -65,13 +65,15 @@ class Strays:
     epoch: int = -1
     # Markers are among those that we know.
     marks: bool = False
-    # Those that we know, by their sequences: the CRC, and by how much their sequences are more than their offsets.
+    # The pump before knew that its own may be of other offsets than their sequences stand for now, or are markers.
+    moved: bool = False
+    # Those that we know, by their sequences: the CRC, and the offset where they begin.
     heads: dict[bytes, tuple[bytes, int]] = field(default_factory=dict)
 
-    def left(self, epoch: int, until_s: float, *, calm: bool) -> None:
+    def left(self, epoch: int, until_s: float, *, calm: bool, moved: bool = False) -> None:
         """The pump before has said where it stood, and whether all that it sent had been answered. What may still land
-        until then it read in this epoch, or a later one."""
-        self.epoch = epoch
+        until then it read in this epoch, or a later one; `moved`: it may be of other offsets than it would seem."""
+        self.epoch, self.moved = epoch, moved
         if calm:
             self._over()
         else:
@@ -96,7 +98,7 @@ class Strays:
         self.marks = self.marks or run is not None
         for head, base in heads:
             sequences, crc = compared_by(head)
-            self.heads[sequences] = crc, offset_less(sequences, base)
+            self.heads[sequences] = crc, base
 
     def seen(self, looked_at_s: float, confirm_s: float) -> None:
         """The twin was looked at then, or later: those that had their time by then are in what was seen."""
@@ -117,27 +119,32 @@ class Strays:
         if 0.0 < self.until_s <= sent_s:
             self._over()
 
-    def twin_of(self, head: bytes, base: int, led: int, *, moved: bool) -> bool:
-        """Whether a broker might take the batch, which begins at the offset `base`, for one of these though it holds
-        other records: it compares sequences alone. Or one of these might land behind it that is of other offsets, or of
-        what the source has no more: nobody can tell that it has where it is `led` in a later epoch than they were read
-        in. Where nobody knows what they hold, any batch may be such a one then, or if its sequences have `moved`.
-        Behind a record any marker would land."""
-        if self.marks or (self.foreign and (moved or led > self.epoch)):
+    def twin_of(self, head: bytes, end: int, led: int, *, moved: bool) -> bool:
+        """Whether a broker might take the batch, which ends at the offset `end`, for one of these though it holds other
+        records: it compares sequences alone. Or one of these might land behind it that is of offsets before, as what is
+        passed by takes no sequence; or of what the source has no more: nobody can tell that it has where it is `led` in
+        a later epoch than they were read in. Where nobody knows what they hold, any batch may be such a one then, or if
+        its sequences have `moved`. Behind a record any marker would land."""
+        if self.marks or (self.foreign and (moved or self.moved or led > self.epoch)):
             return True
         sequences, crc = compared_by(head)
-        known, less = self.heads.get(sequences, (crc, 0)), offset_less(sequences, base)
-        if known[0] != crc:
+        if self.heads.get(sequences, (crc, 0))[0] != crc:
             return True
         return any(
-            (led > self.epoch or shift != less) and may_follow(one, sequences) for one, (_, shift) in self.heads.items()
+            (led > self.epoch or base < end) and may_follow(one, sequences) for one, (_, base) in self.heads.items()
         )
 
-    def told_epoch(self, epoch: int) -> int:
+    def told_epoch(self, epoch: int, now_s: float) -> int:
         """What may be told of the epoch below the twin's end: whoever comes next takes it for one before which none of
         these was read."""
-        return -1 if self.until_s and epoch > self.epoch >= 0 else epoch
+        alive = self.until_s == UNKNOWN or now_s < self.until_s
+        return -1 if alive and epoch > self.epoch else epoch
+
+    def have_moved(self, sequence_of: Callable[[int], int]) -> bool:
+        """Whether one may be of other offsets than its sequences now stand for, or is of markers."""
+        theirs = [(int.from_bytes(one[:4], "big"), base) for one, (_, base) in self.heads.items()]
+        return self.marks or self.moved or any(sequence_of(base) != sequence for sequence, base in theirs)
 
     def _over(self) -> None:
-        self.until_s, self.kept_ms, self.foreign, self.marks = 0.0, FAR_MS, False, False
+        self.until_s, self.kept_ms, self.foreign, self.marks, self.moved = 0.0, FAR_MS, False, False, False
         self.heads.clear()

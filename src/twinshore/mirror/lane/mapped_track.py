@@ -118,9 +118,9 @@ class MappedTrack(Track):
         while self.blanks and self.blanks[-1].base >= self.sent:
             self.blanks.pop()
 
-    def account(self) -> Carried | None:
+    def account(self, now_s: float) -> Carried | None:
         """Extents are told as soon as they are known, though the account of the fetch they belong to may come later."""
-        carried = super(MappedTrack, self).account()
+        carried = super(MappedTrack, self).account(now_s)
         if not self.gained:
             return carried
         told, self.gained = tuple(self.gained), []

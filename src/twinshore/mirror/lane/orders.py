@@ -152,10 +152,11 @@ def cluster_from(raw: dict[str, Any]) -> Cluster:
 class Handover:
     """Where a pump stood when it let a partition go: the next one begins there without looking again. `calm`: no lost
     request can still land; else one may for `strays_s` seconds more, -1: not known, and none that was read in an epoch
-    before `stray_epoch`. `next_sequence` is that of the next record; -1 where no offset was ever a marker's.
-    It holds as long as the twin is led as it was: by `target`, in its epoch `target_epoch`; -1 where not known.
-    `leader_epoch` is that of the source's last record below `position`. Where it is not known (-1), the position holds
-    only while the source is led in epoch `source_led`."""
+    before `stray_epoch`; `strays_moved`: it may be of other offsets than its sequences stand for now, or of markers.
+    `next_sequence` is that of the next record; -1 where no offset was ever a marker's. It holds as long as the twin is
+    led as it was: by `target`, in its epoch `target_epoch`; -1 where not known. `leader_epoch` is that of the source's
+    last record below `position`. Where it is not known (-1), the position holds only while the source is led in epoch
+    `source_led`."""
 
     topic: str
     partition: int
@@ -169,6 +170,7 @@ class Handover:
     source_led: int = -1
     stray_epoch: int = -1
     strays_s: float = -1.0
+    strays_moved: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ twin must be known by. Pure."""
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from twinshore.fleet import NamedPartition
@@ -114,14 +115,29 @@ class Told:
     gap_to: int = 0
     last_ms: int = 0
     noted: deque[Noted] = field(default_factory=deque)
+    # The epoch was not told with the last account.
+    owes_epoch: bool = False
 
     @property
     def stand(self) -> Stand:
         """Which history of the source was carried, and how far that was told."""
         return Stand(self.epoch, self.to)
 
-    def account(self, named: NamedPartition, acked: int, source: Source) -> Carried | None:
-        """What was acknowledged since the last account; None when nothing was and the source stands still."""
+    def account(
+        self, named: NamedPartition, acked: int, source: Source, may_tell: Callable[[int], int]
+    ) -> Carried | None:
+        """What was acknowledged since the last account; None when nothing was and the source stands still. `may_tell`:
+        what may be told of an epoch now; once it may be, it is told though nothing crosses."""
+        if self.owes_epoch and may_tell(self.epoch) == self.epoch:
+            self.source = (-1, -1)
+        found = self._account(named, acked, source)
+        if found is None:
+            return None
+        epoch = may_tell(found.epoch)
+        self.owes_epoch = epoch != found.epoch
+        return replace(found, epoch=epoch)
+
+    def _account(self, named: NamedPartition, acked: int, source: Source) -> Carried | None:
         if acked > self.to:
             done = acknowledged(self.noted, acked)
             if done.first_ms and done.end > self.to:

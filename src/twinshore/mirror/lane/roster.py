@@ -76,7 +76,7 @@ class Roster:
         for track in [one for one in self.tracks.values() if one.leaving and not one.in_flight]:
             if track.strays.until_s > now_s:
                 continue
-            found.append((track.named, track.handover(now_s), track.account()))
+            found.append((track.named, track.handover(now_s), track.account(now_s)))
             self._tell_drops(track)
             del self.tracks[track.named]
             self._ready.get(track.route.target, {}).pop(track, None)
@@ -174,9 +174,9 @@ class Roster:
 
     # -- accounts
 
-    def accounts(self) -> list[Carried]:
+    def accounts(self, now_s: float) -> list[Carried]:
         """What each partition carried since the last call."""
-        found = [carried for track in self.tracks.values() if (carried := track.account())]
+        found = [carried for track in self.tracks.values() if (carried := track.account(now_s))]
         for track in self.tracks.values():
             self._tell_drops(track)
         return found

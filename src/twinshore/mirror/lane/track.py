@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar, NamedTuple
 
 from twinshore.fleet import NamedPartition
@@ -152,7 +153,7 @@ class Track:
         if entry.position > self.told.to:  # told already, and lost by the target
             self.told.to, self.told.epoch = entry.position, -1
         until_s = UNKNOWN if entry.strays_s < 0 else now_s + entry.strays_s
-        self.strays.left(entry.stray_epoch, until_s, calm=entry.calm)
+        self.strays.left(entry.stray_epoch, until_s, calm=entry.calm, moved=entry.strays_moved)
         known = {"armed_until_ms": entry.armed_until_ms, "leader_epoch": entry.leader_epoch}
         self.begin(entry.position, **known, next_sequence=entry.next_sequence)
         self.led, self.source.led = (entry.target, entry.target_epoch), entry.source_led
@@ -238,7 +239,7 @@ class Track:
         until_ms = parcel.max_timestamp + kept_ms
         if strays.until_s and (
             min(strays.kept_ms, until_ms, self.waiting.kept_ms(now_ms, kept_ms)) < now_ms
-            or strays.twin_of(self.head_of(parcel), parcel.base, self._led(), moved=self.moved(parcel))
+            or strays.twin_of(self.head_of(parcel), parcel.end, self._led(), moved=self.moved(parcel))
         ):
             # After this batch a stray would be appended wherever the log ends, and this batch after an old one that
             # lands before it; or this batch would be answered as if it had landed, where a stray did. Let them land
@@ -254,8 +255,8 @@ class Track:
         return self.stamp.head(parcel)
 
     def moved(self, parcel: Parcel) -> bool:  # noqa: ARG002
-        """Whether the pump before may have given the next parcel's sequences to other offsets."""
-        return False
+        """Whether the pump before may have given the next parcel's sequences to other offsets, or marked these."""
+        return self.order.thinned
 
     def _led(self) -> int:
         """The source's epoch by what was read or by metadata, which may be late, or older than what was known."""
@@ -373,10 +374,9 @@ class Track:
             self.dropped = self.dropped[len(told) :]
         return told
 
-    def account(self) -> Carried | None:
+    def account(self, now_s: float) -> Carried | None:
         """What was acknowledged since the last account; None when nothing was and the source stands still."""
-        told = self.told.account(self.named, self.acked, self.source)
-        return told and replace(told, epoch=self.strays.told_epoch(told.epoch))
+        return self.told.account(self.named, self.acked, self.source, partial(self.strays.told_epoch, now_s=now_s))
 
     def handover(self, now_s: float) -> Handover | None:
         """For the next pump, if this one knows for certain where the twin ends."""
@@ -396,4 +396,5 @@ class Track:
             source_led=self.source.led,
             stray_epoch=self.strays.epoch,
             strays_s=self.strays.still_s(now_s),
+            strays_moved=self.strays.have_moved(self.stamp.sequence),
         )
