@@ -176,27 +176,7 @@ def test_programs_get_the_same() -> None:
 def test_the_metrics_on_the_page_are_the_ones_served(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
         store.proofs.save([replace(BAD_ROW, pieces=(ProofPiece(0, 450, 450, "", 9_000, 3_000),))])
-        store.key_looks.save(
-            [
-                KeyLookRow(
-                    link="east->west",
-                    topic="orders",
-                    partition=3,
-                    source_topic_id="aa",
-                    target_topic_id="bb",
-                    mark_end=9,
-                    mark_ms=1,
-                    since_ms=1,
-                    retention_ms=5,
-                    missed=0,
-                    looked_ms=2,
-                    looked_end=9,
-                    owed=7,
-                    from_offset=1,
-                    to_offset=8,
-                )
-            ]
-        )
+        store.key_looks.save([replace(LOOKED, retention_ms=5, owed=7, from_offset=1, to_offset=8)])
         registry = CollectorRegistry()
         registry.register(ProofCollector(store, lambda: 65.0))
         text = generate_latest(registry).decode()
