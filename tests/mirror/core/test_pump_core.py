@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -30,6 +31,7 @@ from twinshore.mirror.core.dialling import UNDER_WAY_S
 from twinshore.mirror.core.pump_core import CONGESTED_S, STANDBY_S_MAX, TIMERS_S, Grant, PumpCore
 from twinshore.mirror.core.source_flow import ANSWER_SLACK_S, SourceFlow
 from twinshore.mirror.core.target_flow import TargetFlow
+from twinshore.mirror.lane.certainty import Strays
 from twinshore.mirror.lane.cutting import Parcel
 from twinshore.mirror.lane.dropped import row_of
 from twinshore.mirror.lane.fates import Blank
@@ -119,6 +121,17 @@ def kinds(commands: Iterable[Command]) -> list[type]:
 
 def parcel(offset: int) -> Parcel:
     return a_parcel(offset, offset + 1, 8, NOW_MS)
+
+
+@pytest.mark.parametrize("untouched", [True, False])
+def test_the_word_to_go_says_which_new_twins_no_pump_was_let_write(*, untouched: bool) -> None:
+    """An heir has the order of one from before the first holder was let write it."""
+    stage, new = Stage(), replace(ORDER, partition=1, untouched=True)
+    stage.hears(Assign((new,)))
+    stands = dict.fromkeys((NAMED, new.named), Stand(-1, 0))
+    stage.hears(Go((), stands, {}, (), (new.named,) if untouched else ()))
+    assert stage.lane.tracks[new.named].strays == (Strays.none() if untouched else Strays(epoch=-1))
+    assert stage.track.strays == Strays(epoch=ORDER.receipt_epoch)
 
 
 def test_what_is_here_goes_before_more_is_asked_for() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from twinshore.fleet import NamedPartition, SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent, follow_on, source_end
-from twinshore.mirror.lane.certainty import ANY, UNKNOWN
+from twinshore.mirror.lane.certainty import UNKNOWN, Strays
 from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.mapped_track import reaches
@@ -257,7 +257,7 @@ def looked(world: World, lane: Lane, now_s: float) -> None:
 
 def carried_on(world: World, lane: Lane) -> Lane:
     """All that the source has, carried and told, by the first pump that ever did."""
-    lane.tracks[NAMED].strays.epoch = ANY
+    lane.tracks[NAMED].strays = Strays.none()
     looked(world, lane, 1.0)
     while world.told_to < world.end:
         assert lane.fetch_order(LINE) is not None

@@ -184,24 +184,38 @@ def test_what_the_pump_before_lost_is_known_only_while_the_source_is_led_as_it_w
     assert bool(sends(lane)) is not waits
 
 
-def lost_before_an_election() -> Lane:
-    """A lane that lost a request, looked, and reads from a source that is led anew since."""
-    lane = exact()
-    fetches(lane, answer(0, 3))
-    lane.lost(2, [sends(lane)], 0.1)
+def looked_at(lane: Lane, seen: Observation, now_s: float) -> None:
+    """The next look gives this, and the broker remembers us."""
+    assert lane.to_look_at(now_s, {2})
+    lane.observed(NAMED, seen, now_s, NOW_MS)
+    certain = lane.tracks[NAMED].certain
+    certain.armed_until_ms, certain.seen_s = NOW_MS + 1_000_000, now_s
+
+
+def nothing(end: int) -> FetchAnswer:
+    """The source has nothing more."""
+    part = FetchedPartition(bytes.fromhex(SOURCE_ID), 0, 0, end, end, 0, None, None, [], memoryview(b""))
+    return FetchAnswer(0, 0, 5, [part])
+
+
+def lost_before_an_election(*bases: int) -> Lane:
+    """A lane that lost a request of three records for each, looked, and reads from a source that is led anew since."""
+    lane, lost = exact(), []
+    for base in bases:
+        fetches(lane, answer(base, 3))
+        lost.append(sends(lane))
+    lane.lost(2, lost, 0.1)
     lane.routed(NAMED, Route(1, 6, 2, target_epoch=0))
-    assert lane.to_look_at(1.0, {2})
-    lane.observed(NAMED, Observation(0, 0, 0, None, None, 0, 9), 1.0, NOW_MS)
+    looked_at(lane, Observation(0, 0, 0, None, None, 0, 9), 1.0)
     return lane
 
 
 def test_who_takes_over_behind_an_unclean_election_takes_nothing_for_what_was_lost_before_it() -> None:
     """The pump before read the source in both epochs; what it lost was of the first. It would have known what that was,
     and waited: the next one knows nothing of it."""
-    before = lost_before_an_election()
+    before = lost_before_an_election(0)
     assert before.handovers(0.0)[0].stray_epoch == 5
-    nothing = FetchedPartition(bytes.fromhex(SOURCE_ID), 0, 0, 0, 0, 0, None, None, [], memoryview(b""))
-    fetches(before, FetchAnswer(0, 0, 5, [nothing]), 1.0)
+    fetches(before, nothing(0), 1.0)
     (stands,) = before.handovers(0.0)
     assert (stands.position, stands.source_led, stands.calm, stands.stray_epoch) == (0, 6, False, 5)
     lane = lane_of(TrackOrder("orders", 0, SOURCE_ID, TARGET_ID), stands, led=6)
@@ -212,26 +226,16 @@ def test_who_takes_over_behind_an_unclean_election_takes_nothing_for_what_was_lo
 def test_behind_an_election_nothing_goes_behind_which_a_lost_request_would_fit() -> None:
     """Two requests were lost, of one batch each; the source has other records now, in batches that are like neither.
     Behind the second of them the second request would fit, and the twin would hold what the source has no more."""
-    lane, twin = exact(), Twin()
-    lost = []
-    for base in (0, 3):
-        fetches(lane, answer(base, 3))
-        lost.append(sends(lane))
-    lane.lost(2, lost, 0.1)
-    lane.routed(NAMED, Route(1, 6, 2, target_epoch=0))
-    assert lane.to_look_at(1.0, {2})
-    lane.observed(NAMED, Observation(0, 0, 0, None, None, 0, 9), 1.0, NOW_MS)
+    lane, twin = lost_before_an_election(0, 3), Twin()
     track = lane.tracks[NAMED]
-    track.certain.armed_until_ms, over_s = NOW_MS + 1_000_000, track.strays.until_s
+    over_s = track.strays.until_s
     for base, count in ((0, 2), (2, 1)):
         fetches(lane, answer(base, count, "new", epoch=6), 1.0)
     first = sends(lane, 1.0)
     assert [one.parcel.base for one in first] == [0]
     lane.produced(first, twin.answers(first), 1.1)
     assert (track.acked, sends(lane, 1.1)) == (2, [])
-    assert lane.to_look_at(over_s, {2})
-    lane.observed(NAMED, ends(2, 6), over_s, NOW_MS)
-    track.certain.armed_until_ms = NOW_MS + 1_000_000
+    looked_at(lane, ends(2, 6), over_s)
     fetches(lane, answer(2, 1, "new", epoch=6), over_s)
     assert [one.parcel.base for one in sends(lane, over_s)] == [2]
 

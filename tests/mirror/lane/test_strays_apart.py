@@ -10,13 +10,23 @@ from tests.mirror.lane.test_fresh import FRESH, KEEP, LIMITS, table
 from tests.mirror.lane.test_lane_bounds import NOW_MS, SOURCE_ID, TARGET_ID, see_the_ends
 from tests.mirror.lane.test_seat import LINE, NAMED, OLD_S
 from tests.mirror.lane.test_seat import answer as brought
-from tests.mirror.lane.test_strays import Twin, answer, ends, exact, fetches, mapped, sends
+from tests.mirror.lane.test_strays import (
+    Twin,
+    answer,
+    ends,
+    exact,
+    fetches,
+    looked_at,
+    lost_before_an_election,
+    mapped,
+    sends,
+)
 from twinshore.fleet import QueueRules
 from twinshore.mirror.core.desk_words import Go as GoWord
 from twinshore.mirror.core.desk_words import heard_by_pump, told
 from twinshore.mirror.desk.post import Post
 from twinshore.mirror.desk.relay import Relay
-from twinshore.mirror.lane.certainty import ANY, Strays
+from twinshore.mirror.lane.certainty import Strays
 from twinshore.mirror.lane.dropped import row_of
 from twinshore.mirror.lane.fates import Blank
 from twinshore.mirror.lane.history import Stand
@@ -28,17 +38,8 @@ from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.reach import Reach
 from twinshore.mirror.lane.reading import Reading
 from twinshore.mirror.lane.route import Route
-from twinshore.wire.fetch import FetchAnswer, FetchedPartition
 
 ORDER = TrackOrder("orders", 0, SOURCE_ID, TARGET_ID)
-
-
-def looked_at(lane: Lane, seen: Observation, now_s: float) -> None:
-    """The next look gives this, and the broker remembers us."""
-    assert lane.to_look_at(now_s, {2})
-    lane.observed(NAMED, seen, now_s, NOW_MS)
-    certain = lane.tracks[NAMED].certain
-    certain.armed_until_ms, certain.seen_s = NOW_MS + 1_000_000, now_s
 
 
 def begun(order: TrackOrder, led: int = 6) -> Lane:
@@ -49,22 +50,9 @@ def begun(order: TrackOrder, led: int = 6) -> Lane:
     return lane
 
 
-def nothing(end: int) -> FetchAnswer:
-    """The source has nothing more."""
-    part = FetchedPartition(bytes.fromhex(SOURCE_ID), 0, 0, end, end, 0, None, None, [], memoryview(b""))
-    return FetchAnswer(0, 0, 5, [part])
-
-
 def test_no_epoch_is_told_that_is_later_than_a_stray_that_may_still_land() -> None:
     """The next pump takes it for one before which no stray was read, and knows nothing of what the first held back."""
-    lane, twin = exact(), Twin()
-    lost = []
-    for base in (0, 3):
-        fetches(lane, answer(base, 3))
-        lost.append(sends(lane))
-    lane.lost(2, lost, 0.1)
-    lane.routed(NAMED, Route(1, 6, 2, target_epoch=0))
-    looked_at(lane, Observation(0, 0, 0, None, None, 0, 9), 1.0)
+    lane, twin = lost_before_an_election(0, 3), Twin()
     fetches(lane, answer(0, 2, "new", epoch=6), 1.0)
     first = sends(lane, 1.0)
     lane.produced(first, twin.answers(first), 1.1)
@@ -87,6 +75,14 @@ def test_on_an_empty_twin_only_the_first_pump_of_all_need_not_wait(*, untouched:
     assert bool(sends(lane, 1.0)) is untouched
 
 
+def test_a_new_twin_waits_for_nothing_though_its_fresh_queue_may_drop_one_day() -> None:
+    """It counts as thinned from its first order on: the first record waited until it was too old."""
+    lane = begun(replace(ORDER, untouched=True, thinned=True))
+    looked_at(lane, Observation(0, 0, 0, None, None, 0, 9), 1.0)
+    fetches(lane, answer(0, 3, "new", epoch=6), 1.0)
+    assert sends(lane, 1.0)
+
+
 def test_a_new_twin_is_untouched_for_the_first_holder_alone() -> None:
     """Heirs have its order from before the first holder was let write."""
     order = replace(ORDER, untouched=True)
@@ -102,20 +98,13 @@ def test_a_new_twin_is_untouched_for_the_first_holder_alone() -> None:
     _, released = post.release(NAMED)
     assert released is not None
     assert not released.untouched
-    strays = Strays(epoch=ANY)
-    strays.touched(-1)
-    assert strays.epoch == -1
     assert GoWord((), {NAMED: Stand(-1, 0)}, {}).untouched == ()
 
 
 @pytest.mark.parametrize("over_s", [100.0, 1.0])
 def test_a_handover_says_for_how_long_strays_may_land(over_s: float) -> None:
     """Of a partition on which nothing came since, the next pump need only look: its strays' time is long over."""
-    before = exact()
-    fetches(before, answer(0, 3))
-    before.lost(2, [sends(before)], 0.1)
-    before.routed(NAMED, Route(1, 6, 2, target_epoch=0))
-    looked_at(before, Observation(0, 0, 0, None, None, 0, 9), 1.0)
+    before = lost_before_an_election(0)
     (stands,) = before.handovers(over_s)
     assert (stands.calm, round(stands.strays_s, 1)) == (False, max(0.0, 30.1 - over_s))
     lane = begun(ORDER)

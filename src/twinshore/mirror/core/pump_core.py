@@ -33,6 +33,7 @@ from twinshore.mirror.core.desk_words import Assign, Bounds, Finish, Go, Granted
 from twinshore.mirror.core.dialling import Dials
 from twinshore.mirror.core.source_flow import SourceFlow
 from twinshore.mirror.core.target_flow import Answered, TargetFlow
+from twinshore.mirror.lane.certainty import Strays
 from twinshore.mirror.lane.fetch_book import Line
 from twinshore.mirror.lane.gaps import cuts
 from twinshore.mirror.lane.lane import Lane
@@ -347,7 +348,7 @@ class PumpCore:
         for named, track in self.lane.tracks.items():
             track.told.epoch, track.told.to = go.told[named]
             if named not in go.untouched:
-                track.strays.touched(track.order.receipt_epoch)
+                track.strays = Strays(epoch=track.order.receipt_epoch)
         self.lane.take_over(go.handovers, now_s, go.reached)
         for one in go.paces:
             line = self.targets.get(one.node) if one.side == "target" else self.sources.get((one.node, one.stream))

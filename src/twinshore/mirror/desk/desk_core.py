@@ -29,7 +29,7 @@ class DeskCore:
         self._posts: dict[LaneKey, Post] = {}
         # By link: until when a pump of lanes that are closed may still write, and what it sent may still land.
         self._past: dict[str, tuple[float, float]] = {}
-        self._given: set[tuple[str, str, int]] = set()  # twins that were ever on a lane
+        self._given: set[tuple[str, str, int]] = set()  # new twins that were ever on a lane
         self._visits = 0
         self._wanted: list[Command] = []
 
@@ -60,10 +60,12 @@ class DeskCore:
             self._tell_all(post, Assign(fresh))
 
     def _given_once(self, link: str, order: TrackOrder) -> TrackOrder:
+        if not order.untouched:
+            return order
         twin = link, order.target_topic_id, order.partition
-        untouched = order.untouched and twin not in self._given
+        order = replace(order, untouched=twin not in self._given)
         self._given.add(twin)
-        return replace(order, untouched=untouched)
+        return order
 
     def placed(self, link: str) -> dict[NamedPartition, int]:
         """Which lane of the link each partition belongs to now."""

@@ -64,7 +64,7 @@ class Post:
         ago_s = now_s - self.paces_at_s
         paces = tuple(pace._replace(learnt=pace.learnt.aged(ago_s)) for pace in self.paces)
         self.paces = ()
-        untouched, self.untouched = tuple(self.untouched & self.tracks.keys()), set()
+        untouched, self.untouched = tuple(self.untouched), set()
         return Go(handovers, dict(self.told), reached, paces, untouched)
 
     def release(self, named: NamedPartition) -> tuple[int | None, TrackOrder | None]:

@@ -16,7 +16,6 @@ from twinshore.wire.batch import compared_by, may_follow
 UNKNOWN = -1.0
 FAR_MS = 1 << 62
 NEVER_S = -1e9
-ANY = 1 << 31  # Later than every leader epoch.
 SURE_S = 0.5  # Shorter than a leadership takes to go and, with another's log, to come back.
 
 
@@ -61,7 +60,7 @@ class Strays:
     run: Blank | None = None
     # A pump before ours sent some: nobody here knows what.
     foreign: bool = True
-    # None of them was read while the source was led in an epoch before this one; ANY where there can be none.
+    # None of them was read while the source was led in an epoch before this one.
     epoch: int = -1
     # Markers are among those that we know.
     marks: bool = False
@@ -69,6 +68,11 @@ class Strays:
     moved: bool = False
     # Those that we know, by their sequences: the CRC, and the offset where they begin.
     heads: dict[bytes, tuple[bytes, int]] = field(default_factory=dict)
+
+    @classmethod
+    def none(cls) -> Strays:
+        """Of a twin that no pump was let write before."""
+        return cls(until_s=0.0, foreign=False)
 
     def left(self, epoch: int, until_s: float, *, calm: bool, moved: bool = False) -> None:
         """The pump before has said where it stood, and whether all that it sent had been answered. What may still land
@@ -82,11 +86,6 @@ class Strays:
     def still_s(self, now_s: float) -> float:
         """For how long one may still land; -1 where no look has been."""
         return -1.0 if self.until_s == UNKNOWN else max(0.0, self.until_s - now_s)
-
-    def touched(self, epoch: int) -> None:
-        """A pump was let write before this one after all; it read in this epoch, or a later one."""
-        if self.epoch == ANY:
-            self.epoch = epoch
 
     def lost(
         self, until_s: float, kept_ms: int, run: Blank | None, heads: Iterable[tuple[bytes, int]] = (), *, led: int

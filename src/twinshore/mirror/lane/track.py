@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.lane.answers import wait_s
-from twinshore.mirror.lane.certainty import ANY, UNKNOWN, Certainty, Strays
+from twinshore.mirror.lane.certainty import UNKNOWN, Certainty, Strays
 from twinshore.mirror.lane.cutting import Cut, Halt, Parcel
 from twinshore.mirror.lane.dropped import cut_at
 from twinshore.mirror.lane.fates import Blank, beside, within
@@ -104,7 +104,7 @@ class Track:
             source_key=(bytes.fromhex(order.source_topic_id), order.partition),
             target_id=bytes.fromhex(order.target_topic_id),
             told=Told(to=order.receipt_to, epoch=order.receipt_epoch),
-            strays=Strays(epoch=ANY if order.untouched else order.receipt_epoch),
+            strays=Strays.none() if order.untouched else Strays(epoch=order.receipt_epoch),
             fence=fence,
             partition_bytes_max=partition_bytes_max,
         )
