@@ -83,6 +83,7 @@ def test_a_lost_store_is_recovered_without_copying_anything_again(
     assert "nothing on west says who writes link" in asked(rig, "link", "recover", LINK, "--dry-run")[1]
     rig.process.start()
     until(lambda: level(east, west), 120, "all crosses", rig)
+    until(lambda: spans(west.cluster, "lost-mapped", 1) == [(0, 25)], 60, "the mapped one crosses too", rig)
     code, said = asked(rig, "link", "recover", LINK)
     assert code != 0
     assert "is carried by" in said
