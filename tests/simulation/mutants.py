@@ -258,9 +258,9 @@ MUTANTS = {
         Mutant(
             "lost-line",
             "gives a partition to another lane though the pump that is lost may still write",
-            80,
+            160,
             believe_a_lost_line_is_a_lost_pump,
-            known=63,
+            known=83,
         ),
         Mutant(
             "past",

@@ -71,6 +71,7 @@ def test_accounts_follow_one_another_whatever_comes_between() -> None:
                 case 4 if not ours.in_flight and chance.random() < 0.3:
                     end = ours.acked
                     ours.settle(0.0)
+                    ours.looks(0.0)
                     ours.begin(end, armed_until_ms=0, leader_epoch=-1)
                 case 4:
                     ours.set_back()
@@ -91,6 +92,27 @@ def test_a_pump_reads_again_what_nobody_accounted_for() -> None:
     carried = ours.account(0.0)
     assert carried is not None
     assert (carried.from_offset, carried.to_offset, carried.batches) == (10, 40, 3)
+
+
+def test_what_the_twin_acknowledged_is_told_though_it_is_silent_now() -> None:
+    """Else lag, and the recovery point, count it as missing for as long as the outage lasts."""
+    ours = begun(0)
+    fetch(ours, 5, [(7, 0, 0, 4, 4, 0)])
+    fetch(ours, 9)
+    send(ours)
+    acknowledge(ours)
+    send(ours)
+    ours.in_flight -= 1
+    ours.again(0.0)
+    assert ours.phase is Phase.LOOK
+    carried = ours.account(0.0)
+    assert carried is not None
+    assert (carried.from_offset, carried.to_offset, carried.records, len(carried.producers)) == (0, 5, 5, 1)
+
+    ours.looks(1.0)
+    assert not ours.told.noted, "a look that was asked to begin at 5 would call more lost"
+    ours.begin(9, armed_until_ms=0, leader_epoch=-1)
+    assert (ours.fetched, ours.write_from) == (5, 9), "what landed untold is read again"
 
 
 def test_a_source_that_moved_on_is_told_once() -> None:

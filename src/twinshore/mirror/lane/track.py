@@ -317,13 +317,13 @@ class Track:
     def settle(self, retry_at_s: float) -> None:
         """An answer was wrong or missing: stop sending, look at the twin again once all answers are in."""
         self.waiting.drop()
-        self.told.noted.clear()
         self.halt_after = self.refusal = None
         self.enter(Phase.SETTLING if self.in_flight else Phase.LOOK)
         self.retry_at_s = max(self.retry_at_s, retry_at_s)
 
     def looks(self, now_s: float) -> None:
-        """A look at the twin begins."""
+        """A look at the twin begins. It is told how far accounts went, so that no account goes further meanwhile."""
+        self.told.noted.clear()
         self.enter(Phase.LOOKING)
         self.led, self.doubted = self.route.twin_led, False
         self.certain.looked_at_s, self.source.led = now_s, self.route.source_epoch

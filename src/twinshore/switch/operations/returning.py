@@ -82,7 +82,9 @@ def plan(asked: FailBack, settings: Settings, store: Store, *, by: str = "") -> 
         room = cramped(ends.source, record.names(), settings)
         guarded = left_open(ends.source, record.names(), "")
     if others := kept_back(seen, topics_of(found)):
-        refused = RefusedError(differ(others, record.old, record.new), hint="docs/switch.md")
+        refused = RefusedError(
+            differ(others, record.old, record.new), hint="docs/switch.md, A twin that is spoilt, says how"
+        )
     refused = refused or _refused(found, live, back, settings, store, deletes=not asked.mapped) or room.refused()
     if refused:
         return SwitchPlan(shown=shown, refused=refused)
@@ -198,7 +200,9 @@ def kept_from_deletion(topics: Sequence[str], link: Link, settings: Settings, st
     now = standing(settings.links, store)[link.name]
     for topic in topics:
         if why := objection(now.link, topic, never=never, kept=kept, troubles=now.troubles):
-            return RefusedError(f"topic {topic} on {link.target} is not deleted: {why}", hint="docs/deletes.md")
+            return RefusedError(
+                f"topic {topic} on {link.target} is not deleted: {why}", hint="docs/deletes.md says what forbids it"
+            )
     return None
 
 
