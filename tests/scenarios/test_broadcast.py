@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.scenarios.mirror_rig import Rig, read_all, same_ends, settings_text, spans, until
+from tests.scenarios.mirror_rig import Rig, read_all, same_ends, settings_text, spans, until, url_in
 from twinshore.fleet.incidents import IncidentKind
 from twinshore.lab import LabCluster, Workload
 from twinshore.lab.clients import client_settings, committed, forget_links
 from twinshore.lab.stages.troubles import dead, on_slow_line, stalled
+from twinshore.store import open_store
 
 FLAGS = ("-XX:TieredStopAtLevel=1",)
 PARTITIONS = 3
@@ -28,6 +29,11 @@ targets = ["tokyo", "paris"]
 topics = ["TOPIC"]
 """
 SHORT_TIDES, TIDE_S, TIDES = f"{BROADCAST}\n", 4, 3
+ALONE = """
+[links."london->tokyo"]
+broadcast = "prices"
+topics = ["TOPIC"]
+"""
 FRESH = """
 [links."london->tokyo"]
 broadcast = "prices"
@@ -59,9 +65,10 @@ class Place(Rig):
         text = settings_text(folder, clusters, {}, mirror={"lanes": 1, "refresh_s": 1, "heartbeat_s": 0, **tides})
         super().__init__(folder, text + more.replace("TOPIC", self.topic))
 
-    def begin(self) -> None:
+    def begin(self, *targets: LabCluster) -> None:
+        """All of its targets, or these."""
         self.process.start()
-        for target in self.targets:
+        for target in targets or self.targets:
             self.until_said(f"london->{target.name}: flowing: {PARTITIONS} partitions", WITHIN_S)
         self.produce(PARTITIONS)
         self.until_same(self.targets[0])
@@ -183,6 +190,36 @@ def test_tasks_give_way_to_the_next_while_all_flows(three: Three, tmp_path: Path
         print(f"told: at most {behind_s:.2f} s behind over {TIDES} tides")
         assert behind_s < 2.0
         place.identical()
+        assert "lane begins again" not in place.process.said
+    finally:
+        place.process.end()
+
+
+@pytest.mark.long
+def test_a_target_comes_and_goes_while_another_flows(three: Three, tmp_path: Path) -> None:
+    london, tokyo, paris = three
+    for lab in three:
+        forget_links(lab.cluster)
+    place = Place(tmp_path, *three, more=ALONE)
+    try:
+        place.begin(tokyo)
+        with Workload(london.cluster, place.topic, records_per_s=RATE, value_bytes=1_000) as load:
+            until(lambda: load.acked > RATE, WITHIN_S, "records flow", place)
+            place.verb("link", "add", "london->paris", 'broadcast="prices"', f'topics=["{place.topic}"]')
+            until(lambda: ended(paris, place.topic) > RATE, WITHIN_S, "it is carried to both", place)
+            load.stop()
+        place.until_same()
+        until(lambda: place.copies(10_000) <= 1.3, WITHIN_S, "it reads together", place)
+        place.identical()
+        place.verb("link", "remove", "london->paris")
+        with open_store(url_in(tmp_path)) as store:
+            lease = "link london->paris"
+            until(lambda: bool((row := store.leases.read(lease)) and row.released), WITHIN_S, "it is given back", place)
+        stood, copies = ended(paris, place.topic), -place.given()
+        size = place.produce(10_000)
+        place.until_same(tokyo)
+        assert (copies + place.given()) / size <= 1.3
+        assert ended(paris, place.topic) == stood
         assert "lane begins again" not in place.process.said
     finally:
         place.process.end()

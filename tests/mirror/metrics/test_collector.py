@@ -21,6 +21,7 @@ from twinshore.mirror.desk.commands import Account
 from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.lane.orders import Carried
 from twinshore.mirror.lane.quota import key_of
+from twinshore.mirror.lane.reading_words import JOINED, QUEUED, READ
 from twinshore.mirror.metrics import table
 from twinshore.mirror.metrics.collector import MirrorCollector, SeriesBounds
 from twinshore.mirror.metrics.meters import Meters
@@ -108,6 +109,30 @@ def test_the_quota_that_holds_a_link_back_is_the_one_that_status_tells(meters: M
         assert 'quota_bytes_per_second{link="east->west",side="target"} 250000.0' in found
         assert 'quota_bytes_per_second{link="east->west",side="source"} 0.0' in found
         assert "target's quota: 0.25 MB/s" in recorder.live[NAME].held_back()
+    finally:
+        recorder.close()
+
+
+def test_how_a_link_of_a_broadcast_is_read_is_served_and_of_others_nothing(meters: Meters, store: Store) -> None:
+    recorder = Recorder(store, "somebody", 60.0, lambda _said: None)
+    shared = ("queue_bytes", "joined_partitions", "read_bytes_total")
+
+    def served() -> list[float]:
+        registry = CollectorRegistry()
+        registry.register(MirrorCollector([LINK], meters, store, SeriesBounds(), reading=recorder.reading))
+        lines = generate_latest(registry).decode().splitlines()
+        return [
+            float(line.split()[-1]) for one in shared for line in lines if line.startswith(f"twinshore_link_{one}{{")
+        ]
+
+    try:
+        recorder.take(Account(NAME, 0, (carried("orders", 0, 0, 5, 5),), (), {}))
+        assert served() == []
+        for lane in (0, 1):
+            recorder.take(Account(NAME, lane, (), (), {JOINED: 2.0, QUEUED: 500.0, READ: 7_000.0}))
+        assert served() == [1_000.0, 4.0, 14_000.0]
+        recorder.take(Account(NAME, 1, (), (), {JOINED: 1.0, QUEUED: 0.0, READ: 1_000.0}))
+        assert served() == [500.0, 3.0, 15_000.0]
     finally:
         recorder.close()
 
