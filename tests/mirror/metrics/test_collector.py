@@ -118,6 +118,7 @@ def test_how_a_link_of_a_broadcast_is_read_is_served_and_of_others_nothing(meter
     shared = ("queue_bytes", "joined_partitions", "read_bytes_total")
 
     def served() -> list[float]:
+        recorder.settle(NAME)
         registry = CollectorRegistry()
         registry.register(MirrorCollector([LINK], meters, store, SeriesBounds(), reading=recorder.reading))
         lines = generate_latest(registry).decode().splitlines()
