@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import signal
@@ -14,9 +15,12 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import psutil
 import pytest
+from prometheus_client import CollectorRegistry
 
 from tests.proxy.served import ProxyProcess
 from twinshore.fleet import Cluster, ConfigError
@@ -24,8 +28,10 @@ from twinshore.fleet.settings import parse_settings
 from twinshore.lab.ports import free_port
 from twinshore.proxy.operations.run import serve
 from twinshore.proxy.several import process
+from twinshore.proxy.several.joined import trouble
 from twinshore.proxy.several.part import Task, Word, read_word
 from twinshore.proxy.several.process import PartProcess
+from twinshore.service.server import MetricsServer
 
 pytestmark = pytest.mark.usefixtures("a_terminal")
 
@@ -193,6 +199,26 @@ def until_told(proxy: ProxyProcess) -> tuple[int, dict[str, Any]]:
 
     until(both, 60, "both answer")
     return found[0]
+
+
+def test_health_judges_by_what_it_shows_and_asks_nobody_twice() -> None:
+    """Who begins to answer meanwhile would be shown well beside a sentence that says otherwise."""
+    answers = iter([{"serves": False, "ok": False, "says": "it does not answer"}, {"serves": True, "ok": True}])
+    joined = {"1": {"serves": False, "ok": False, "says": "no cluster answers"}}
+    served = MetricsServer(
+        "127.0.0.1", 0, CollectorRegistry(), lambda: joined | {"2": next(answers)}, of="processes", trouble=trouble
+    )
+    try:
+        with pytest.raises(HTTPError) as first:
+            urlopen(f"http://127.0.0.1:{served.port}/health")
+        with first.value as answer:
+            told = json.load(answer)
+        assert told["says"] == "no process is well: 1: no cluster answers; 2: it does not answer"
+        assert [one["ok"] for one in told["processes"].values()] == [False, False]
+        with urlopen(f"http://127.0.0.1:{served.port}/health") as answer:
+            assert json.load(answer)["says"] == "ok"
+    finally:
+        served.close()
 
 
 def test_processes_do_not_share_a_port_with_somebody_else(tmp_path: Path) -> None:

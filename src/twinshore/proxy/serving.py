@@ -280,7 +280,7 @@ class _Serving:
             collector.clusters,
             section="proxy",
             of="clusters",
-            trouble=collector.trouble,
+            trouble=lambda _: collector.trouble(),
         )
         self._tell(Word.HEALTH, str(server.port))
         return server

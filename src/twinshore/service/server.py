@@ -25,6 +25,7 @@ JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 Links = Callable[[], dict[str, Any]]
+Trouble = Callable[[dict[str, Any]], str]
 
 
 class AddressTaken(ConfigError):
@@ -43,7 +44,7 @@ class MetricsServer:
     """Serves until closed. `beat` is called by the process's loop; without it for half a minute /health says so,
     and of a thread that ended unasked.
     `links`: how each link stands, for people who look there, or whatever else the process is `of`. `section`: where its
-    address is set. `trouble`: what else is wrong."""
+    address is set. `trouble`: what else is wrong, also by what `links` has just said."""
 
     def __init__(
         self,
@@ -54,7 +55,7 @@ class MetricsServer:
         *,
         section: str = "mirror",
         of: str = "links",
-        trouble: Callable[[], str] = str,
+        trouble: Trouble = lambda _: "",
     ) -> None:
         registry = CollectorRegistry()
         registry.register(collector)
@@ -77,11 +78,11 @@ class MetricsServer:
         self._server.shutdown()
         self._server.server_close()
 
-    def _trouble(self) -> str:
+    def _trouble(self, stand: dict[str, Any]) -> str:
         """Why this process should be started again; empty where all is well."""
         if time.monotonic() - self._beaten_s >= HEALTHY_S:
             return "the driver's loop stands still"
-        return failures.says() or self._else()
+        return failures.says() or self._else(stand)
 
 
 class _Door(ThreadingHTTPServer):
@@ -115,9 +116,7 @@ class _Door(ThreadingHTTPServer):
         """Who went before the answer is not worth a trace."""
 
 
-def _handler(
-    registry: CollectorRegistry, trouble: Callable[[], str], of: str, links: Links
-) -> type[BaseHTTPRequestHandler]:
+def _handler(registry: CollectorRegistry, trouble: Trouble, of: str, links: Links) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = REQUEST_S_MAX
 
@@ -126,8 +125,9 @@ def _handler(
             if path == "/metrics":
                 self._answer(200, generate_latest(registry), PROMETHEUS)
             elif path == "/health":
-                why = trouble()
-                body = json.dumps({"ok": not why, "says": why or "ok", of: links()}) + "\n"
+                stand = links()
+                why = trouble(stand)
+                body = json.dumps({"ok": not why, "says": why or "ok", of: stand}) + "\n"
                 self._answer(503 if why else 200, body.encode(), JSON)
             else:
                 self._answer(404, b"only /metrics and /health\n", TEXT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from http.client import HTTPException
 from typing import Any, Final
@@ -55,15 +55,14 @@ class Joined(Collector):
         told = json.loads(text) if text else {"ok": False, "says": "it does not answer"}
         return {"pid": one.pid, "serves": one.serves, **told, "ok": code == 200}
 
-    def trouble(self) -> str:
-        """Why the whole should be started again; empty while one part is well, as its keeper sees to the others."""
-        says: list[str] = []
-        for one in self._parts:
-            stands = self._stands(one)
-            if one.serves and stands["ok"]:
-                return ""
-            says.append(f"{one.number}: {stands['says']}")
-        return f"no process is well: {'; '.join(says)}"
+
+def trouble(processes: Mapping[str, Any]) -> str:
+    """Why the whole should be started again, by how each part stands; empty while one part is well, as its keeper sees
+    to the others. Nobody is asked a second time: they may say something else."""
+    if any(one["serves"] and one["ok"] for one in processes.values()):
+        return ""
+    says = "; ".join(f"{number}: {one['says']}" for number, one in processes.items())
+    return f"no process is well: {says}"
 
 
 def _asked(one: PartProcess, page: str) -> tuple[int, str]:

@@ -12,7 +12,7 @@ from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings.sections.proxy import SECTION, ProxySettings
 from twinshore.proxy.gate import Gate
 from twinshore.proxy.serving import chosen
-from twinshore.proxy.several.joined import Joined
+from twinshore.proxy.several.joined import Joined, trouble
 from twinshore.proxy.several.part import Task
 from twinshore.proxy.several.process import PartProcess
 from twinshore.service.server import MetricsServer, not_served
@@ -75,5 +75,5 @@ def _server(asked: ProxySettings, parts: Sequence[PartProcess]) -> MetricsServer
         joined.processes,
         section="proxy",
         of="processes",
-        trouble=joined.trouble,
+        trouble=trouble,
     )
