@@ -24,7 +24,7 @@ from twinshore.wire.codecs import Codec
 SEEDS = range(60)
 # So many that some have the one moment in which it matters.
 GONE_SEEDS = range(200)
-KNOWN, KNOWN_UNASKED = 89, 1679
+KNOWN, KNOWN_UNASKED = 89, 4358
 AWAY_S = (SURE_S + 0.1, 1.0, 1.5)
 SOON_S = 0.2
 TRANSACTIONS = Style(0.0, 0, transactions=True, append_time=False, codecs=(Codec.NONE,), records_max=3, large_part=0.0)

@@ -9,6 +9,8 @@ from twinshore.fleet import NamedPartition
 from twinshore.fleet.sentences import counted
 
 FLOWING, WAITING, PAUSED, STANDBY, STOPPED = "flowing", "waiting", "paused", "standby", "stopped"
+# How a mirror was stopped whose lease is not given back: the next one waits until it has run out.
+STOPPED_SO = "the mirror was stopped; not all pumps said so, or what they had sent may still land"
 # What a reader says where no mirror's word holds.
 UNKNOWN = "unknown"
 STATES = (FLOWING, WAITING, STANDBY, PAUSED, STOPPED, UNKNOWN)

@@ -20,9 +20,11 @@ from twinshore.mirror.driver.drive import Drive
 from twinshore.mirror.driver.link_driver import LinkDriver
 from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.driver.roster import LinkRoster, Running, begun
+from twinshore.mirror.driver.term import Term
 from twinshore.mirror.driver.tides import Tides
 from twinshore.service.companions import Beside, Companion
 from twinshore.store import open_store
+from twinshore.store.values import LinkIdentity
 
 ONE, TWO, THREE = "east->west", "west->north", "north->east"
 WITHIN_S = 60.0
@@ -146,15 +148,29 @@ def place(tmp_path: Path) -> Iterator[Place]:
     made.close()
 
 
+def test_pumps_are_granted_nothing_before_or_behind_the_term_that_they_are_of(place: Place) -> None:
+    """A lease that was another's in between, and is ours again before the driver has seen either."""
+    place.until(lambda: place.held(ONE))
+    running = place.roster._running[ONE]
+    running._drive.close(20.0)
+    driver, generation = running.driver, running.driver.lease.generation()
+    assert place.roster.left_s(ONE) == 0.0, "no lane is open"
+    who = LinkIdentity(ONE, 7, 0, "east", "west")
+    driver._term = Term(generation, who, 86_400_000, "", never_cut=False)
+    assert place.roster.left_s(ONE) > 0
+    driver._term = Term(generation - 1, who, 86_400_000, "", never_cut=False)
+    assert driver.lease.left_s() > 0
+    assert place.roster.left_s(ONE) == 0.0
+    driver._term = None
+
+
 def test_a_removed_link_ends_and_says_so_and_the_others_are_the_same_as_before(place: Place) -> None:
     place.until(lambda: place.held(ONE) and place.held(TWO))
-    assert place.roster.left_s(ONE) > 0
     place.ask(Remove(ONE))
     place.until(lambda: place.left == [ONE])
     assert not place.held(ONE)
     assert place.names() == [ONE, TWO], "nothing else began"
     assert place.held(TWO)
-    assert place.roster.left_s(ONE) == 0.0, "the desk grants its pumps nothing"
     words = {word.link: (word.state, word.sentence) for word in place.store.links.statuses()}
     assert words[ONE] == ("stopped", "the link was removed by anna")
     assert ONE not in place.recorder.words(), "nobody says anything of it any more"

@@ -56,7 +56,7 @@ def test_no_epoch_is_told_that_is_later_than_a_stray_that_may_still_land() -> No
     fetches(lane, answer(0, 2, "new", epoch=6), 1.0)
     first = sends(lane, 1.0)
     lane.produced(first, twin.answers(first), 1.1)
-    (account,) = lane.accounts(0.0)
+    *_, account = lane.accounts(0.0)
     assert (account.to_offset, account.epoch) == (2, -1)
     after = begun(replace(ORDER, receipt_to=2, receipt_epoch=account.epoch))
     looked_at(after, ends(2, 6), 4.0)

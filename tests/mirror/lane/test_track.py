@@ -10,6 +10,7 @@ import pytest
 from tests.mirror.lane.parcels import a_parcel
 from twinshore.mirror.lane.cutting import Parcel, producer_of
 from twinshore.mirror.lane.fates import Blank
+from twinshore.mirror.lane.handing import handover
 from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.observe import Go, Observation, Tail
 from twinshore.mirror.lane.orders import Carried, TrackOrder
@@ -168,7 +169,7 @@ def test_settling_waits_for_every_answer() -> None:
     send(ours)
     ours.settle(5.0)
     assert ours.phase is Phase.SETTLING
-    assert ours.handover(0.0) is None
+    assert handover(ours, 0.0) is None
     ours = begun(0)
     ours.settle(5.0)
     assert ours.phase is Phase.LOOK
@@ -191,13 +192,13 @@ def test_a_partition_makes_the_moves_of_the_table_and_stays_where_it_is_but_no_o
 
 def test_a_handover_is_given_only_by_who_knows() -> None:
     ours = begun(7, told_to=7)
-    given = ours.handover(0.0)
+    given = handover(ours, 0.0)
     assert given is not None
     assert given.position == 7
     ours.in_flight = 1
-    assert ours.handover(0.0) is None
+    assert handover(ours, 0.0) is None
     behind = begun(7, told_to=2)
-    assert behind.handover(0.0) is None, "it still reads what was not accounted for"
+    assert handover(behind, 0.0) is None, "it still reads what was not accounted for"
 
 
 def test_the_last_five_batches_of_each_producer_are_known() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from twinshore.fleet.extents import Extent
 from twinshore.fleet.settings import parse_settings
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.metadata import ClusterMetadata
+from twinshore.mirror.driver.twins import orders_for
 from twinshore.mirror.mapping import adopting
 from twinshore.mirror.mapping.adopting import Adopter
 from twinshore.mirror.mapping.evidence import Unproven
@@ -73,7 +74,8 @@ class Stage:
 
     def __post_init__(self) -> None:
         self.target = Logs("west", 5)
-        self.adopter = Adopter(LINK, Logs("east", 9), self.target, self.store, self.said.append)
+        self.made: set[TwinRow] = set()
+        self.adopter = Adopter(LINK, Logs("east", 9), self.target, self.store, self.said.append, self.made)
 
     def of(self, *_: object) -> list[Row]:
         self.proofs += 1
@@ -118,6 +120,22 @@ def proven() -> list[Row]:
 
 def unproven() -> list[Row]:
     raise Unproven("orders-0 cannot be proven")
+
+
+def test_a_new_twin_is_untouched_and_one_that_holds_something_may_not_be(
+    stages: Callable[[Callable[[], list[Row]]], Stage], store: Store
+) -> None:
+    for target in (0, 5):
+        row = TwinRow(LINK.name, "orders", 0, "aa", f"b{target}", 7, 0, 1)
+        extent = Extent(SourceOffset(7), TargetOffset(target), 0, 0)
+        stage = stages(lambda: [(row, extent, "as a test says")])  # noqa: B023
+        stage.target.end = target
+        stage.until(lambda ready, _: bool(ready))
+        step = replace(STEP, target_topic_id=row.target_topic_id)
+        (order,) = orders_for(store, LINK.name, [step], stage.made).values()
+        assert order.reached is not None
+        assert order.untouched is (target == 0)
+        store.forget_topic(LINK.name, "orders")
 
 
 def test_a_proof_that_takes_long_holds_up_nobody_and_its_result_comes_later(

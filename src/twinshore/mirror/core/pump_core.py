@@ -348,7 +348,7 @@ class PumpCore:
         for named, track in self.lane.tracks.items():
             track.told.epoch, track.told.to = go.told[named]
             if named not in go.untouched:
-                track.strays = Strays(epoch=track.order.receipt_epoch)
+                track.strays = Strays(epoch=track.told.epoch)
         self.lane.take_over(go.handovers, now_s, go.reached)
         for one in go.paces:
             line = self.targets.get(one.node) if one.side == "target" else self.sources.get((one.node, one.stream))

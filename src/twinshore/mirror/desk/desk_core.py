@@ -142,13 +142,16 @@ class DeskCore:
 
     def lands_s(self, link: str, now_s: float) -> float:
         """For how long what the link's pumps have sent may still land, whatever becomes of them and of this process."""
-        ours = [post.relay.lands_until_s for _, post in self._of(link)]
+        ours = [max(post.relay.lands_until_s, post.relay.strays_until_s) for _, post in self._of(link)]
         return max(0.0, max([*ours, self._past.get(link, (0.0, 0.0))[1]]) - now_s)
 
+    def nobody_writes(self, link: str, now_s: float) -> bool:
+        """Whether no pump of the link is there, and lost ones have no grant any more."""
+        return all(not post.pumps and post.relay.free(now_s) for _, post in self._of(link))
+
     def idle(self, link: str, now_s: float) -> bool:
-        """Whether nobody writes in the link's name: no pump is there, and lost ones have no grant any more."""
-        free = all(not post.pumps and post.relay.free(now_s) for _, post in self._of(link))
-        return free and self.past_is_over(link, now_s)
+        """Whether nobody writes in the link's name, and nothing that was sent in it can still land."""
+        return self.nobody_writes(link, now_s) and not self.lands_s(link, now_s) and self.past_is_over(link, now_s)
 
     def past_is_over(self, link: str, now_s: float) -> bool:
         """Whether nothing more comes of closed lanes: no grant runs, and what was sent has landed."""
@@ -159,7 +162,8 @@ class DeskCore:
         for lane, post in list(self._of(link)):
             del self._posts[link, lane]
             granted_s, lands_s = self._past.get(link, (0.0, 0.0))
-            self._past[link] = max(granted_s, post.relay.granted_until_s), max(lands_s, post.relay.lands_until_s)
+            lands_s = max(lands_s, post.relay.lands_until_s, post.relay.strays_until_s)
+            self._past[link] = max(granted_s, post.relay.granted_until_s), lands_s
             self._wanted += [Dismiss(seat) for seat in post.pumps.values()]
 
     # -- what time brings

@@ -10,6 +10,7 @@ import os
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -121,13 +122,30 @@ class Desk:
         with self._deciding() as core:
             core.finish_all(link)
 
+    def finish(self, link: str, deadline_s: float) -> bool:
+        """Has every pump of a link stop in good order, and forgets its lanes. Whether nothing of it can land any more;
+        what may for longer than until then is not waited for."""
+        self.finish_all(link)
+        while (left_s := deadline_s - time.monotonic()) > 0 and not self.idle(link):
+            if self.nobody_writes(link) and self.lands_s(link) > left_s:
+                break
+            time.sleep(0.02)
+        clean = self.idle(link)
+        self.close_link(link)
+        return clean
+
     def lands_s(self, link: str) -> float:
         """For how long what the link's pumps have sent may still land, whatever becomes of them and of this process."""
         with self._deciding() as core:
             return core.lands_s(link, steady_s())
 
+    def nobody_writes(self, link: str) -> bool:
+        """Whether no pump of the link is there, and lost ones have no grant any more."""
+        with self._deciding() as core:
+            return core.nobody_writes(link, steady_s())
+
     def idle(self, link: str) -> bool:
-        """Whether nobody writes in the link's name: no pump is there, and lost ones have no grant any more."""
+        """Whether nobody writes in the link's name, and nothing that was sent in it can still land."""
         with self._deciding() as core:
             return core.idle(link, steady_s())
 

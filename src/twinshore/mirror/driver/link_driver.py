@@ -13,7 +13,7 @@ from functools import partial
 from twinshore.fleet import ConfigError, KafkaError, Link, RefusedError, StoreError, TwinshoreError, WireError
 from twinshore.fleet.settings import MirrorSettings, Settings
 from twinshore.links.filters import admits
-from twinshore.links.link_state import STANDBY, STOPPED, Carrying, Facts, Idle, carrying
+from twinshore.links.link_state import STANDBY, STOPPED, STOPPED_SO, Carrying, Facts, Idle, carrying
 from twinshore.links.thinned import note
 from twinshore.mirror.control.ruling import Ruling, in_words
 from twinshore.mirror.control.throttle import BoundsTeller
@@ -82,9 +82,9 @@ class LinkDriver:
         self._descents = Descents(lambda: self.link, settings.links, *ends, log, doubts.tell)
         self._homing = Homing(lambda: self.link, settings.links, *ends, self._descents, log)
         self._in_switch = InSwitch(lambda: self.link, store, desk, recorder, log)
-        self._adopter = Adopter(link, self._source, self._target, store, log)
-        self._ruling = Ruling(link, settings.links, store, log)
         self._throttle, self._others = BoundsTeller(link.name, desk), Others(link, store)
+        self._adopter = Adopter(link, self._source, self._target, store, log, self._others.made)
+        self._ruling = Ruling(link, settings.links, store, log)
         self._store, self._desk, self._tides, self._recorder = store, desk, tides, recorder
         self._lanes, self._log = lanes, log
         times_s = (self._mirror.lease_s, min(5.0, self._mirror.produce_timeout_s))
@@ -379,19 +379,19 @@ class LinkDriver:
         return term.order(self.link, lane, tide, **sides, desk=desk, settings=self._mirror)
 
     def stop(self, deadline_s: float) -> bool:
-        """Orderly: pumps finish what is on its way. True when all of them said so."""
+        """Orderly: pumps finish what is on its way. True when all of them said so, and nothing can land any more."""
         self._tides.close_link(self.link.name)
-        self._desk.finish_all(self.link.name)
-        while not self._desk.idle(self.link.name) and time.monotonic() < deadline_s:
-            time.sleep(0.02)
-        clean = self._desk.idle(self.link.name)
-        self._desk.close_link(self.link.name)
-        return clean
+        return self._desk.finish(self.link.name, deadline_s)
+
+    def left_s(self) -> float:
+        """For how long the link is ours in the term that its lanes are of; an earlier one's carry nothing more."""
+        ours = self._term is not None and self._term.generation == self.lease.generation()
+        return self.lease.left_s() if ours else 0.0
 
     def close(self, *, clean: bool, now: Idle | None = None) -> None:
         """`now`: how the link stands then; where it is not given, somebody has stopped the mirror."""
         if self.lease.left_s() > 0:
-            how = "the mirror was stopped in good order" if clean else "the mirror was stopped, not all pumps said so"
+            how = "the mirror was stopped in good order" if clean else STOPPED_SO
             self._say(now or Idle(STOPPED, how))
         with ExitStack() as parts:  # whatever of it fails, the lease is not renewed for ever; the last first
             parts.callback(self._ends.close)

@@ -130,7 +130,7 @@ class LinkRoster:
     def left_s(self, link: str) -> float:
         """For how long the link is ours; 0 where it is not run here."""
         one = self._running.get(link) or self._ending.get(link)
-        return one.driver.lease.left_s() if one else 0.0
+        return one.driver.left_s() if one else 0.0
 
     def alive(self) -> bool:
         """Whether each driver turns."""

@@ -121,8 +121,9 @@ def source_error(part: FetchedPartition, position: int, failures: int = 0) -> Ha
     return None
 
 
-def target_error(part: ProducedPartition, parcel: Parcel, failures: int) -> Halt | None:
-    """A halt, or None: look at the twin, then go on from where it ends."""
+def target_error(part: ProducedPartition, parcel: Parcel, refusals: int) -> Halt | None:
+    """A halt, or None: look at the twin, then go on from where it ends. `refusals`: so many before, with nothing taken
+    in between; a look that could not be had is none."""
     kind, means = describe(part.error), meaning(part.error)
     where = f"offsets {parcel.base} to {parcel.end - 1}"
     if means is Means.RIGHT:
@@ -136,11 +137,11 @@ def target_error(part: ProducedPartition, parcel: Parcel, failures: int) -> Halt
     if means is Means.SIZE:
         sentence = f"the batch of {parcel.size} bytes at {where} exceeds the twin's limit"
         return Halt(IncidentKind.OVERSIZE_BATCH, parcel.base, parcel.end, f"{sentence}; {kind.hint}")
-    if means is Means.SEQUENCE and failures >= LOOKS_MAX:
+    if means is Means.SEQUENCE and refusals >= LOOKS_MAX:
         sentence = f"the twin keeps refusing {where} as out of sequence, though it looks right"
         return Halt(IncidentKind.POSITION_DISAGREEMENT, parcel.base, parcel.end, sentence)
-    again = f" {failures + 1} times in a row" if means is Means.DAMAGE else ""
-    if means is Means.NEVER or (again and failures >= UNREADABLE_MAX):
+    again = f" {refusals + 1} times in a row" if means is Means.DAMAGE else ""
+    if means is Means.NEVER or (again and refusals >= UNREADABLE_MAX):
         said = f": {part.message}" if part.message else ""
         sentence = f"the twin refuses {where}{again}: {kind.name}, {kind.sentence}{said}"
         return Halt(IncidentKind.REFUSED, parcel.base, parcel.end, sentence, IncidentSide.TARGET)

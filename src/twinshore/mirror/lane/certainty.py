@@ -66,8 +66,8 @@ class Strays:
     marks: bool = False
     # The pump before knew that its own may be of other offsets than their sequences stand for now, or are markers.
     moved: bool = False
-    # Those that we know, by their sequences: the CRC, and the offset where they begin.
-    heads: dict[bytes, tuple[bytes, int]] = field(default_factory=dict)
+    # Those that we know, by their sequences: the CRC, the offset where they begin, and until when they may land.
+    heads: dict[bytes, tuple[bytes, int, float]] = field(default_factory=dict)
 
     @classmethod
     def none(cls) -> Strays:
@@ -97,7 +97,7 @@ class Strays:
         self.marks = self.marks or run is not None
         for head, base in heads:
             sequences, crc = compared_by(head)
-            self.heads[sequences] = crc, base
+            self.heads[sequences] = crc, base, until_s
 
     def seen(self, looked_at_s: float, confirm_s: float) -> None:
         """The twin was looked at then, or later: those that had their time by then are in what was seen."""
@@ -105,6 +105,8 @@ class Strays:
             self.until_s = looked_at_s + confirm_s
         elif looked_at_s >= self.until_s:
             self._over()
+        else:  # where lines break again and again, they would become ever more
+            self.heads = {one: head for one, head in self.heads.items() if head[2] > looked_at_s}
 
     def landed(self, position: int) -> None:
         """A look found the twin's end: a lost run of markers that is wholly in was all that could be on its way."""
@@ -127,10 +129,10 @@ class Strays:
         if self.marks or (self.foreign and (moved or self.moved or led > self.epoch)):
             return True
         sequences, crc = compared_by(head)
-        if self.heads.get(sequences, (crc, 0))[0] != crc:
+        if sequences in self.heads and self.heads[sequences][0] != crc:
             return True
         return any(
-            (led > self.epoch or base < end) and may_follow(one, sequences) for one, (_, base) in self.heads.items()
+            (led > self.epoch or base < end) and may_follow(one, sequences) for one, (_, base, _) in self.heads.items()
         )
 
     def told_epoch(self, epoch: int, now_s: float) -> int:
@@ -141,7 +143,7 @@ class Strays:
 
     def have_moved(self, sequence_of: Callable[[int], int]) -> bool:
         """Whether one may be of other offsets than its sequences now stand for, or is of markers."""
-        theirs = [(int.from_bytes(one[:4], "big"), base) for one, (_, base) in self.heads.items()]
+        theirs = [(int.from_bytes(one[:4], "big"), base) for one, (_, base, _) in self.heads.items()]
         return self.marks or self.moved or any(sequence_of(base) != sequence for sequence, base in theirs)
 
     def _over(self) -> None:

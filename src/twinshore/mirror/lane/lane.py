@@ -16,6 +16,7 @@ from twinshore.mirror.lane.feeding import feed
 from twinshore.mirror.lane.fetch_book import FetchOrder, Line
 from twinshore.mirror.lane.fresh import note_found
 from twinshore.mirror.lane.gaps import cut_limit, fill, untold
+from twinshore.mirror.lane.handing import take
 from twinshore.mirror.lane.history import Stand
 from twinshore.mirror.lane.joining import Hold, Joining
 from twinshore.mirror.lane.mapped_track import learn
@@ -75,9 +76,7 @@ class Lane(Roster):
         learn(self.tracks, reached)
         for entry in handovers:
             track = self.tracks.get(NamedPartition(entry.topic, entry.partition))
-            if track is not None and track.phase is Phase.LOOK and not track.doubted:
-                track.take_over(entry, now_s)
-                track.led_anew()
+            if track is not None and take(track, entry, now_s):
                 self.wake(track)
 
     def finish(self) -> None:
@@ -106,6 +105,7 @@ class Lane(Roster):
         found = []
         for track in self.tracks.values():
             if track.phase is Phase.LOOK and track.retry_at_s <= now_s and track.route.target in up:
+                self.tell_early(track, now_s)
                 track.looks(now_s)
                 found.append(track.named)
         return found
@@ -314,7 +314,7 @@ class Lane(Roster):
         for track, blank in sent:
             answer = found.get(track.order.twin_named)
             track.in_flight -= 1
-            if halt := refused(answer, blank, track.failures):
+            if halt := refused(answer, blank, track.refusals):
                 self._stop(track, halt)
             elif track.phase is Phase.RUNNING and landed(answer, blank):
                 self._arrived(track, blank.end)
@@ -386,7 +386,7 @@ class Lane(Roster):
         self.incidents += unread(track, part, now_s)
 
     def _target_error(self, track: Track, parcel: Parcel, part: ProducedPartition, now_s: float) -> None:
-        if not track.refusal and (found := answers.target_error(part, parcel, track.failures)):
+        if not track.refusal and (found := answers.target_error(part, parcel, track.refusals)):
             track.refused(found)
             self.fetches.forget(track, track.route)
         if not track.refusal:

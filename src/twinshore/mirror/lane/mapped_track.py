@@ -42,11 +42,10 @@ class MappedTrack(Track):
         """The look has read the twin's batches itself; what it makes of them is its verdict."""
         return seen.verdict or Wait("the twin was looked at before it was known to be mapped")
 
-    def take_over(self, entry: Handover, now_s: float) -> None:
+    def fits(self, entry: Handover) -> bool:
         """Only where both speak of one place: a reach that is older than the handover would put the two together that
         never belonged together. Then a look tells."""
-        if entry.next_sequence == self.reach.sequence:
-            super(MappedTrack, self).take_over(entry, now_s)
+        return entry.next_sequence == self.reach.sequence
 
     def resume(self, go: Go, seen: Observation, *, fence: int, armed_ms: int, cut_to: int) -> None:  # noqa: ARG002
         super(MappedTrack, self).resume(go, seen, fence=fence, armed_ms=armed_ms, cut_to=-1)
@@ -72,7 +71,9 @@ class MappedTrack(Track):
             next_sequence=next_sequence,
         )
         self.blanks.clear()
-        self.leapt = 0 <= self.reach.last_source != position - 1
+        last, began = self.reach.last_source, self.order.reached
+        behind = last + 1 if last >= 0 or not began else began.source  # as long as nothing has landed: where it began
+        self.leapt = position != behind
         self.reach = self.reach._replace(source=position, sequence=self.stamp.anchor_sequence, warm=False)
 
     def lands(self, parcel: Parcel, base: int) -> bool:

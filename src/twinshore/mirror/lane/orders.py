@@ -150,7 +150,8 @@ def cluster_from(raw: dict[str, Any]) -> Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """Where a pump stood when it let a partition go: the next one begins there without looking again. `calm`: no lost
+    """Where a pump stood when it let a partition go: the next one begins there without looking again. A `position` of
+    -1: it does not know where the twin ends, and only says what of its own may still land there. `calm`: no lost
     request can still land; else one may for `strays_s` seconds more, -1: not known, and none that was read in an epoch
     before `stray_epoch`; `strays_moved`: it may be of other offsets than its sequences stand for now, or of markers.
     `next_sequence` is that of the next record; -1 where no offset was ever a marker's. It holds as long as the twin is

@@ -53,7 +53,7 @@ def unmarked(
 
 
 def _errs(track: Track, code: int | None, piece: Parcel | Blank, what: str, now_s: float) -> list[Stoppage]:
-    track.again(now_s)
+    track.again(now_s, refused=bool(code))
     where = f"{what}offsets {piece.base} to {piece.end - 1}"
     if code:
         kind = describe(code)
@@ -110,5 +110,5 @@ def read_again(track: Track) -> None:
 
 def taken_again(track: Track) -> None:
     """The target took something."""
-    track.failures = 0
+    track.failures = track.refusals = 0
     track.rid_of(track.troubles.target)

@@ -48,15 +48,15 @@ class Summed(NamedTuple):
     epoch: int
 
 
-def acknowledged(noted: deque[Noted], acked: int) -> Summed:
-    """Takes out what lies wholly below `acked`."""
+def acknowledged(noted: deque[Noted], acked: int, told: int = 0) -> Summed:
+    """Takes out what lies wholly below `acked`. What is `told` up to there counts no more."""
     producers: Producers = []
     size = batches = unseen = first_ms = 0
     reached = epoch = -1
     while noted and noted[0].end <= acked:
         entry = noted.popleft()
         producers.extend(entry.producers)
-        unseen += sum(min(blank.end, entry.end) - blank.base for blank in entry.blanks if blank.base < entry.end)
+        unseen += sum(max(0, min(one.end, entry.end) - max(one.base, told)) for one in entry.blanks)
         size, batches, first_ms = size + entry.size, batches + entry.batches, first_ms or entry.seen_ms
         reached, epoch = entry.end, entry.epoch
     end = min(acked, noted[0].begin) if noted else acked
@@ -139,7 +139,7 @@ class Told:
 
     def _account(self, named: NamedPartition, acked: int, source: Source) -> Carried | None:
         if acked > self.to:
-            done = acknowledged(self.noted, acked)
+            done = acknowledged(self.noted, acked, self.to)
             if done.first_ms and done.end > self.to:
                 return self._carried(named, done, source)
         # Nothing crossed; the source may have grown nevertheless, and then we lag, or have forgotten its beginning.

@@ -11,6 +11,7 @@ from twinshore.mirror.lane.cutting import Cut, Halt
 from twinshore.mirror.lane.dropped import add
 from twinshore.mirror.lane.fetch_book import FetchBook, Line
 from twinshore.mirror.lane.fresh import goes, level_of, older_than, skip, transactional, without_old
+from twinshore.mirror.lane.handing import handover
 from twinshore.mirror.lane.history import NOWHERE
 from twinshore.mirror.lane.mapped_track import track_of
 from twinshore.mirror.lane.orders import Carried, Handover, LaneLimits, Stoppage, TrackOrder
@@ -49,6 +50,7 @@ class Roster:
         # By leader: twins to which something waits to be sent.
         self._ready: dict[int, dict[Track, None]] = {}
         self.incidents: list[Stoppage] = []
+        self._early: list[Carried] = []
         self.stale_routes = True
 
     def assign(self, orders: Iterable[TrackOrder]) -> None:
@@ -71,12 +73,14 @@ class Roster:
 
     def released(self, now_s: float) -> list[tuple[NamedPartition, Handover | None, Carried | None]]:
         """Partitions that stand still and are no longer ours, with their handover and last account. What a broker may
-        still take of a lost line is known here alone: no other pump begins before it has had its time."""
+        still take of a lost line is known here alone: no other pump begins before it has had its time. Nor does one
+        before all of its accounts have gone."""
         found = []
         for track in [one for one in self.tracks.values() if one.leaving and not one.in_flight]:
-            if track.strays.until_s > now_s:
+            early = any(NamedPartition(one.topic, one.partition) == track.named for one in self._early)
+            if track.strays.until_s > now_s or early:
                 continue
-            found.append((track.named, track.handover(now_s), track.account(now_s)))
+            found.append((track.named, handover(track, now_s), track.account(now_s)))
             self._tell_drops(track)
             del self.tracks[track.named]
             self._ready.get(track.route.target, {}).pop(track, None)
@@ -176,13 +180,18 @@ class Roster:
 
     def accounts(self, now_s: float) -> list[Carried]:
         """What each partition carried since the last call."""
-        found = [carried for track in self.tracks.values() if (carried := track.account(now_s))]
+        found, self._early = self._early, []
+        found += [carried for track in self.tracks.values() if (carried := track.account(now_s))]
         for track in self.tracks.values():
             self._tell_drops(track)
         return found
 
+    def tell_early(self, track: Track, now_s: float) -> None:
+        """Before a look, which forgets what was acknowledged and not told: it may be in vain for long."""
+        self._early += [carried] if (carried := track.account(now_s)) else []
+
     def handovers(self, now_s: float) -> list[Handover]:
-        return [entry for track in self.tracks.values() if (entry := track.handover(now_s))]
+        return [entry for track in self.tracks.values() if (entry := handover(track, now_s))]
 
     def settled(self) -> bool:
         """Nothing of ours is on its way to any target."""

@@ -94,7 +94,7 @@ def landed(answer: Marked | None, blank: Blank) -> bool:
     return answer is not None and answer.error == 0 and answer.end == blank.end
 
 
-def refused(answer: Marked | None, blank: Blank, failures: int) -> Halt | None:
+def refused(answer: Marked | None, blank: Blank, refusals: int) -> Halt | None:
     """Why a run that did not land as it should stops the partition; None: a look at the twin tells how to go on."""
     if answer is None:
         return None
@@ -107,7 +107,7 @@ def refused(answer: Marked | None, blank: Blank, failures: int) -> Halt | None:
         said = f"the target refuses markers for {where}: {kind.sentence}"
         sentence = followed(said, _GRANTS.get(answer.error, kind.hint))
         return Halt(IncidentKind.RIGHTS_LOST, blank.base, blank.end, sentence, IncidentSide.TARGET)
-    if answer.error in FENCED and failures >= LOOKS_MAX:
+    if answer.error in FENCED and refusals >= LOOKS_MAX:
         sentence = f"the twin keeps refusing markers for {where} as fenced: another pump of this link is at work"
         return Halt(IncidentKind.POSITION_DISAGREEMENT, blank.base, blank.end, sentence)
     if answer.error in FENCED or meaning(answer.error) is not Means.NEVER:

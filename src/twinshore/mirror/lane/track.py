@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.lane.answers import wait_s
-from twinshore.mirror.lane.certainty import UNKNOWN, Certainty, Strays
+from twinshore.mirror.lane.certainty import Certainty, Strays
 from twinshore.mirror.lane.cutting import Cut, Halt, Parcel
 from twinshore.mirror.lane.dropped import cut_at
 from twinshore.mirror.lane.fates import Blank, beside, within
@@ -87,7 +87,9 @@ class Track:
     # The target refuses this, and so all behind it: the partition stops as soon as nothing is on its way.
     refusal: Halt | None = None
     retry_at_s: float = 0.0
+    # How often in a row it had to be looked at again, and how often an answer was why.
     failures: int = 0
+    refusals: int = 0
     troubles: Troubles = field(default_factory=Troubles)
     # What was dropped of it for its age or for want of room, and is told once it is passed for good.
     dropped: list[Stoppage] = field(default_factory=list)
@@ -148,12 +150,14 @@ class Track:
         self.rid_of(self.troubles.vain)
         self.certain.begun()
 
-    def take_over(self, entry: Handover, now_s: float) -> None:
+    def fits(self, entry: Handover) -> bool:  # noqa: ARG002
+        """Whether what the last holder said of where it stood is of what we know."""
+        return True
+
+    def take_over(self, entry: Handover) -> None:
         """The last holder said where it stood: no look is needed."""
         if entry.position > self.told.to:  # told already, and lost by the target
             self.told.to, self.told.epoch = entry.position, -1
-        until_s = UNKNOWN if entry.strays_s < 0 else now_s + entry.strays_s
-        self.strays.left(entry.stray_epoch, until_s, calm=entry.calm, moved=entry.strays_moved)
         known = {"armed_until_ms": entry.armed_until_ms, "leader_epoch": entry.leader_epoch}
         self.begin(entry.position, **known, next_sequence=entry.next_sequence)
         self.led, self.source.led = (entry.target, entry.target_epoch), entry.source_led
@@ -299,9 +303,10 @@ class Track:
         """`piece` is what goes next after all that waits."""
         self.waiting.put(piece, hold)
 
-    def again(self, now_s: float) -> None:
-        """The target did not answer as it should: look at the twin, later each time."""
+    def again(self, now_s: float, *, refused: bool = False) -> None:
+        """The target did not answer as it should, or could not be looked at: look at the twin, later each time."""
         self.failures += 1
+        self.refusals += refused
         self.settle(now_s + wait_s(self.failures))
 
     def refused(self, halt: Halt) -> None:
@@ -377,24 +382,3 @@ class Track:
     def account(self, now_s: float) -> Carried | None:
         """What was acknowledged since the last account; None when nothing was and the source stands still."""
         return self.told.account(self.named, self.acked, self.source, partial(self.strays.told_epoch, now_s=now_s))
-
-    def handover(self, now_s: float) -> Handover | None:
-        """For the next pump, if this one knows for certain where the twin ends."""
-        if self.phase is not Phase.RUNNING or self.in_flight or self.acked < max(self.write_from, self.old.end):
-            return None
-        target, target_epoch = self.led
-        return Handover(
-            topic=self.order.topic,
-            partition=self.order.partition,
-            position=self.acked,
-            leader_epoch=self.source.epoch,
-            armed_until_ms=self.certain.armed_until_ms,
-            calm=not self.strays.until_s,
-            next_sequence=self.stamp.sequence(self.acked),
-            target=target,
-            target_epoch=target_epoch,
-            source_led=self.source.led,
-            stray_epoch=self.strays.epoch,
-            strays_s=self.strays.still_s(now_s),
-            strays_moved=self.strays.have_moved(self.stamp.sequence),
-        )

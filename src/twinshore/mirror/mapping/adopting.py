@@ -19,7 +19,7 @@ from twinshore.mirror.mapping.positions import Notes, Positions, Row, refusal
 from twinshore.mirror.planned import CarryTopic, Refuse
 from twinshore.service.connections import PATIENT
 from twinshore.service.scheduler import UNTIL_WOKEN, Task, tasks
-from twinshore.store import Store
+from twinshore.store import Store, TwinRow
 
 AGAIN_S = 30.0
 AGAIN_S_MAX = 1800.0
@@ -51,12 +51,19 @@ class Own:
 
 
 class Adopter:
-    """For one link. `log` hears where each adopted partition goes on."""
+    """For one link. `log` hears where each adopted partition goes on; `made` gets the rows of twins that are empty."""
 
     def __init__(
-        self, link: Link, source: KafkaCluster, target: KafkaCluster, store: Store, log: Callable[[str], None]
+        self,
+        link: Link,
+        source: KafkaCluster,
+        target: KafkaCluster,
+        store: Store,
+        log: Callable[[str], None],
+        made: set[TwinRow],
     ) -> None:
         self._link, self._source, self._target, self._store, self._log = link, source, target, store, log
+        self._made = made
         self._positions = Positions(link, source, target, store)
         self._found: dict[str, Finding] = {}
         self._wanted: dict[str, tuple[CarryTopic, list[int]]] = {}
@@ -128,6 +135,8 @@ class Adopter:
 
     def _take(self, found: Finding) -> None:
         self._store.extents.adopt([(row, extent) for row, extent, _ in found.rows])
+        # One that holds something may be a topic that the link has written before, in another life.
+        self._made |= {row for row, extent, _ in found.rows if not extent.target}
         for row, extent, how in found.rows:
             goes_on = f"goes on with {extent.source} of the source at {extent.target} of the twin, {how}"
             self._log(f"{self._link.name}: {row.topic}-{row.partition} is mapped: {goes_on}")
