@@ -297,15 +297,16 @@ def test_at_the_end_what_was_asked_is_answered_and_nothing_more_is_read() -> Non
         client.ask(PRODUCE, 9, 5, records("orders"))
         while not stage.heard:
             await asyncio.sleep(0.01)
-        for guest in list(stage.house.guests):
-            guest.drain()
+        stage.house.drain()
         assert await idle.is_hung_up_on()
+        late = await stage.client()
+        assert await late.is_hung_up_on(), "it was let in before, and came up behind it"
         client.ask(PRODUCE, 9, 6, records("orders"))
         go.set()
         assert (await client.hears())[0] == 5
         assert await client.is_hung_up_on()
         assert len(stage.heard) == 1
-        for one in (client, idle):
+        for one in (client, idle, late):
             await one.leaves()
         while stage.house.guests:
             await asyncio.sleep(0.01)

@@ -81,6 +81,7 @@ class House:
     ) -> None:
         self.layout, self.seen, self.news, self.gate = layout, seen, news, gate or Gate()
         self.counts, self.guests = Counts(), set[Present]()
+        self._draining = False
         self.now_s = steady_s()
         self.until_s = math.inf
         self.under_way = Counter[str]()
@@ -119,6 +120,14 @@ class House:
         """A client has connected."""
         self.counts.clients += 1
         self.guests.add(guest)
+        if self._draining:  # it was let in at the very moment
+            guest.drain()
+
+    def drain(self) -> None:
+        """The process ends: what was asked is answered, and nothing more is read of anybody."""
+        self._draining = True
+        for guest in list(self.guests):
+            guest.drain()
 
     def went(self, guest: Present) -> None:
         """It has gone."""

@@ -249,8 +249,7 @@ class _Serving:
     async def _drain(self) -> None:
         """What was asked is answered, for so long; then all ends."""
         self._doors.close()
-        for guest in list(self._house.guests):
-            guest.drain()
+        self._house.drain()
         until_s = asyncio.get_running_loop().time() + DRAIN_S
         while self._house.guests and asyncio.get_running_loop().time() < until_s:
             await asyncio.sleep(0.05)
