@@ -67,6 +67,18 @@ def test_one_transaction_renews_the_leases_of_200_links(store: Store, monkeypatc
     assert store not in kept.stores()
 
 
+@pytest.mark.parametrize("lands_s", [0.0, 40.0])
+def test_a_lease_that_is_not_given_back_runs_as_long_as_something_may_land(store: Store, lands_s: float) -> None:
+    may_land_s = [0.0]
+    keeper = LeaseKeeper(store, "link", "first", TTL_S, 0.1, lambda: may_land_s[0]).begin()
+    until(keeper.generation, keeper.sentence)
+    may_land_s[0] = lands_s
+    keeper.close(release=False)
+    row = store.leases.read("link")
+    assert row is not None
+    assert (row.released, row.ttl_ms) == (False, int(1000 * max(TTL_S, lands_s)))
+
+
 def test_one_lost_lease_is_lost_alone(store: Store) -> None:
     keepers = [LeaseKeeper(store, f"link {number}", "first", 2.0, 0.1).begin() for number in range(3)]
     until(lambda: all(one.generation() for one in keepers), lambda: [one.sentence() for one in keepers])

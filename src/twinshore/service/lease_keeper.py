@@ -73,18 +73,21 @@ class LeaseKeeper:
         return f"carried by {self._holder}; standing by, to take over {self._waits_s:g} s after its last sign of life"
 
     def close(self, *, release: bool) -> None:
-        """Gives the lease up, at once when nothing of ours is on its way any more (`release`)."""
+        """Gives the lease up, at once when nothing of ours is on its way any more (`release`). Else it runs out, and
+        not before what is on its way may land no more."""
         kept.leave(self)
         # A store that does not answer has the time of one of its transactions.
         free = self.changing.acquire(timeout=CLOSE_S)
         try:
             self.closed = True
             held, self._held = self._held, None
-            if held and release:
-                try:
+            try:
+                if held and release:
                     self.store.leases.release(held.row)
-                except StoreError as error:
-                    self._trouble = error.message
+                elif held and self._lands_s() > 0:
+                    self.store.leases.beat_each([held.row], {self.name: self.ttl_ms()})
+            except StoreError as error:
+                self._trouble = error.message
         finally:
             if free:
                 self.changing.release()
