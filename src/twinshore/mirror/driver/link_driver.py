@@ -385,8 +385,8 @@ class LinkDriver:
 
     def left_s(self) -> float:
         """For how long the link is ours in the term that its lanes are of; an earlier one's carry nothing more."""
-        ours = self._term is not None and self._term.generation == self.lease.generation()
-        return self.lease.left_s() if ours else 0.0
+        term = self._term  # the desk's thread asks, while the driver's may end it
+        return self.lease.left_s() if term and term.generation == self.lease.generation() else 0.0
 
     def close(self, *, clean: bool, now: Idle | None = None) -> None:
         """`now`: how the link stands then; where it is not given, somebody has stopped the mirror."""
