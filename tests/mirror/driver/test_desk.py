@@ -256,6 +256,19 @@ def test_an_heir_waits_for_what_a_pump_that_stopped_in_order_left_unread(office:
     assert office.desk.waits_s(KEY) == 0.0
 
 
+@pytest.mark.parametrize(("strays_s", "clean"), [(0.8, True), (30.0, False)])
+def test_an_orderly_stop_waits_for_what_may_land_if_not_for_long(
+    office: Office, strays_s: float, *, clean: bool
+) -> None:
+    """Then the lease runs out in place of being given back."""
+    line = going(office)
+    line.done(Handover("orders", 0, -1, -1, 0, calm=False, strays_s=strays_s))
+    line.close()
+    before_s = steady_s()
+    assert office.desk.finish(LINK, time.monotonic() + 10.0) is clean
+    assert steady_s() - before_s > 0.4 if clean else steady_s() - before_s < 9.0
+
+
 def test_what_was_learnt_of_a_quota_grows_old_while_nobody_pumps(office: Office) -> None:
     """Else the next pump would be still anew for the time that the last one was told."""
     line = going(office)
