@@ -171,6 +171,7 @@ def test_a_removed_link_ends_and_says_so_and_the_others_are_the_same_as_before(p
     assert not place.held(ONE)
     assert place.names() == [ONE, TWO], "nothing else began"
     assert place.held(TWO)
+    assert place.roster.left_s(ONE) == 0.0, "the desk grants its pumps nothing"
     words = {word.link: (word.state, word.sentence) for word in place.store.links.statuses()}
     assert words[ONE] == ("stopped", "the link was removed by anna")
     assert ONE not in place.recorder.words(), "nobody says anything of it any more"

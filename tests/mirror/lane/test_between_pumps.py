@@ -37,6 +37,7 @@ from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.reach import Reach
 from twinshore.mirror.lane.recent import Noted, acknowledged
 from twinshore.mirror.lane.route import Route
+from twinshore.mirror.lane.track import Sent
 from twinshore.wire.produce import ProducedPartition
 
 KEY = ("link", 0)
@@ -73,12 +74,22 @@ def mapped_at(seen: Reach, start: int, *, filled: int = -1, epoch: int = 5) -> O
     return Observation(0, 0, 0, None, None, start, 90, verdict=verdict, source_epoch=epoch, wrote_epoch=epoch)
 
 
+def sent_three(desk: Desk) -> tuple[Seat, PumpCore, Sent]:
+    """The first pump, which has sent the records behind three that it saw on the twin."""
+    seat, first = desk.comes(0, 0.0), desk.pump(0)
+    looked_at(first.lane, ends(3, 5), 1.0)
+    first.lane.tracks[NAMED].strays = Strays.none()
+    fetches(first.lane, answer(3, 3), 1.0)
+    (stray,) = sends(first.lane, 1.0)
+    return seat, first, stray
+
+
 def test_what_was_passed_by_before_anything_landed_is_known_to_who_comes_next() -> None:
     """DeleteRecords on the source between a lost request of a twin without any record and the end of its pump."""
     begun = Reach(40, 0, 0)
     desk = Desk(replace(ORDER, receipt_to=40, receipt_epoch=5, reached=begun))
     seat = desk.comes(0, 0.0)
-    first, twin = desk.pump(0), Twin()
+    first = desk.pump(0)
     looked_at(first.lane, mapped_at(begun, 0), 1.0)
     first.lane.tracks[NAMED].strays = Strays.none()
     fetches(first.lane, answer(40, 10), 1.0)
@@ -97,18 +108,12 @@ def test_what_was_passed_by_before_anything_landed_is_known_to_who_comes_next() 
     looked_at(heir, mapped_at(begun._replace(source=50), 50), 12.1)
     fetches(heir, answer(50, 10), 12.1)
     assert not sends(heir, 12.1), "the old request would be answered for this one"
-    twin.append(stray)
     assert track.phase is Phase.LOOK
 
 
 def test_a_pump_that_ends_while_it_looks_says_how_long_its_requests_may_land() -> None:
     desk = Desk(replace(ORDER, receipt_to=3, receipt_epoch=5))
-    seat = desk.comes(0, 0.0)
-    first = desk.pump(0)
-    looked_at(first.lane, ends(3, 5), 1.0)
-    first.lane.tracks[NAMED].strays = Strays.none()
-    fetches(first.lane, answer(3, 3), 1.0)
-    (stray,) = sends(first.lane, 1.0)
+    seat, first, stray = sent_three(desk)
     desk.comes(1, 1.0)
     first.lane.lost(2, [[stray]], 1.1)
     until_s = first.lane.tracks[NAMED].strays.until_s
@@ -126,12 +131,7 @@ def test_a_pump_that_ends_while_it_looks_says_how_long_its_requests_may_land() -
 
 def test_a_pump_that_ended_keeps_the_link_for_as_long_as_its_requests_may_land() -> None:
     desk = Desk(replace(ORDER, receipt_to=3, receipt_epoch=5))
-    seat = desk.comes(0, 0.0)
-    first = desk.pump(0)
-    looked_at(first.lane, ends(3, 5), 1.0)
-    first.lane.tracks[NAMED].strays = Strays.none()
-    fetches(first.lane, answer(3, 3), 1.0)
-    (stray,) = sends(first.lane, 1.0)
+    seat, first, stray = sent_three(desk)
     first.lane.lost(2, [[stray]], 1.1)
     (done,) = [one for one in first.hear(Finish(), 1.2) if isinstance(one, Done)]
     desk.core.hear(seat, done, 1.2, 60.0)

@@ -11,7 +11,7 @@ from twinshore.mirror.lane.phase import Phase
 if TYPE_CHECKING:
     from twinshore.mirror.lane.track import Track
 
-NOWHERE = -1
+UNPLACED = -1
 
 
 def handover(track: Track, now_s: float) -> Handover | None:
@@ -24,7 +24,7 @@ def handover(track: Track, now_s: float) -> Handover | None:
             return None
         # Where sequences of a mapped twin go on is for the look to say: they may be of other offsets then.
         moved = track.mapped or strays.have_moved(track.stamp.sequence)
-        return _of(track, NOWHERE, now_s, calm=False, moved=moved)
+        return _of(track, UNPLACED, now_s, calm=False, moved=moved)
     return _of(track, track.acked, now_s, calm=not strays.until_s, moved=strays.have_moved(track.stamp.sequence))
 
 
@@ -52,7 +52,7 @@ def take(track: Track, entry: Handover, now_s: float) -> bool:
     by. What may still land of it counts in any case."""
     if track.phase not in (Phase.LOOK, Phase.LOOKING):
         return False
-    fits = entry.position != NOWHERE and track.phase is Phase.LOOK and not track.doubted and track.fits(entry)
+    fits = entry.position != UNPLACED and track.phase is Phase.LOOK and not track.doubted and track.fits(entry)
     if fits or not entry.calm:
         until_s = UNKNOWN if entry.strays_s < 0 else now_s + entry.strays_s
         track.strays.left(entry.stray_epoch, until_s, calm=entry.calm, moved=entry.strays_moved)
