@@ -74,6 +74,8 @@ KEYS = (
     "lost-beginning",
     "topics-follow",
     "deletions",
+    "served-delay",
+    "forget-holds-the-lease",
     "never-cut",
     "no-filler",
     "uncut-told",

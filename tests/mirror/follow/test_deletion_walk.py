@@ -79,6 +79,8 @@ class History:
         against = "paused" if self.paused else "kept" if self.kept else ""
         rules = TopicRules(self.follow, against)
         spans: list[Span] = []
+        if self.memory.state is not None:
+            self.memory = replace(self.memory, served_s=(self.now_ms - self.memory.since_ms) / 1000)
         acts = decide(seen, self.memory, rules, None, self.now_ms)
         if acts == [AskSpans(TOPIC)]:
             spans = [Span(0, 0, 10 + self.written, 10, 10)]
@@ -89,7 +91,7 @@ class History:
                     self.memory = Memory(begin=self.memory.begin)
                 case Remember(_, state, due_ms, source_id):
                     begin = self.memory.begin
-                    self.memory = Memory(state, self.now_ms, due_ms, source_id, begin)
+                    self.memory = Memory(state, self.now_ms, due_ms, source_id, begin=begin)
                 case TakeBack():
                     self.memory = replace(self.memory, begin=None)
                 case Tell(_, _, sentence):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,12 @@ from twinshore.fleet.incidents import POLICY_KEEP_TWIN, POLICY_TOPIC
 from twinshore.fleet.settings import parse_settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.mirror.follow import judging
+from twinshore.mirror.follow.acts import Remember, State
 from twinshore.mirror.follow.endings import Endings
 from twinshore.mirror.follow.hands import Hands
 from twinshore.mirror.follow.last_resort import Span
-from twinshore.mirror.follow.lifecycle import Presence, SeenTopic
+from twinshore.mirror.follow.lifecycle import Memory, Presence, SeenTopic
+from twinshore.mirror.follow.memories import ServedDelays, memories_of, row_of
 from twinshore.mirror.follow.safety_now import SafetyNow
 from twinshore.store import Incident, IncidentKind, Store, TwinRow, open_store
 
@@ -34,12 +37,13 @@ TWIN = TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)
 class Place:
     """Both clusters show the topic with the ids that a test says."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, more: str = "") -> None:
         self.said: list[str] = []
+        self.steady_s = 0.0
         self.ids = {"east": "aa", "west": "bb"}
         self.store: Store = open_store(f"sqlite:///{folder}/store.db")
         self.store.twins.save([TWIN])
-        settings = self.settings = parse_settings(SETTINGS, name="settings.toml", env={})
+        settings = self.settings = parse_settings(SETTINGS + more, name="settings.toml", env={})
         self.link = settings.links[0]
         self.source, self.target = (KafkaCluster(settings.cluster(name)) for name in ("east", "west"))
         monkeypatch.setattr(judging, "sides", lambda cluster, topics: {one: self._side(cluster.name) for one in topics})
@@ -48,7 +52,8 @@ class Place:
     def begun(self) -> Endings:
         hands = Hands(LINK, self.target, self.store, self.said.append)
         ends = (self.link, self.source, self.target, self.store, hands)
-        return Endings(*ends, links=[self.link], safety=SafetyNow(self.settings, self.said.append), active=lambda: True)
+        safety = SafetyNow(self.settings, self.said.append)
+        return Endings(*ends, links=[self.link], safety=safety, active=lambda: True, clock_s=lambda: self.steady_s)
 
     def _side(self, cluster: str) -> SeenTopic:
         presence = Presence.THERE if self.ids[cluster] else Presence.GONE
@@ -114,3 +119,29 @@ def test_a_store_that_fails_once_leaves_no_row_open(place: Place, monkeypatch: p
     assert place.open() == ["recreated topic"]
     place.endings.look()
     assert place.open() == []
+
+
+def test_the_next_process_goes_on_with_the_delay_that_was_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(tmp_path, monkeypatch, 'follow = { deleted = "delete", delete_after_s = 86400 }\n')
+    place.store.memories.remember([row_of(LINK, Remember("orders", State.ANNOUNCED, 86_401_000), 1_000)])
+    place.ids["east"] = ""
+    for process in range(2):
+        place.steady_s = 5_000.0 * process  # each host counts from a start of its own
+        endings = place.begun()
+        for _ in range(4):
+            endings.look()
+            place.steady_s += 1_000.0
+    kept = memories_of(place.store.memories.of(LINK))["orders"]
+    assert (kept.served_s, kept.due_ms) == (6_000.0, 86_401_000), "each counts from its first look to its last"
+    assert not any("not decided" in said for said in place.said)
+    place.close()
+
+
+def test_a_new_announcement_has_the_whole_delay_again() -> None:
+    announced, counting = Memory(State.ANNOUNCED, 1_000, 2_000, "", 30.0), ServedDelays(LINK)
+    assert counting.served("orders", announced, 100.0) == announced
+    assert counting.served("orders", announced, 160.0).served_s == 90.0
+    again = replace(announced, since_ms=3_000, served_s=0.0)
+    assert counting.served("orders", again, 170.0).served_s == 0.0

@@ -67,7 +67,7 @@ def since(state: State, ago_s: float, source: str = "") -> Memory:
     """Of a deletion: announced so long ago, for a minute later."""
     since_ms = int(NOW - ago_s * 1000)
     announced = state in (State.ANNOUNCED, State.BEGINNING)
-    return Memory(state, since_ms, since_ms + 60_000 if announced else 0, source)
+    return Memory(state, since_ms, since_ms + 60_000 if announced else 0, source, ago_s if announced else 0.0)
 
 
 def told(found: list[Act]) -> list[tuple[str, str]]:
@@ -118,6 +118,14 @@ def test_a_deleted_topic_is_told_once_and_carried_no_more(
     assert (tell.kind, tell.policy.words) == ("deleted topic", policy)
     assert tell.sentence == f"topic orders was deleted on the source; its twin holds orders-0 0 to 9{more}"
     assert acts(look(GONE), since(State.GONE, 3_600)) == [], "kept for ever"
+
+
+@pytest.mark.claim("topics", "served-delay", "a host whose clock is a day ahead deletes no twin early")
+def test_a_wall_clock_that_is_ahead_does_not_shorten_the_delay() -> None:
+    watched = replace(since(State.ANNOUNCED, 86_400), served_s=59.9)
+    assert not acts(look(GONE), watched, DELETE) and not acts(look(ANEW), replace(beginning(9_999), served_s=0), AGAIN)
+    assert DeleteTwin in kinds(acts(look(GONE), replace(watched, served_s=60.0), DELETE))
+    assert acts(look(GONE), replace(since(State.ANNOUNCED, 59), served_s=61.0), DELETE) == []
 
 
 def test_an_archived_twin_is_marked_and_then_left_alone() -> None:

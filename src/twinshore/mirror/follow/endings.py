@@ -35,9 +35,10 @@ from twinshore.mirror.follow.change import Change
 from twinshore.mirror.follow.hands import DONE, Hands, now_ms
 from twinshore.mirror.follow.judging import Judged, Judging
 from twinshore.mirror.follow.lifecycle import SeenTopic, TopicLook
-from twinshore.mirror.follow.memories import row_of, spent
+from twinshore.mirror.follow.memories import ServedDelays, row_of, spent
 from twinshore.mirror.follow.safety_now import SafetyNow
 from twinshore.mirror.incidents.kinds import OF_KNOWN_TOPICS
+from twinshore.service.clock import steady_s
 from twinshore.store import Incident, IncidentKind, LedgerRow, PartitionState, Remembered, Store
 
 DELETION, HELD = IncidentKind.DELETED_TOPIC, IncidentKind.DELETION_HELD
@@ -70,10 +71,12 @@ class Endings:
         links: Sequence[Link],
         safety: SafetyNow,
         active: Callable[[], bool],
+        clock_s: Callable[[], float] = steady_s,
     ) -> None:
         self._link, self._source, self._target, self._store, self._hands = link, source, target, store, hands
         self.judging = Judging(link, source, target, store, links=links, safety=safety)
-        self._active = active
+        self._active, self._clock_s = active, clock_s
+        self._delays = ServedDelays(link.name)
         self._orders: deque[Order] = deque()
         self._guard = threading.Lock()
         self._doubted: set[str] = set()
@@ -131,9 +134,18 @@ class Endings:
 
     def _act(self, one: Judged) -> None:
         at_ms = now_ms()
-        for act in self.judging.decide(one, at_ms):
+        for act in self.judging.decide(self._waited(one), at_ms):
             if not self._do(act, one.look, at_ms):
                 return
+
+    def _waited(self, one: Judged) -> Judged:
+        """With how long an announced deletion has waited; the store keeps it for the next process."""
+        topic = one.look.topic
+        served = self._delays.served(topic, one.memory, self._clock_s())
+        row = self._delays.row(topic, one.memory, served, one.rules.follow.delete_after_s)
+        if row is not None:
+            self._store.memories.remember([row])
+        return one._replace(memory=served)
 
     def _do(self, act: Act, look: TopicLook, at_ms: int) -> bool:
         """Whether the next act may follow at once: a twin is not touched before its pumps have let go of it."""

@@ -78,13 +78,15 @@ class TopicLook:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What was decided before, since when, for when, and of which topic of the source. What operators agreed to:
-    `begin` a topic anew that was made again, `let` the twin of a deleted one go."""
+    """What was decided before, since when, for when, and of which topic of the source. `served_s`: how much of the
+    delay has passed while a mirror watched, by monotonic clocks. What operators agreed to: `begin` a topic anew that
+    was made again, `let` the twin of a deleted one go."""
 
     state: State | None = None
     since_ms: int = 0
     due_ms: int = 0
     source_id: str = ""
+    served_s: float = 0.0
     begin: Word | None = None
     let: Word | None = None
 
@@ -114,6 +116,11 @@ class TopicRules:
     def as_announced(self, memory: Memory) -> bool:
         """Whether the time that was announced is still the one that the settings ask for."""
         return memory.due_ms == self.due_ms(memory.since_ms)
+
+    def is_over(self, memory: Memory, now_ms: int) -> bool:
+        """Whether the delay has passed by the wall clock, which was announced, and by the mirrors' monotonic clocks:
+        the wall clock of another host may be ahead."""
+        return now_ms >= memory.due_ms and memory.served_s >= self.follow.delete_after_s
 
 
 def for_mapped(look: TopicLook, memory: Memory, rules: TopicRules) -> tuple[TopicLook, Memory, TopicRules]:
@@ -208,7 +215,7 @@ def _source_gone(
     as_told = state is State.ANNOUNCED and rules.deletes and rules.as_announced(memory)
     agreed = state is State.ASKED and rules.deletes and _let(memory, now_ms)
     told_anew = (state is State.GONE and rules.deletes) or (state is State.ANNOUNCED and not as_told)
-    due = as_told and now_ms >= memory.due_ms
+    due = as_told and rules.is_over(memory, now_ms)
     if not (fresh or told_anew or due or agreed):
         return []
     held = _whole(look, spans)
@@ -260,7 +267,7 @@ def _made_again(
     if word is None and goes and same and memory.state in (State.KEPT, State.ASKED):
         return []
     as_told = goes and memory.state is State.BEGINNING and same and (word is not None or rules.as_announced(memory))
-    if as_told and word is None and now_ms < memory.due_ms:
+    if as_told and word is None and not rules.is_over(memory, now_ms):
         return []
     if as_told and look.target.presence is Presence.GONE:
         return [Forget(topic), LookAgain(topic)]

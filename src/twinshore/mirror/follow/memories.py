@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 
 from twinshore.mirror.follow.acts import Remember, State
 from twinshore.mirror.follow.last_resort import Word, word_from_json
 from twinshore.mirror.follow.lifecycle import ALLOWED, CONFIRMED, KIND, Memory
 from twinshore.mirror.follow.topic_settings import KIND as SETTINGS
 from twinshore.store.values import Remembered
+
+KEPT_EVERY_S = 10.0  # at most so often the store is told how long a deletion has waited
 
 
 def memories_of(rows: Iterable[Remembered]) -> dict[str, Memory]:
@@ -29,8 +32,42 @@ def spent(link: str, topic: str) -> tuple[Remembered, ...]:
 
 def row_of(link: str, act: Remember, at_ms: int) -> Remembered:
     """The state as it is kept."""
-    value = json.dumps({"due_ms": act.due_ms, "source_id": act.source_id})
-    return Remembered(link, KIND, act.topic, value, act.state or "", at_ms)
+    return _row(link, act.topic, Memory(act.state, at_ms, act.due_ms, act.source_id))
+
+
+class ServedDelays:
+    """How long announced deletions have waited, by one process's monotonic clock on top of what the store keeps."""
+
+    def __init__(self, link: str) -> None:
+        self._link = link
+        self._counts: dict[str, tuple[Memory, float]] = {}
+
+    def served(self, topic: str, memory: Memory, now_s: float) -> Memory:
+        """The memory of an announced deletion with all that it has waited so far."""
+        if memory.state not in (State.ANNOUNCED, State.BEGINNING):
+            self._counts.pop(topic, None)
+            return memory
+        first, since_s = self._counts.get(topic, (memory, now_s))
+        if _announcement(first) != _announcement(memory):
+            first, since_s = memory, now_s
+        self._counts[topic] = first, since_s
+        return replace(memory, served_s=first.served_s + now_s - since_s)
+
+    def row(self, topic: str, stored: Memory, served: Memory, delay_s: float) -> Remembered | None:
+        """What the store is to keep, where it lacks much of what has been waited."""
+        lacks_s = served.served_s - stored.served_s
+        if lacks_s < max(KEPT_EVERY_S, delay_s / 100) and not stored.served_s < delay_s <= served.served_s:
+            return None
+        return _row(self._link, topic, served)
+
+
+def _announcement(memory: Memory) -> tuple[State | None, int, int, str]:
+    return memory.state, memory.since_ms, memory.due_ms, memory.source_id
+
+
+def _row(link: str, topic: str, memory: Memory) -> Remembered:
+    value = json.dumps({"due_ms": memory.due_ms, "source_id": memory.source_id, "served_s": round(memory.served_s, 3)})
+    return Remembered(link, KIND, topic, value, memory.state or "", memory.since_ms)
 
 
 def _memory(rows: dict[str, Remembered]) -> Memory:
@@ -40,10 +77,10 @@ def _memory(rows: dict[str, Remembered]) -> Memory:
         return Memory(begin=begin, let=let)
     try:
         more = json.loads(row.value)
-        due_ms, source_id = int(more["due_ms"]), str(more["source_id"])
+        due_ms, source_id, served_s = int(more["due_ms"]), str(more["source_id"]), float(more["served_s"])
     except (ValueError, KeyError, TypeError):
         return Memory(begin=begin, let=let)
-    return Memory(State(row.state), row.since_ms, due_ms, source_id, begin, let)
+    return Memory(State(row.state), row.since_ms, due_ms, source_id, served_s, begin, let)
 
 
 def _word(row: Remembered | None) -> Word | None:
