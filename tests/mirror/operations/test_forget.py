@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
 from tests.mirror.operations.asked import BACK, LINK, settings_of
 from twinshore.fleet import ConfigError, RefusedError
+from twinshore.mirror.operations import forget
 from twinshore.mirror.operations.forget import Forget, act, plan
 from twinshore.store import Store, TwinRow
 
@@ -45,6 +47,31 @@ def test_of_two_links_neither_is_touched_while_one_is_carried(store: Store, monk
         list(act(planned, SETTINGS, store, by="anna", tell=told.append))
     assert told == ["west->east: a mirror has not given its lease up; looking whether it is alive"]
     assert len(store.twins.of(LINK)) == 2
+
+
+@pytest.mark.claim("topics", "forget-holds-the-lease", "no mirror begins while `mirror forget` deletes")
+def test_a_mirror_that_begins_meanwhile_is_met_by_no_deletion(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = plan(Forget("orders", [LINK]), SETTINGS, store)
+    gave_up = store.leases.take(f"link {LINK}", "an earlier mirror", 2_000, seen=None)
+    assert gave_up is not None
+    store.leases.release(gave_up)
+    forget_topic, begun = store.forget_topic, []
+
+    def begin_then_forget(*of: object) -> int:
+        begun.append(store.leases.take(f"link {LINK}", "a mirror", 2_000, seen=replace(gave_up, released=True)))
+        return forget_topic(*of)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(store, "forget_topic", begin_then_forget)
+    assert list(act(planned, SETTINGS, store, by="anna", tell=print)) == list(planned.steps)
+    assert begun == [None], "the lease is held until all is forgotten"
+    free = store.leases.read(f"link {LINK}")
+    assert free is not None and free.released
+
+    planned = plan(Forget("bills", [LINK]), SETTINGS, store)
+    monkeypatch.setattr(forget, "refuse_under_a_mirror", lambda *_: gave_up)  # a mirror has taken it since that look
+    with pytest.raises(RefusedError, match=LINK):
+        list(act(planned, SETTINGS, store, by="anna", tell=print))
+    assert [row.topic for row in store.twins.of(LINK)] == ["bills"]
 
 
 def test_what_several_links_know_needs_the_links_name(store: Store) -> None:

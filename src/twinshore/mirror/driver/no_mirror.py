@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from twinshore.fleet import RefusedError
 from twinshore.store import LeaseRow, LeaseWatch, Store
 
 LOOK_S = 0.1
+HELD_MS = 60_000  # far more than a change of the store takes
 GRACE_S = 5.0  # what of a dead mirror may be on its way still, as its successors wait for it
 
 
@@ -28,11 +32,18 @@ def refuse_under_a_mirror(store: Store, link: str, lease_s: float, tell: Callabl
     return row
 
 
-def refuse_since(store: Store, link: str, seen: LeaseRow | None) -> None:
-    """RefusedError where a mirror has taken or renewed the lease since it was seen so."""
-    row = store.leases.read(f"link {link}")
-    if row != seen:
-        raise _carried(link, row)
+@contextmanager
+def in_place_of_a_mirror(store: Store, link: str, seen: LeaseRow | None, by: str) -> Iterator[None]:
+    """Holds the link's lease, so that no mirror begins meanwhile. RefusedError where one has taken or renewed it since
+    it was `seen`."""
+    owner = f"{by}, process {os.getpid()}, {secrets.token_hex(4)}"
+    held = store.leases.take(f"link {link}", owner, HELD_MS, seen=seen)
+    if held is None:
+        raise _carried(link, store.leases.read(f"link {link}"))
+    try:
+        yield
+    finally:
+        store.leases.release(held)
 
 
 def _carried(link: str, row: LeaseRow | None) -> RefusedError:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from twinshore.fleet import ConfigError
 from twinshore.fleet.operations import Plan
 from twinshore.fleet.settings import Settings, with_arrow
 from twinshore.fleet.settings.edge import did_you_mean
-from twinshore.mirror.driver.no_mirror import refuse_under_a_mirror
+from twinshore.mirror.driver.no_mirror import in_place_of_a_mirror, refuse_under_a_mirror
 from twinshore.mirror.follow.memories import spent
 from twinshore.mirror.incidents.kinds import OF_KNOWN_TOPICS
 from twinshore.mirror.incidents.standing import stopping
@@ -55,17 +56,23 @@ def plan(asked: Forget, settings: Settings, store: Store) -> Plan[ForgetStep]:
 def act(
     planned: Plan[ForgetStep], settings: Settings, store: Store, *, by: str, tell: Callable[[str], None]
 ) -> Iterator[ForgetStep]:
-    """RefusedError, before anything is forgotten, while a mirror runs one of the links. `tell` hears what is waited
-    for."""
-    for step in planned.steps:
-        refuse_under_a_mirror(store, step.link, settings.mirror.lease_s, tell)
-    for step in planned.steps:
-        link, topic, now_ms = step.link, step.topic, wall_ms()
-        told = AuditRow(now_ms, link, "topic", topic, "", "forgotten: a new twin may begin", f"by {by}", by, topic)
-        store.forget_topic(link, topic, spent(link, topic), [told])
-        # What stopped the old twin's partitions does not stop the new one's.
-        _close_forgotten(store, link, topic, now_ms)
-        yield step
+    """RefusedError, before anything is forgotten, while a mirror runs one of the links. No mirror begins meanwhile.
+    `tell` hears what is waited for."""
+    seen = {step.link: refuse_under_a_mirror(store, step.link, settings.mirror.lease_s, tell) for step in planned.steps}
+    with ExitStack() as held:
+        for link, lease in seen.items():
+            held.enter_context(in_place_of_a_mirror(store, link, lease, by))
+        for step in planned.steps:
+            _forget(store, step.link, step.topic, by)
+    yield from planned.steps
+
+
+def _forget(store: Store, link: str, topic: str, by: str) -> None:
+    now_ms = wall_ms()
+    told = AuditRow(now_ms, link, "topic", topic, "", "forgotten: a new twin may begin", f"by {by}", by, topic)
+    store.forget_topic(link, topic, spent(link, topic), [told])
+    # What stopped the old twin's partitions does not stop the new one's.
+    _close_forgotten(store, link, topic, now_ms)
 
 
 def _links(names: Sequence[str], settings: Settings, store: Store) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from twinshore.fleet.operations import Plan
 from twinshore.fleet.settings import Settings
-from twinshore.mirror.driver.no_mirror import refuse_since, refuse_under_a_mirror
+from twinshore.mirror.driver.no_mirror import in_place_of_a_mirror, refuse_under_a_mirror
 from twinshore.mirror.driver.recovery import Found, Recovery, open_recoverer
 from twinshore.store import LeaseRow, Store
 
@@ -106,8 +106,10 @@ def act(planned: Recovering, settings: Settings, store: Store, *, by: str) -> It
     if planned.seen is None or not planned.steps:
         return
     link = settings.link(planned.link)
-    refuse_since(store, link.name, planned.lease)
-    with open_recoverer(settings, link, store) as recoverer:
+    with (
+        in_place_of_a_mirror(store, link.name, planned.lease, by),
+        open_recoverer(settings, link, store) as recoverer,
+    ):
         recoverer.recover(planned.seen, by)
     yield from planned.steps
 
