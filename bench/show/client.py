@@ -22,6 +22,7 @@ fails when a claim falls short; no figure is typed by hand.
 # What tests are marked with, in the order of the page.
 KEYS = (
     "there-and-back",
+    "hold-ends",
     "forced",
     "recognised",
     "pair",

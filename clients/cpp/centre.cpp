@@ -68,7 +68,7 @@ public:
             asked = now();
         }
         read_homes(there);
-        following_.read(homes_, asked);
+        following_.read(homes_, asked, now());
     }
 
     // A value of nothing says goodbye.

@@ -117,6 +117,24 @@ void say(Played& east, Played& west, const std::string& topic, const Played& hom
     for (Played* played : {&east, &west}) played->write("twinshore.homes", "[\"home\",\"" + topic + "\"]", line);
 }
 
+// It counts from when it was heard, and ends by a reading that was asked for after its time.
+void a_hold_ends_by_itself() {
+    const auto line = [](int step, const char* state) {
+        return *home_line("{\"home\":\"east\",\"cluster_id\":\"e\",\"term\":1,\"step\":" + std::to_string(step) +
+            ",\"state\":\"" + state + "\",\"since_ms\":1,\"points\":[],\"hold_ms\":3000}");
+    };
+    Following following("check", {"orders"}, "east", {});
+    following.met("east", "e");
+    following.read({{"orders", line(1, "held")}}, 1, SECOND);
+    following.read({{"orders", line(1, "held")}}, 4 * SECOND - 1, 9 * SECOND);
+    must(following.held().size() == 1, "a topic is held until the hold has run out");
+    following.read({{"orders", line(1, "held")}}, 4 * SECOND, 9 * SECOND);
+    following.read({{"orders", line(1, "held")}}, 2 * SECOND, 9 * SECOND);
+    must(following.held().empty() && following.heard("orders").writes(), "a hold ends by itself");
+    following.read({{"orders", line(2, "held")}}, 5 * SECOND, 5 * SECOND);
+    must(following.held().size() == 1, "a new word is a new hold");
+}
+
 // What is handed out until then.
 std::vector<Message> read_until(HotConsumer& consumer, const std::function<bool()>& holds, const std::string& what) {
     std::vector<Message> found;
@@ -154,6 +172,7 @@ void it_reads_on_where_it_was_though_a_neighbour_leaves_another_home() {
 
 int main() try {
     it_refuses_to_be_a_static_member();
+    a_hold_ends_by_itself();
     it_commits_by_itself_as_it_is_set();
     it_reads_on_where_it_was_though_a_neighbour_leaves_another_home();
 } catch (const std::exception& error) {

@@ -12,7 +12,8 @@ namespace {
 
 constexpr std::int64_t LEASE = 5 * SECOND, NEVER = INT64_MIN / 4;
 constexpr std::size_t BYTES_MAX = 1 << 19, TOPIC_MAX = 249, PARTITIONS_MAX = 20'000;
-constexpr std::int64_t TERM_MAX = 30'000, STEP_MAX = INT64_C(1) << 31, OFFSET_MAX = INT64_C(1) << 62;
+constexpr std::int64_t TERM_MAX = 30'000, STEP_MAX = INT64_C(1) << 31, OFFSET_MAX = INT64_C(1) << 62,
+                       HOLD_MS_MAX = 86'400'000;
 
 bool is_number(const json& one, std::int64_t from, std::int64_t below) {
     return one.is_number_integer() && one >= from && one < below;
@@ -35,7 +36,7 @@ bool read_points(const json& said, std::vector<std::int64_t>& points) {
 
 bool HomeLine::agrees(const HomeLine& other) const {
     return word == other.word && home == other.home && cluster_id == other.cluster_id && state == other.state &&
-           points == other.points && rest == other.rest;
+           points == other.points && rest == other.rest && hold == other.hold;
 }
 
 std::optional<std::string> topic_of(std::string_view key) {
@@ -69,6 +70,8 @@ std::optional<HomeLine> home_line(std::string_view value) {
     if (!is_number(term, 1, TERM_MAX + 1) || !is_number(step, 0, STEP_MAX) ||
         !is_number(said.value("since_ms", none), 0, OFFSET_MAX) || !read_points(said.value("points", none), line.points))
         return {};
+    const json& hold = said.value("hold_ms", none);
+    line.hold = is_number(hold, 0, HOLD_MS_MAX + 1) ? hold.get<std::int64_t>() * MS : 0;
     line.word = {term, step};
     line.state = state->second;
     return line;
@@ -96,14 +99,30 @@ bool Following::met(const std::string& cluster, const std::string& id) {
     return true;
 }
 
-void Following::read(const std::map<std::string, HomeLine>& lines, std::int64_t asked) {
+HomeLine Following::in_force(const std::string& topic, HomeLine line) const {
+    const auto hold = holds_.find(topic);
+    if (hold != holds_.end() && hold->second.until == NEVER && hold->second.word == line.word) line.state = State::settled;
+    return line;
+}
+
+void Following::read(const std::map<std::string, HomeLine>& lines, std::int64_t asked, std::int64_t heard) {
     std::lock_guard lock(guard_);
-    for (const auto& [topic, line] : lines) {
+    for (const auto& [topic, one] : lines) {
+        const HomeLine line = in_force(topic, one);
+        const auto hold = holds_.find(topic);
+        if (line.hold && (hold == holds_.end() || hold->second.word < line.word))
+            holds_.insert_or_assign(topic, Hold{line.word, heard + line.hold});
         const auto [found, is_new] = told_.try_emplace(topic, Told{line});
         Told& before = found->second;
         if (is_new || line.word < before.line.word) continue;
         if (before.line.word < line.word) before = Told{line};
         else before.clash = before.clash || !before.line.agrees(line);
+    }
+    for (auto& [topic, hold] : holds_) {
+        if (hold.until > asked) continue;
+        hold.until = NEVER;
+        const auto told = told_.find(topic);
+        if (told != told_.end()) told->second.line = in_force(topic, told->second.line);
     }
     read_ = std::max(read_, asked);
 }

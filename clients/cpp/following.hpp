@@ -1,6 +1,7 @@
 // What a client must do by the home lines it has read: write there, or park. No network: lines and times in, orders out.
 // It writes only for as long as it has read the lines, and has said that it follows, within its lease; both count from
 // before it asked. After a lapse it says so first and reads then: so either it hears of a switch, or the switch sees it.
+// A hold counts from when it was heard, and ends by the first reading that was asked for after its time.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +32,7 @@ struct HomeLine {
     State state;
     std::vector<std::int64_t> points;
     std::string rest;  // what else it says, but for who said it when
+    std::int64_t hold = 0;  // for how long a line that holds counts, from when it is heard; 0 until another word comes
 
     // Whether both say the same, whoever said it when.
     bool agrees(const HomeLine& other) const;
@@ -70,8 +72,8 @@ public:
 
     // The cluster that the client calls so has this id. False where another one was expected: it is not followed.
     bool met(const std::string& cluster, const std::string& id);
-    // These lines stand on one of the clusters, which was asked then.
-    void read(const std::map<std::string, HomeLine>& lines, std::int64_t asked);
+    // These lines stand on one of the clusters, which was asked then, and had answered by `heard`.
+    void read(const std::map<std::string, HomeLine>& lines, std::int64_t asked, std::int64_t heard);
     bool covers(const std::string& topic) const;
 
     // Topics that a switch holds, and by which word.
@@ -99,7 +101,14 @@ private:
         bool clash = false;
         bool is(State state) const { return !clash && line.state == state; }
     };
+    // The last word that held, and until when it counts.
+    struct Hold {
+        Word word;
+        std::int64_t until;
+    };
     Order by_lines(const std::string& topic) const;
+    // The line, or what it leaves behind once its hold has run out here.
+    HomeLine in_force(const std::string& topic, HomeLine line) const;
 
     const std::string name_;
     const std::vector<std::string> topics_;
@@ -109,6 +118,7 @@ private:
     std::map<std::string, std::string> clusters_;  // their names, by id
     std::map<std::string, Told> told_;
     std::map<std::string, Word> parked_;
+    std::map<std::string, Hold> holds_;
     std::map<std::string, std::pair<Saying, std::int64_t>> last_;
     std::int64_t read_, said_, visible_, number_ = 0;
 };

@@ -38,6 +38,13 @@ def test_an_order_tells_by_one_look_whether_the_topic_is_held(said: dict[str, st
 
 
 @pytest.mark.long
+def test_a_hold_ends_by_itself(said: dict[str, str]) -> None:
+    assert said["in the hold"] == "held true"
+    assert said["behind it"] == "writes true, held []"
+    assert said["held again"] == "held true"
+
+
+@pytest.mark.long
 def test_its_clock_runs_on_while_the_machine_sleeps(said: dict[str, str]) -> None:
     assert said["awake"] == "0", "the two clocks' ticks add up to nothing"
     assert [said[one] for one in ("slept", "set back", "slept again")] == ["7000", "7000", "12000"]

@@ -138,6 +138,49 @@ def test_only_who_was_told_to_park_has_parked() -> None:
     assert (found.says().parked, found.poll_s()) == (frozenset(), SWITCH_POLL_S)
 
 
+LEASED = replace(HELD, hold_ms=3_000)
+
+
+@pytest.mark.claim(
+    "client", "hold-ends", "A client ends a hold by itself, without the store, once the hold has run out."
+)
+def test_a_hold_ends_by_itself_from_when_it_was_heard() -> None:
+    found = client(EAST)
+    found.read({"orders": LEASED}, 0.5, 0.9)
+    found.parked("orders")
+    found.said("here", found.says(), 3.0, 3.0)
+    found.read({"orders": LEASED}, 3.89)
+    assert isinstance(found.order("orders", 3.9), Park), "it counts from when it heard it, not from when it asked"
+    assert isinstance(found.order("orders", 4.0), Park), "and the end is behind a reading that was asked for after it"
+    found.read({"orders": LEASED}, 3.91)
+    assert found.order("orders", 4.0) == Write("here", 1)
+    assert (found.says().heard, found.says().parked, found.held()) == ({}, frozenset(), frozenset())
+    found.read({"orders": LEASED}, 3.5)
+    found.read({"orders": LEASED}, 3.95)
+    assert found.order("orders", 4.0) == Write("here", 1), "a late answer of another cluster does not hold it again"
+    found.read({"orders": replace(LEASED, step=4)}, 4.0, 4.1)
+    assert found.order("orders", 4.2) == Park(SWITCH, "topic orders is held by a switch"), "a new word is a new hold"
+    found.read({"orders": WEST}, 7.5)
+    found.said("here", found.says(), 7.4, 7.4)
+    assert found.order("orders", 7.6) == Write("there", 2)
+
+
+def test_a_hold_ends_by_what_any_cluster_says_later() -> None:
+    found = client(EAST)
+    found.read({"orders": LEASED}, 0.5)
+    found.said("here", found.says(), 3.6, 3.6)
+    found.read({}, 3.6)
+    assert found.order("orders", 3.7) == Write("here", 1)
+
+
+def test_a_hold_without_an_end_is_held_until_another_word_comes() -> None:
+    found = client(HELD)
+    found.said("here", found.says(), 999.0, 999.0)
+    found.read({"orders": HELD}, 999.1)
+    found.read({"orders": HELD}, 999.2)
+    assert isinstance(found.order("orders", 999.3), Park)
+
+
 # -- a switch and its followers, in any order of their steps
 
 
@@ -164,6 +207,10 @@ class Stage:
     appended: tuple[str, Follower, float] | None = None
     reading: tuple[dict[str, HomeLine], float] | None = None
     free_s: float | None = None
+    held_line: HomeLine = HELD
+    held_s: float | None = None
+    flipped: bool = False
+    ended: bool = False
 
     def ask_to_say(self, side: str) -> None:
         self.saying = side, self.client.says(), self.now_s
@@ -190,19 +237,29 @@ class Stage:
 
     def hear_read(self, _: str) -> None:
         if self.reading:
-            self.client.read(*self.reading)
+            self.client.read(*self.reading, self.now_s)
             self.reading = None
 
     def obey(self, _: str) -> None:
         found = self.client.order("orders", self.now_s)
         if isinstance(found, Park):
             self.client.parked("orders")
-        elif self.free_s is not None:
+        elif found.cluster == "there" or self.free_s is None:
+            return
+        elif self.flipped or not self.is_over():
             raise AssertionError(f"it writes at {self.now_s}, and the switch went on at {self.free_s}")
+        else:
+            self.ended = True
 
     def hold(self, side: str) -> None:
-        self.homes[side].lines.append(HELD.line())
+        self.held_s = self.now_s if self.held_s is None else self.held_s
+        self.homes[side].lines.append(self.held_line.line())
         self.held.add(side)
+
+    def is_over(self) -> bool:
+        """By the switch's own clock, from before it said the first word of it."""
+        assert self.held_s is not None
+        return bool(self.held_line.hold_ms) and self.now_s >= self.held_s + self.held_line.hold_ms / 1000
 
     def look(self, _: str) -> None:
         """Once both clusters say it, the switch reads both logs of followers, and goes on when nobody is awaited."""
@@ -212,8 +269,15 @@ class Stage:
             for line in log.lines[self.read_to[one] :]:
                 self.seen.take(*line, self.now_s)
             self.read_to[one] = len(log.lines)
-        if not self.seen.awaited({"orders": HELD.word}, self.now_s) and self.free_s is None:
+        if not self.seen.awaited({"orders": HELD.word}, self.now_s) and self.free_s is None and not self.is_over():
             self.free_s = self.now_s
+
+    def flip(self, _: str) -> None:
+        """Right then or later, and never once the hold may have ended somewhere."""
+        if self.free_s is not None and not self.is_over():
+            self.flipped = True
+            for log in self.homes.values():
+                log.lines.append(WEST.line())
 
 
 STEPS: list[Callable[[Stage, str], None]] = [
@@ -221,6 +285,32 @@ STEPS: list[Callable[[Stage, str], None]] = [
     *(Stage.look, Stage.obey),
 ]
 TIMES_S = [0.0, 0.0, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.9, 4.9]
+
+
+def test_no_client_writes_at_the_old_home_once_the_new_one_has_the_topic_though_holds_end_by_themselves() -> None:
+    """A hold that has ended makes the flip impossible; one that has not keeps every client from writing."""
+    flipped = ended = 0
+    for seed in range(2_000):
+        chance, stage = Random(seed), Stage(held_line=replace(HELD, hold_ms=6_000))
+        stage.client.met("here", "id-e")
+        stage.client.met("there", "id-w")
+        for _ in range(60):
+            chance.choice([*STEPS, Stage.flip])(stage, chance.choice(["east", "west"]))
+            stage.now_s += chance.choice(TIMES_S)
+        # The process of the switch dies here.
+        stage.now_s += 7.0
+        for side in ("east", "west"):
+            for step in (Stage.ask_to_say, Stage.append, Stage.hear_said, Stage.read, Stage.hear_read, Stage.read):
+                step(stage, side)
+                stage.now_s += 0.01
+            stage.hear_read("")
+        stage.now_s += 7.0
+        for step in (Stage.ask_to_say, Stage.append, Stage.hear_said, Stage.read, Stage.hear_read, Stage.obey):
+            stage.now_s += 0.01
+            step(stage, "east")
+        assert isinstance(stage.client.order("orders", stage.now_s), Write), "nobody waits for a switch that is dead"
+        flipped, ended = flipped + stage.flipped, ended + stage.ended
+    assert min(flipped, ended) > 100, f"{flipped} flips and {ended} holds that ended"
 
 
 def test_no_client_writes_once_a_switch_waits_for_it_no_more() -> None:

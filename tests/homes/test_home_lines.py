@@ -87,6 +87,7 @@ home_lines = st.builds(
     source_topic_id=ids,
     target_topic_id=ids,
     points=st.lists(st.sampled_from([0, 1, 7, (1 << 62) - 1]), max_size=20).map(tuple),
+    hold_ms=st.sampled_from([0, 1, 15_000]),
 )
 
 
@@ -147,6 +148,14 @@ def test_of_two_clusters_the_higher_word_stands_and_one_word_of_two_sayings_is_a
     assert stands([WEST, rival]) == Clash(WEST, rival)
     higher = replace(WEST, step=1)
     assert stands([WEST, rival, higher]) == higher
+
+
+def test_a_line_without_the_end_of_its_hold_is_read_as_before_there_was_one() -> None:
+    key, value = WEST.line()
+    assert value is not None and b"hold_ms" not in value
+    for odd in (-1, 0, 1 << 40, "9", None, 1.5):
+        odder = note_text({**json.loads(value), "hold_ms": odd})
+        assert told((key, odder)).homes == {"orders": WEST}, odd
 
 
 def test_as_many_partitions_as_a_line_holds_and_no_more() -> None:

@@ -4,13 +4,16 @@ A client reads the lines of the clusters that it knows and takes the highest wor
 clusters that it follows (`follower_lines`), and writes only while that holds: for a lease since it last said so, and
 since it last read, counted from before it asked. Whoever reaches no cluster for as long parks. After a lapse it says so
 first and reads then: so either it hears of a switch that holds the topic, or that switch sees it.
+
+A hold is a lease: it counts for `hold_ms` from when the client heard it. It ends by the first reading that was asked
+for after that and finds no higher word. The topic is at home then where the line says.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from twinshore.homes.follower_lines import Follower, covered
 from twinshore.homes.home_lines import Clash, HomeLine, HomeState, Word, stands
@@ -82,6 +85,7 @@ class Following:
         self._clusters: dict[str, str] = {}
         self._told = {topic: one for topic, one in (told or {}).items() if covered(topic, self._topics)}
         self._parked: dict[str, Word] = {}
+        self._holds: dict[str, tuple[Word, float]] = {}  # the last held word, and until when it counts
         self._busy: tuple[str, ...] = ()
         self._read_s = self._said_s = self._visible_s = -math.inf
         self._last: dict[str, tuple[tuple[dict[str, Word], frozenset[str]], float]] = {}
@@ -100,15 +104,31 @@ class Following:
         """Of the cluster that the client calls so; empty before it was met."""
         return next((known for known, name in self._clusters.items() if name == cluster), "")
 
-    def read(self, lines: Mapping[str, HomeLine], asked_s: float) -> None:
-        """These lines stand on one of the clusters, which was asked then."""
+    def read(self, lines: Mapping[str, HomeLine], asked_s: float, heard_s: float | None = None) -> None:
+        """These lines stand on one of the clusters, which was asked then, and had answered by `heard_s`."""
         for topic, line in lines.items():
             if covered(topic, self._topics):
                 before = self._told.get(topic)
-                higher = stands([line, *_lines(before)])
+                higher = stands([self._in_force(line), *_lines(before)])
                 assert higher is not None
                 self._told[topic] = higher
+                if (
+                    isinstance(higher, HomeLine)
+                    and higher.hold_ms
+                    and self._holds.get(topic, ((0, 0),))[0] < higher.word
+                ):
+                    self._holds[topic] = higher.word, (asked_s if heard_s is None else heard_s) + higher.hold_ms / 1000
+        for topic, (word, until_s) in self._holds.items():
+            if until_s <= asked_s:
+                self._holds[topic] = word, -math.inf
+                told = self._told[topic]
+                self._told[topic] = self._in_force(told) if isinstance(told, HomeLine) else told
         self._read_s = max(self._read_s, asked_s)
+
+    def _in_force(self, line: HomeLine) -> HomeLine:
+        """The line, or what it leaves behind once its hold has run out here."""
+        is_over = self._holds.get(line.topic) == (line.word, -math.inf)
+        return replace(line, state=HomeState.SETTLED) if is_over else line
 
     def parked(self, topic: str) -> None:
         """Nothing is written to the topic, and nothing is on its way, since it was ordered to park."""

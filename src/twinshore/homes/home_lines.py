@@ -33,6 +33,7 @@ CLAIMS_MAX = 100
 OFFSET_MAX = 1 << 62
 WORD_MAX = 1 << 31
 YEAR_9999_MS = 253_370_764_800_000
+HOLD_MS_MAX = 86_400_000
 TOPIC = re.compile("[a-zA-Z0-9._-]{1,249}")
 HEX_ID = re.compile("[0-9a-f]{32}")
 _WORDS = ("source", "set_by", "pair", "link", "back", "how")
@@ -45,7 +46,7 @@ Word = tuple[int, int]
 
 
 class HomeState(StrEnum):
-    """ANNOUNCED: a switch has begun, writers look often. HELD: writers wait."""
+    """ANNOUNCED: a switch has begun, writers look often. HELD: writers wait, for `hold_ms` at most."""
 
     SETTLED = "settled"
     ANNOUNCED = "announced"
@@ -58,7 +59,8 @@ class HomeLine:
 
     What a store needs to make the flip itself: `source` was the home before; `link` carried the topic from there and
     `back` does now; the ids of the topic on the new home and on the old one; `points`, one for each partition: below it
-    the old home's log is the topic's own. `how` the topic came: PLANNED is with all that the old home had.
+    the old home's log is the topic's own. `how` the topic came: PLANNED is with all that the old home had. `hold_ms`:
+    for how long HELD counts, from when a reader hears it; 0: until another word comes.
     """
 
     topic: str
@@ -78,6 +80,7 @@ class HomeLine:
     target_topic_id: str = ""
     points: tuple[int, ...] = ()
     how: str = ""
+    hold_ms: int = 0
 
     @property
     def word(self) -> Word:
@@ -91,8 +94,9 @@ class HomeLine:
         """TooLargeError where the topic has more partitions than a line can hold."""
         if len(self.points) > PARTITIONS_MAX:
             raise TooLargeError(f"topic {self.topic} has {len(self.points)} partitions: a line holds {PARTITIONS_MAX}")
-        told = {name: getattr(self, name) for name in self.__slots__ if name not in ("topic", "points")}
-        return home_key(self.topic), note_text({**told, "points": _runs(self.points)})
+        told = {name: getattr(self, name) for name in self.__slots__ if name not in ("topic", "points", "hold_ms")}
+        hold = {"hold_ms": self.hold_ms} if self.hold_ms else {}
+        return home_key(self.topic), note_text({**told, "points": _runs(self.points), **hold})
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +264,11 @@ def _home(topic: str, value: bytes | None) -> HomeLine | None:
             points = _points(raw)
             if points is None or not sound or not home or not cluster_id or len(words) + len(ids) < _TEXTS:
                 return None
+            match more.get("hold_ms"):
+                case int(hold_ms) if 0 < hold_ms <= HOLD_MS_MAX:
+                    pass
+                case _:
+                    hold_ms = 0
             told = {**words, **ids}
             return HomeLine(
                 topic=topic,
@@ -270,6 +279,7 @@ def _home(topic: str, value: bytes | None) -> HomeLine | None:
                 state=HomeState(state),
                 since_ms=since_ms,
                 points=points,
+                hold_ms=hold_ms,
                 **told,
             )
         case _:

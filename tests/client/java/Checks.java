@@ -23,6 +23,7 @@ public final class Checks {
         said("hidden", isThere(new TopicAuthorizationException("")));
         said("no leader", isThere(new LeaderNotAvailableException("")));
         oneLook();
+        holdEnds();
         clock();
         handedOutBefore();
     }
@@ -46,22 +47,37 @@ public final class Checks {
     }
 
     private static HomeLine line(String home, long term, long step, HomeLine.State state, Long... points) {
-        return new HomeLine("orders", home, home, term, step, state, List.of(points));
+        return new HomeLine("orders", home, home, term, step, state, List.of(points), state == HELD ? 3_000 : 0);
     }
 
     /** An order of before says nothing of what came since. */
     private static void oneLook() {
         Following following = new Following("", List.of("orders"), "east", 5 * Following.SECOND);
         following.met("east", "east");
-        following.read(List.of(line("east", 1, 0, SETTLED)), 1);
+        following.read(List.of(line("east", 1, 0, SETTLED)), 1, 1);
         Following.Order before = following.heard("orders");
-        following.read(List.of(line("east", 1, 1, HELD)), 2);
+        following.read(List.of(line("east", 1, 1, HELD)), 2, 2);
         Following.Order since = following.heard("orders");
         said("before", "writes " + before.writes() + ", held " + before.held());
         said("since", "writes " + since.writes() + ", held " + since.held());
         following.met("east", "another");
-        following.read(List.of(line("east", 1, 2, SETTLED)), 3);
+        following.read(List.of(line("east", 1, 2, SETTLED)), 3, 3);
         said("unknown", "held " + following.heard("orders").held());
+    }
+
+    /** It counts from when it was heard, and ends by a reading that was asked for after its time. */
+    private static void holdEnds() {
+        Following following = new Following("", List.of("orders"), "east", 5 * Following.SECOND);
+        following.met("east", "east");
+        List<HomeLine> held = List.of(line("east", 1, 1, HELD));
+        following.read(held, 1, Following.SECOND);
+        following.read(held, 4 * Following.SECOND - 1, 9 * Following.SECOND);
+        said("in the hold", "held " + following.heard("orders").held());
+        following.read(held, 4 * Following.SECOND, 9 * Following.SECOND);
+        following.read(held, 2 * Following.SECOND, 9 * Following.SECOND);
+        said("behind it", "writes " + following.heard("orders").writes() + ", held " + following.held());
+        following.read(List.of(line("east", 1, 2, HELD)), 5 * Following.SECOND, 5 * Following.SECOND);
+        said("held again", "held " + following.heard("orders").held());
     }
 
     private static void clock() {

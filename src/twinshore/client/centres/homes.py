@@ -202,7 +202,7 @@ class HomesCentre:
             asked_s = steady_s()
         found = homes.read()
         with self._guard:
-            self._following.read(found, asked_s)
+            self._following.read(found, asked_s, steady_s())
             return self._following.poll_s()
 
     def _checked(self, found: Order) -> Order:

@@ -14,7 +14,8 @@ import java.util.TreeSet;
 /**
  * What a client must do by the home lines it has read: write or read there, or park. It writes only for as long as it has read
  * the lines, and has said that it follows, within its lease; both count from before it asked. After a lapse it says so
- * first and reads then: so either it hears of a switch, or the switch sees it. Times are nanoseconds of one clock.
+ * first and reads then: so either it hears of a switch, or the switch sees it. A hold counts from when it was heard, and
+ * ends by the first reading that was asked for after its time. Times are nanoseconds of one clock.
  */
 final class Following {
     /** At home on this cluster, by this line, if there is one; without a cluster the topic waits, and {@code why} says
@@ -34,6 +35,9 @@ final class Following {
 
     private record Word(long term, long step) {}
 
+    /** The last word that held, and until when it counts. */
+    private record Hold(HomeLine line, long until) {}
+
     record Saying(Map<String, Word> heard, Set<String> parked, byte[] value) {}
 
     static final long SECOND = 1_000_000_000L;
@@ -48,6 +52,7 @@ final class Following {
     private final Set<String> mustShow = new HashSet<>();
     private final Map<String, Told> told = new HashMap<>();
     private final Map<String, Word> parked = new HashMap<>();
+    private final Map<String, Hold> holds = new HashMap<>();
     private final Map<String, Saying> last = new HashMap<>();
     private final Map<String, Long> lastAt = new HashMap<>();
     private long read = NEVER, said = NEVER, visible = NEVER, number;
@@ -74,14 +79,38 @@ final class Following {
         clusters.values().removeIf(cluster::equals);
     }
 
-    /** These lines stand on one of the clusters, which was asked then. */
-    synchronized void read(Iterable<HomeLine> lines, long asked) {
-        for (HomeLine line : lines) {
-            if (covered(line.topic())) {
-                told.merge(line.topic(), new Told(line, null), (before, now) -> higher(before, line));
+    /** These lines stand on one of the clusters, which was asked then, and had answered by {@code heard}. */
+    synchronized void read(Iterable<HomeLine> lines, long asked, long heard) {
+        for (HomeLine one : lines) {
+            if (covered(one.topic())) {
+                HomeLine line = inForce(one);
+                told.merge(one.topic(), new Told(line, null), (before, now) -> higher(before, line));
+                begin(told.get(one.topic()), heard);
+            }
+        }
+        for (Map.Entry<String, Hold> one : holds.entrySet()) {
+            if (one.getValue().until <= asked) {
+                one.setValue(new Hold(one.getValue().line, NEVER));
+                told.computeIfPresent(one.getKey(), (topic, now) -> new Told(inForce(now.line), now.other));
             }
         }
         read = Math.max(read, asked);
+    }
+
+    private void begin(Told now, long heard) {
+        Hold before = holds.get(now.line.topic());
+        boolean holds = now.other == null && now.line.holdMs() > 0;
+        if (holds && (before == null || now.line.isAbove(before.line))) {
+            this.holds.put(now.line.topic(), new Hold(now.line, heard + now.line.holdMs() * 1_000_000));
+        }
+    }
+
+    /** The line, or what it leaves behind once its hold has run out here. */
+    private HomeLine inForce(HomeLine line) {
+        Hold hold = holds.get(line.topic());
+        boolean over = hold != null && hold.until == NEVER && hold.line.term() == line.term()
+            && hold.line.step() == line.step();
+        return over ? line.ended() : line;
     }
 
     private static Told higher(Told before, HomeLine line) {

@@ -8,13 +8,20 @@ import java.util.List;
 import java.util.regex.Pattern;
 
 /** Where a topic is at home, as a line of {@code twinshore.homes} says. Compared by its word: the term, then the step.
- * {@code points}: for each partition, the offset at which the topic came to this home. */
-record HomeLine(String topic, String home, String clusterId, long term, long step, State state, List<Long> points) {
+ * {@code points}: for each partition, the offset at which the topic came to this home. {@code holdMs}: for how long a
+ * line that holds counts, from when it is heard; 0 until another word comes. */
+record HomeLine(
+    String topic, String home, String clusterId, long term, long step, State state, List<Long> points, long holdMs) {
     enum State { SETTLED, ANNOUNCED, HELD }
 
     private static final Pattern TOPIC = Pattern.compile("[a-zA-Z0-9._-]{1,249}");
-    private static final int BYTES_MAX = 1 << 19, PARTITIONS_MAX = 20_000;
+    private static final int BYTES_MAX = 1 << 19, PARTITIONS_MAX = 20_000, HOLD_MS_MAX = 86_400_000;
     private static final ObjectMapper JSON = new ObjectMapper();
+
+    /** What a line that held leaves behind once its hold has run out. */
+    HomeLine ended() {
+        return new HomeLine(topic, home, clusterId, term, step, State.SETTLED, points, holdMs);
+    }
 
     boolean isAbove(HomeLine other) {
         return term != other.term ? term > other.term : step > other.step;
@@ -44,7 +51,9 @@ record HomeLine(String topic, String home, String clusterId, long term, long ste
         }
         List<Long> points = pointsOf(said.path("points"));
         boolean sound = isNumber(term) && term.longValue() > 0 && isNumber(step) && points != null;
-        return sound ? new HomeLine(topic, home, id, term.longValue(), step.longValue(), state, points) : null;
+        JsonNode hold = said.path("hold_ms");
+        long holdMs = isNumber(hold) && hold.longValue() <= HOLD_MS_MAX ? hold.longValue() : 0;
+        return sound ? new HomeLine(topic, home, id, term.longValue(), step.longValue(), state, points, holdMs) : null;
     }
 
     /** A list of two is a count and the point of so many partitions; null where one is neither. */
