@@ -34,6 +34,7 @@ KEYS = (
     "apollo",
     "java",
     "cpp",
+    "private-files",
     "exactly-once",
 )
 PRODUCERS, RECORDS_PER_S, GROUPS = 4, 5_000, 3

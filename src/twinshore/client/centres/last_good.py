@@ -11,6 +11,8 @@ from pathlib import Path
 
 from crc32c import crc32c
 
+from twinshore.fleet.private import opener
+
 HEAD = "twinshore push 1"
 
 
@@ -18,10 +20,8 @@ def keep(path: Path, text: str) -> None:
     """Whole, or as it was before. OSError where it cannot be written."""
     part = path.with_name(f"{path.name}.part")
     data = text.encode()
-    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
-        with os.fdopen(handle, "wb") as file:
-            os.fchmod(file.fileno(), 0o600)  # somebody else may have made it
+        with open(part, "wb", opener=opener) as file:
             file.write(f"{HEAD} {crc32c(data):08x}\n".encode() + data)
             file.flush()
             os.fsync(file.fileno())

@@ -13,6 +13,7 @@ from weakref import WeakSet
 from twinshore.client.spool.frames import HEADER_BYTES, SegmentHeader, header_bytes
 from twinshore.client.spool.scanning import Read
 from twinshore.fleet import RefusedError
+from twinshore.fleet.private import make_folder
 
 Sync = Callable[[int], None]
 # What is needed to read a file again, its length too, is on the disk after either of them.
@@ -72,7 +73,7 @@ class SpoolFiles:
     def _make_folder(self) -> None:
         """Its name is on the disk too, before anything is in it."""
         missing = [one for one in (self.folder, *self.folder.parents) if not one.exists()]
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         for one in reversed(missing):
             _sync_folder(one.parent)
 

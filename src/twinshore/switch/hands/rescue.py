@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from twinshore.fleet import ConfigError, KafkaError, NamedPartition
+from twinshore.fleet.private import make_folder, opener
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.mirror.follow.cleaned import cleaned_of
 from twinshore.store import Store
@@ -98,8 +99,8 @@ def save(cluster: KafkaCluster, origin: Origin, folder: Path, home: KnownHome | 
     path, count = folder / origin.file_name(), Count()
     part = path.with_name(f"{path.name}.part")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with part.open("w", encoding="utf-8") as file:
+        make_folder(folder)
+        with open(part, "w", encoding="utf-8", opener=opener) as file:
             file.write(head_line(origin) + "\n")
             for one in records_of(cluster, origin, home):
                 file.write(record_line(one) + "\n")

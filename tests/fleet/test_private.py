@@ -1,0 +1,41 @@
+"""Files that hold records are readable by their owner alone, whatever the umask."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from twinshore.client.centres.last_good import keep
+from twinshore.client.spool import Spool
+from twinshore.client.spool.frames import SpoolRecord
+from twinshore.switch.hands import rescue
+from twinshore.switch.rescued import Origin
+
+ORIGIN = Origin("f" * 32, "east", "west", "orders", "a" * 32, 0, 81, 97)
+
+
+@pytest.fixture(autouse=True)
+def wide() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.claim("client", "private-files", "the owner alone reads rescued records, spools, kept pushes")
+def test_rescued_records_spools_and_pushes_are_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rescue, "records_of", lambda *_: iter(()))
+    rescue.save(cast(Any, None), ORIGIN, tmp_path / "rescued")
+    spool = Spool(tmp_path / "spool")
+    kept = spool.keep([SpoolRecord(0, "orders", b"value", None, -1, 0, (), 1)])
+    assert kept is not None
+    spool.commit(kept)
+    spool.close()
+    (tmp_path / "push.part").touch(0o666)
+    keep(tmp_path / "push", "{}")
+    found = {str(one.relative_to(tmp_path)): one.stat().st_mode & 0o777 for one in tmp_path.rglob("*")}
+    assert {"rescued", "spool", "push"} <= found.keys() and len(found) > 5
+    assert {name: mode for name, mode in found.items() if mode & 0o077} == {}
