@@ -5,17 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
 from twinshore.client.centres.last_good import keep
 from twinshore.client.spool import Spool
 from twinshore.client.spool.frames import SpoolRecord
-from twinshore.switch.hands import rescue
-from twinshore.switch.rescued import Origin
-
-ORIGIN = Origin("f" * 32, "east", "west", "orders", "a" * 32, 0, 81, 97)
+from twinshore.switch.hands.rescued_topic import export
 
 
 @pytest.fixture(autouse=True)
@@ -26,9 +22,8 @@ def wide() -> Iterator[None]:
 
 
 @pytest.mark.claim("client", "private-files", "the owner alone reads rescued records, spools, kept pushes")
-def test_rescued_records_spools_and_pushes_are_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rescue, "records_of", lambda *_: iter(()))
-    rescue.save(cast(Any, None), ORIGIN, tmp_path / "rescued")
+def test_rescued_records_spools_and_pushes_are_private(tmp_path: Path) -> None:
+    export(["a line"], tmp_path / "rescued" / "orders.jsonl")
     spool = Spool(tmp_path / "spool")
     kept = spool.keep([SpoolRecord(0, "orders", b"value", None, -1, 0, (), 1)])
     assert kept is not None

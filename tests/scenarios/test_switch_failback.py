@@ -23,7 +23,7 @@ from tests.scenarios.test_switched_home import Stage, read
 from twinshore.cli.entry import app
 from twinshore.fleet import RefusedError
 from twinshore.lab import LabCluster
-from twinshore.lab.clients import client_settings, committed, delete_topic
+from twinshore.lab.clients import add_partitions, client_settings, committed, delete_topic
 from twinshore.store import open_store
 from twinshore.switch import alone
 from twinshore.switch.deeds import Deed
@@ -94,6 +94,18 @@ def moved_by_force(stage: Stage, late: int) -> tuple[LabCluster, LabCluster]:
     return stage.home, stage.twin
 
 
+def exported_again(stage: Stage, path: Path) -> None:
+    """The new home keeps what was rescued: another host, which lacks the file, gets the same one."""
+    _, said = switch(stage.rig, "rescue", "list")
+    assert f"{path}: {DIVERGED}-0 of east, offsets 10 to 37: 26 records, 23 of them committed" in said
+    exported = path.read_bytes()
+    path.unlink()
+    _, said = switch(stage.rig, "rescue", "list")
+    assert f"twinshore.rescued on west: {DIVERGED}-0 of east, offsets 10 to 37: 26 records" in said
+    code, said = switch(stage.rig, "rescue", "export")
+    assert (code, path.read_bytes()) == (0, exported), said
+
+
 def test_what_never_crossed_is_saved_and_the_old_home_is_a_twin_again(stage: Stage) -> None:
     commit(stage.home, DIVERGED, {0: 4, 1: 7})
     until(lambda: group_at(stage.twin) == [4, 7], 60, "the group has crossed", stage.rig)
@@ -131,8 +143,7 @@ def test_what_never_crossed_is_saved_and_the_old_home_is_a_twin_again(stage: Sta
     assert group_at(west) in ([4, 7], [10, 7]), "what was written there since is not passed over"
     assert stage.open_rows() == {}
     in_west = read(west, DIVERGED, 0, "read_committed")
-    code, said = switch(stage.rig, "rescue", "list")
-    assert f"{path}: {DIVERGED}-0 of east, offsets 10 to 37: 26 records, 23 of them committed" in said
+    exported_again(stage, path)
     assert "late 0" in CliRunner().invoke(app, ["switch", "rescue", "show", str(path)], catch_exceptions=False).output
     code, said = switch(stage.rig, "rescue", "reinject", str(path), "--to", DIVERGED, "--dry-run")
     assert f"23 committed records would be written to {DIVERGED}-0 on west" in said
@@ -154,6 +165,16 @@ def test_what_never_crossed_is_saved_and_the_old_home_is_a_twin_again(stage: Sta
         (DIVERGED, 0, 10, 38),
         (DIVERGED, 1, 16, 19),
     ]
+
+
+@pytest.mark.long
+def test_a_topic_that_got_another_partition_there_stays(stage: Stage) -> None:
+    east, _ = moved_by_force(stage, 3)
+    add_partitions(east.cluster, DIVERGED, PARTITIONS + 1)
+    fill(east, DIVERGED, 3, partition=PARTITIONS)
+    _, said = switch(stage.rig, "failback", DIVERGED, "--old", "east", "--yes", expected=RefusedError)
+    assert f"topic {DIVERGED} has 3 partitions on east" in said
+    assert len(read(east, DIVERGED, PARTITIONS, "read_committed")) == 3
 
 
 @pytest.mark.long

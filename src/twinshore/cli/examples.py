@@ -92,6 +92,7 @@ EXAMPLES = {
     "switch free": "switch free --dry-run",
     "switch history": "switch history --json",
     "switch plan": "switch plan 'orders.*' --to west --force",
+    "switch rescue export": "switch rescue export",
     "switch rescue list": "switch rescue list",
     "switch rescue reinject": "switch rescue reinject rescued/1f2e3d4c-orders-0-81-97.jsonl --to orders --dry-run",
     "switch rescue show": "switch rescue show rescued/1f2e3d4c-orders-0-81-97.jsonl",

@@ -26,28 +26,45 @@ def verbs() -> typer.Typer:
     """The verbs below `rescue`."""
     found = typer.Typer(help="What fail-backs have saved.", no_args_is_help=True)
     found.command("list")(list_files)
+    found.command("export")(export)
     found.command("show")(show)
     found.command("reinject")(reinject)
     return found
 
 
 def list_files(settings: Path = SETTINGS, folder: Path = FOLDER, json_output: bool = JSON) -> None:
-    """Lists the files of rescued records: where they lay, and how many they are."""
-    from twinshore.switch.operations.rescued import files, with_written
+    """Lists rescued records: where they lay, and how many they are. Clusters keep them; files are exported."""
+    from twinshore.switch.operations.rescued import files, kept, with_written
     from twinshore.switch.operations.returning import folder_of
 
     loaded = load(settings)
     where = folder_of(loaded, folder)
     found, odd = files(where)
     found, unknown = with_written(found, loaded)
+    there, silent = kept(loaded)
+    exported = {one.origin for one in found}
+    there = [one for one in there if one.origin not in exported]
     if json_output:
-        typer.echo(json.dumps([one.as_values() for one in found]))
+        typer.echo(json.dumps([one.as_values() for one in found] + [one.as_values() for one in there]))
     else:
-        for one in found:
-            typer.echo(one_line(one.sentence()))
-        if not found and not odd:
-            typer.echo(f"nothing was rescued to {where}")
-    for line in (*odd, *unknown):
+        for line in [one.sentence() for one in found] + [one.sentence() for one in there]:
+            typer.echo(one_line(line))
+        if not found and not there and not odd:
+            typer.echo("nothing was rescued")
+    for line in (*odd, *unknown, *silent):
+        typer.echo(one_line(line), err=True)
+
+
+def export(settings: Path = SETTINGS, folder: Path = FOLDER) -> None:
+    """Writes a file of each rescued tail that clusters keep and the folder lacks."""
+    from twinshore.switch.operations.rescued import export_lacking, kept
+    from twinshore.switch.operations.returning import folder_of
+
+    loaded = load(settings)
+    there, silent = kept(loaded)
+    for path in export_lacking(loaded, folder_of(loaded, folder), there):
+        typer.echo(str(path))
+    for line in silent:
         typer.echo(one_line(line), err=True)
 
 

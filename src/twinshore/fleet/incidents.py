@@ -91,7 +91,7 @@ POLICY_WAIT = Policy("wait, and go on where it was left", Effect.PASSES)
 POLICY_UNCUT = Policy("carry it all the same, try to cut its twin every 30 s", Effect.UNCUT)
 POLICY_LEFT_FILLER = Policy("carry it all the same, leave what never_delete keeps", Effect.FILLER)
 POLICY_KEEP_TWIN = Policy("keep the twin", Effect.TWIN)
-POLICY_RESCUE = Policy("save them to a file", Effect.TELLS)
+POLICY_RESCUE = Policy("save them on the new home", Effect.TELLS)
 
 _SOURCE, _TARGET, _BOTH = IncidentSide.SOURCE, IncidentSide.TARGET, IncidentSide.BOTH
 # Of the others, such as a right that is lost, only who found it can tell.

@@ -18,7 +18,9 @@ TWINS_TOPIC = "twinshore.twins"
 # Where each cluster says where topics are at home, and where clients say that they follow it.
 HOMES_TOPIC = "twinshore.homes"
 FOLLOWERS_TOPIC = "twinshore.followers"
-NOTES_TOPICS = (TWINS_TOPIC, HOMES_TOPIC, FOLLOWERS_TOPIC)
+# Where the home of a topic keeps the records that an old home took and never sent.
+RESCUED_TOPIC = "twinshore.rescued"
+NOTES_TOPICS = (TWINS_TOPIC, HOMES_TOPIC, FOLLOWERS_TOPIC, RESCUED_TOPIC)
 # What has a home as topics have: all groups of the clients of proxies. No topic is called so.
 GROUPS_HOME = "twinshore.groups"
 SourceOffset = NewType("SourceOffset", int)

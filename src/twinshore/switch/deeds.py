@@ -104,7 +104,7 @@ DUTIES: Mapping[Deed, Duty] = {
     Deed.TELL: Duty("say on the old home where the topics are at home now"),
     Deed.GUARD: Duty("keep all but the link back from writing on the old home"),
     Deed.LOOK: Duty("see what never crossed, once nothing more is written there", patience_s=600),
-    Deed.RESCUE: Duty("save what never crossed to files", patience_s=86_400),
+    Deed.RESCUE: Duty("save what never crossed on the new home", patience_s=86_400),
     Deed.REBUILD: Duty("delete what is to be filled again, and have the mirror make it anew"),
     Deed.REFILL: Duty("wait until it is filled again"),
     Deed.PUT_BACK: Duty("put groups back where they stood there"),

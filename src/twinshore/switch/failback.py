@@ -23,7 +23,7 @@ from twinshore.switch.hands.behind_tails import go_on, unfit
 from twinshore.switch.hands.by_deed import ByDeed
 from twinshore.switch.hands.claims import busy, carry_again, claim, give_back, let_go
 from twinshore.switch.hands.coordinators import loading
-from twinshore.switch.hands.log_ends import log_ends, open_transactions
+from twinshore.switch.hands.log_ends import changed, log_ends, open_transactions
 from twinshore.switch.hands.mirrors import MirrorSilence, MirrorWatch
 from twinshore.switch.hands.returned_logs import ends_of, stood
 from twinshore.switch.hands.words import ClusterWords
@@ -112,6 +112,8 @@ class Failback(ByDeed):
         saw the same."""
         if waits := loading(self._old):
             return Wait(waits)
+        if why := changed(self._old, record.topics, new=False):
+            return Cannot(why)
         if due := open_transactions(self._old, record.names()):
             return Wait(f"{self._old.name} still ends transactions on {listed(list(due), NAMED_MAX)}")
         if waits := log_ends(self._old, record.topics).unsettled:
@@ -136,14 +138,16 @@ class Failback(ByDeed):
         return Done(looked, _found_in_words(tails(seen), record))
 
     def _rescue(self, record: Record) -> Outcome:
-        """Everything is on the disk, and in the ledger, before anything is deleted."""
-        return anew.save(record, topics_of(from_json(record.tails)), self._old, self._store, self._home_of)
+        """Everything is saved on the new home, and in the ledger, before anything is deleted."""
+        return anew.save(record, topics_of(from_json(record.tails)), self._old, self._new, self._store, self._home_of)
 
     def _home_of(self, record: Record, tail: Tail) -> rescue.KnownHome:
         return rescue.known_home(record.back, tail, self._new, self._store, 0)
 
     def _commit(self, record: Record) -> Outcome:
         """What is deleted next is what was saved, and nobody reads it."""
+        if why := changed(self._old, record.topics, new=False):
+            return Cannot(why)
         found = from_json(record.tails)
         seen = stood(self._old, self._new, self._store, record.back, record.topics)
         if unknown := [f"{one.topic}-{one.partition}" for one in seen if unseen(one)]:
@@ -168,7 +172,21 @@ class Failback(ByDeed):
         return Done(record, f"{listed(list(names), NAMED_MAX)} continues on {record.old}, mapped" if names else "")
 
     def _rebuild(self, record: Record) -> Outcome:
-        return anew.made(record, self._parted(record), self._old, self._store, self._silence)
+        return anew.made(record, self._parted(record), self._old, self._store, self._silence, self._not_yet)
+
+    def _not_yet(self, record: Record, one: Moved) -> Wait | None:
+        """Long may have passed since `commit`, and another host may go on: asked right before the topic is deleted."""
+        if why := changed(self._old, [one], new=False):
+            return Wait(f"{why}; save what was not saved, and delete it by hand: this goes on then")
+        if live := old_places.places_in(self._old, [one.topic])[1]:
+            return Wait(_reads(live, record))
+        seen = stood(self._old, self._new, self._store, record.back, [one])
+        if unknown := [f"{at.topic}-{at.partition}" for at in seen if unseen(at)]:
+            return Wait(f"the mirror of {record.back} has not looked at {listed(unknown, NAMED_MAX)} yet")
+        if others := kept_back(seen, [one.topic]):
+            return Wait(differ(others, record.old, record.new))
+        more = anew.unsaved(record, tails(seen), one.topic, self._new)
+        return anew.save_more(record, more, self._old, self._new, self._store, self._home_of) if more else None
 
     def _refill(self, record: Record) -> Outcome:
         anew_ones = self._parted(record)

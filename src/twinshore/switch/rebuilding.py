@@ -27,7 +27,7 @@ from twinshore.switch.hands.log_ends import changed, log_ends
 from twinshore.switch.hands.mirrors import MirrorSilence, MirrorWatch
 from twinshore.switch.hands.returned_logs import ends_of, stood
 from twinshore.switch.hands.words import claimed_on
-from twinshore.switch.record import Record
+from twinshore.switch.record import Moved, Record
 from twinshore.switch.returned import Tail, doubtful, to_json, unfilled
 
 NAMED_MAX = 5
@@ -53,7 +53,7 @@ class Rebuild(ByDeed):
             Deed.CLAIM: self._claim,
             Deed.LET_GO: self._let_go,
             Deed.LOOK: self._look,
-            Deed.RESCUE: lambda record: anew.save(record, record.names(), old, store, self._home_of),
+            Deed.RESCUE: lambda record: anew.save(record, record.names(), old, new, store, self._home_of),
             Deed.COMMIT: self._commit,
             Deed.REBUILD: self._rebuild,
             Deed.REFILL: self._refill,
@@ -115,10 +115,20 @@ class Rebuild(ByDeed):
     # -- past it
 
     def _rebuild(self, record: Record) -> Outcome:
-        outcome = anew.made(record, record.topics, self._old, self._store, self._silence)
+        outcome = anew.made(record, record.topics, self._old, self._store, self._silence, self._not_yet)
         if all(one.old_id not in anew.ids_shown(self._old, one.topic).values() for one in record.topics):
             carry_again(self._store, record)  # only now may the mirror write again
         return outcome
+
+    def _not_yet(self, record: Record, one: Moved) -> Wait | None:
+        """Long may have passed since `commit`, and another host may go on: asked right before the twin is deleted."""
+        if why := changed(self._old, [one], new=False):
+            return Wait(f"{why}; save what was not saved, and delete it by hand: this goes on then")
+        if why := self._readers(replace(record, topics=(one,))):
+            return Wait(why)
+        fresh = doubtful(stood(self._old, self._new, self._store, record.back, [one], every=True))
+        more = anew.unsaved(record, fresh, one.topic, self._new)
+        return anew.save_more(record, more, self._old, self._new, self._store, self._home_of) if more else None
 
     def _refill(self, record: Record) -> Outcome:
         parts = [(one.topic, number) for one in record.topics for number in range(one.partitions)]

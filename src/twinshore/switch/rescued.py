@@ -1,7 +1,8 @@
-"""The file of a rescued tail: what an old home took and never sent, as lines of JSON. Pure.
+"""A rescued tail: what an old home took and never sent, as lines of JSON, in a topic and in files. Pure.
 
-The first line says where the records lay, the last one how many they are: a file without it is not whole. Bytes are in
-base 64. What ends transactions is no record: it is told as the ending of the records that it ended.
+The first line says where the records lay, the last one how many they are: a copy without it is not whole. Bytes are in
+base 64. All lines of one attempt to save a tail have one key in the topic. What ends transactions is no record: it is
+told as the ending of the records that it ended.
 """
 
 from __future__ import annotations
@@ -10,15 +11,18 @@ import json
 from base64 import b64decode, b64encode
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from twinshore.fleet import WireError
+from twinshore.wire.note_text import note_text
 from twinshore.wire.records import Record
 
 WHAT = "rescued tail"
 VERSION = 1
+RECORD_LINE = b'{"offset":'
 MARKER_BYTES = 4
 COMMIT = 1
 
@@ -85,6 +89,49 @@ class Endings:
         if end is None:
             return Ending.OPEN
         return Ending.COMMITTED if end else Ending.ABORTED
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A tail in the topic of rescued records: its first line lies at offset `at` or behind."""
+
+    at: int
+    key: bytes
+
+
+@dataclass(slots=True)
+class Copies:
+    """Which tails a topic of rescued records holds whole, as its lines are read in order."""
+
+    whole: dict[Origin, tuple[Copy, Count]] = field(default_factory=dict)
+    _open: dict[bytes, tuple[Origin, Copy, int]] = field(default_factory=dict)
+
+    def take(self, offset: int, key: bytes | None, value: bytes | None) -> None:
+        if key is None or value is None:
+            return
+        if key not in self._open:
+            with suppress(WireError, UnicodeDecodeError):
+                self._open[key] = read_head(value.decode(), "a line"), Copy(offset, key), 0
+            return
+        origin, copy, records = self._open[key]
+        if not is_last(value):
+            self._open[key] = origin, copy, records + 1
+            return
+        del self._open[key]
+        with suppress(ValueError, TypeError):
+            count = Count(**json.loads(value))
+            if count.records == records:
+                self.whole[origin] = copy, count
+
+
+def is_last(line: bytes) -> bool:
+    """Whether a line behind the first is the one that says how many records there are."""
+    return not line.startswith(RECORD_LINE)
+
+
+def key_of(origin: Origin, attempt: str) -> bytes:
+    """The key of all lines of one attempt to save this tail."""
+    return note_text([origin.switch, origin.topic, origin.partition, attempt])
 
 
 def is_commit(key: bytes | None) -> bool:

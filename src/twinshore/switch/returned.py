@@ -48,8 +48,9 @@ class Stood:
 @dataclass(frozen=True, slots=True)
 class Tail:
     """Offsets `first` up to `end` never crossed, or nobody knows which of them did. `beside`: what the topic's home
-    holds as well is not saved. `gone`: so many before `first` were deleted there before anybody saw them. `file`: where
-    the others are saved."""
+    holds as well is not saved. `gone`: so many before `first` were deleted there before anybody saw them. `saved_at`
+    and `saved_as`: from which offset of the topic of rescued records the others lie, and under which key; `file`: where
+    they were exported to."""
 
     topic: str
     partition: int
@@ -60,6 +61,12 @@ class Tail:
     file: str = ""
     beside: bool = False
     gone: int = 0
+    saved_at: int = -1
+    saved_as: str = ""
+
+    @property
+    def where(self) -> Where:
+        return self.topic, self.partition
 
     def __str__(self) -> str:
         if self.end <= self.first:

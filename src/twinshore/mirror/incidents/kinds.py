@@ -338,8 +338,8 @@ _ROWS = (
         "An old home came back after a forced switch with records that had never crossed. `twinshore switch failback` "
         "saved them, and made the topic a twin again.",
         "`twinshore switch rescue show FILE` tells what the file holds, `twinshore switch rescue reinject FILE --to "
-        "TOPIC` writes its records to a topic. Keep the file until nobody needs it: it is the only copy. The row is "
-        "closed from the beginning.",
+        "TOPIC` writes its records to a topic. `twinshore.rescued` on the new home keeps them; `rescue export` writes "
+        "files again. The row is closed from the beginning.",
     ),
     KindEntry(
         IncidentKind.OLD_HOME_OPEN,

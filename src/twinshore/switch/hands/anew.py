@@ -4,11 +4,12 @@ back once it is filled again. Each step may be done twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
-from twinshore.fleet import KafkaError, Link
+from twinshore.fleet import RESCUED_TOPIC, ConfigError, KafkaError, Link, WireError
 from twinshore.fleet.incidents import POLICY_RESCUE, IncidentKind
 from twinshore.fleet.sentences import are, counted, listed
 from twinshore.fleet.settings import Settings
@@ -28,8 +29,9 @@ from twinshore.switch.hands import old_places, rescue
 from twinshore.switch.hands.debts import SILENT_MS_MAX
 from twinshore.switch.hands.mirrors import MirrorSilence
 from twinshore.switch.hands.places import follow_home, left_on_twins
+from twinshore.switch.hands.rescued_topic import RescuedTopic, export
 from twinshore.switch.record import Moved, Record
-from twinshore.switch.rescued import Origin
+from twinshore.switch.rescued import Copy, Count, Origin
 from twinshore.switch.returned import Tail, clamped, from_json, to_json
 from twinshore.wire.group_places import Place, Where
 
@@ -48,34 +50,85 @@ def origin_of(record: Record, tail: Tail) -> Origin:
     return Origin(record.id, record.old, record.new, tail.topic, old_id, tail.partition, tail.first, tail.end)
 
 
-def save(record: Record, topics: Collection[str], old: KafkaCluster, store: Store, home_of: HomeOf) -> Outcome:
-    """Everything is on the disk, and in the ledger, before anything is deleted; and where groups stand in `topics`."""
-    done, folder = [], Path(record.folder)
+def save(
+    record: Record, topics: Collection[str], old: KafkaCluster, new: KafkaCluster, store: Store, home_of: HomeOf
+) -> Done:
+    """Everything is in the new home's topic of rescued records, and in the ledger, before anything is deleted; and
+    where groups stand in `topics`."""
+    done, exported, lacks = [], 0, ""
     for tail in from_json(record.tails):
-        if tail.end <= tail.first:
-            _account(record, tail, store)
-            done.append(tail)
-            continue
-        path, count = rescue.save(old, origin_of(record, tail), folder, home_of(record, tail) if tail.beside else None)
-        if tail.beside and not count.records:
-            path.unlink()
-            done.append(replace(tail, first=tail.end))
-            continue
-        first = next(rescue.read_saved(path)).record.offset if tail.beside else tail.first
-        saved = replace(tail, first=first, records=count.records, committed=count.committed, file=str(path))
-        _account(record, saved, store)
+        saved = _saved(record, tail, old, RescuedTopic(new), home_of)
+        if saved.saved_as:
+            try:
+                path = Path(record.folder) / origin_of(record, saved).file_name()
+                export(RescuedTopic(new).read(copy_of(saved)), path)
+                saved, exported = replace(saved, file=str(path)), exported + 1
+            except ConfigError as error:
+                lacks = f"; {error.message}: `twinshore switch rescue export` writes them"
+        if saved.saved_as or saved.end <= tail.first:
+            _account(record, saved, store)
         done.append(saved)
     places = old_places.places_in(old, topics)[0] if topics else {}
     record = replace(record, tails=to_json(done), places=old_places.to_json(places))
-    records, files = sum(one.records for one in done), sum(1 for one in done if one.file)
-    if not files:
+    if not any(one.saved_as for one in done):
         return Done(record, "nothing is to be rescued")
-    return Done(record, f"{counted(records, 'record')} saved to {counted(files, 'file')} in {folder}")
+    records = counted(sum(one.records for one in done), "record")
+    files = f" and {counted(exported, 'file')} in {record.folder}" if exported else ""
+    return Done(record, f"{records} saved to {RESCUED_TOPIC} on {new.name}{files}{lacks}")
+
+
+def copy_of(tail: Tail) -> Copy:
+    return Copy(tail.saved_at, tail.saved_as.encode())
+
+
+def _saved(record: Record, tail: Tail, old: KafkaCluster, rescued: RescuedTopic, home_of: HomeOf) -> Tail:
+    """The tail once it is saved. Of one that is read beside its home only what that lacks is saved, if anything."""
+    if tail.end <= tail.first:
+        return tail
+    origin = origin_of(record, tail)
+    found = rescue.records_of(old, origin, home_of(record, tail) if tail.beside else None)
+    if tail.beside:
+        first = next(found, None)
+        if first is None:
+            return replace(tail, first=tail.end)
+        tail, found = replace(tail, first=first.record.offset), chain((first,), found)
+    copy, count = rescued.save(origin_of(record, tail), found)
+    saved = replace(tail, records=count.records, committed=count.committed)
+    return replace(saved, saved_at=copy.at, saved_as=copy.key.decode())
+
+
+def unsaved(record: Record, fresh: Iterable[Tail], topic: str, new: KafkaCluster) -> tuple[Tail, ...]:
+    """What of the topic is to be saved before it may be deleted: `fresh` tails that were not saved as they are now, and
+    those of which no whole copy is left."""
+    known = {one.where: one for one in from_json(record.tails) if one.topic == topic}
+    found = {one.where: one for one in fresh if one.where not in known or known[one.where].end != one.end}
+    for where, one in known.items():
+        if where not in found and one.end > one.first and not _is_whole(one, new):
+            found[where] = one
+    return tuple(found.values())
+
+
+def _is_whole(tail: Tail, new: KafkaCluster) -> bool:
+    try:
+        return bool(tail.saved_as) and RescuedTopic(new).count(copy_of(tail)) == Count(tail.records, tail.committed)
+    except WireError:
+        return False
+
+
+def save_more(
+    record: Record, more: Sequence[Tail], old: KafkaCluster, new: KafkaCluster, store: Store, home_of: HomeOf
+) -> Wait:
+    """Saves these tails in place of what was saved of their partitions. They are looked at once more afterwards."""
+    saved = save(replace(record, tails=to_json(more)), (), old, new, store, home_of)
+    where = {one.where for one in more}
+    kept = [one for one in from_json(record.tails) if one.where not in where]
+    tails = to_json([*kept, *from_json(saved.record.tails)])
+    return Wait(f"{listed([str(one) for one in more], NAMED_MAX)}: {saved.sentence}", replace(record, tails=tails))
 
 
 def _account(record: Record, tail: Tail, store: Store) -> None:
     """One row in the ledger and one in the audit; saved twice, there is still one."""
-    saved = f"saved in {tail.file}" if tail.file else "nothing is left to be saved"
+    saved = f"saved in {RESCUED_TOPIC} on {record.new}" if tail.saved_as else "nothing is left to be saved"
     sentence = f"{tail} of {record.old} never crossed: {counted(tail.records, 'record')}, {saved}"
     if tail.gone:
         sentence += f"; {counted(tail.gone, 'offset')} before were deleted there before anybody saw them"
@@ -90,25 +143,33 @@ def _account(record: Record, tail: Tail, store: Store) -> None:
     store.ledger.close(row.id, now_ms=now_ms)
 
 
-def made(record: Record, topics: Iterable[Moved], old: KafkaCluster, store: Store, silence: MirrorSilence) -> Outcome:
-    """Done once these topics, which are deleted first, are the mirror's new ones; no sentence where there are none."""
-    done = {one.topic: is_made(record, one, old, store) for one in topics}
-    if waits := [topic for topic in done if not done[topic]]:
+def made(
+    record: Record,
+    topics: Iterable[Moved],
+    old: KafkaCluster,
+    store: Store,
+    silence: MirrorSilence,
+    not_yet: Callable[[Record, Moved], Wait | None],
+) -> Outcome:
+    """Done once these topics, which are deleted first, are the mirror's new ones; no sentence where there are none.
+    `not_yet` looks at a topic right before it is deleted, and says why it stays for now."""
+    waits, names = [], []
+    for one in topics:
+        names.append(one.topic)
+        shown = set(ids_shown(old, one.topic).values())
+        rows = [row for row in store.twins.of(record.back) if row.topic == one.topic]
+        if {row.target_topic_id for row in rows} == shown and shown not in ({one.old_id}, {""}):
+            continue
+        waits.append(one.topic)
+        if one.old_id in shown and (why := not_yet(record, one)):
+            return why
+        if not rows or rows[0].target_topic_id == one.old_id:
+            _agree(store, record.back, one, record.by, wall_ms())
+        if one.old_id in shown:
+            _delete(record, one, old, store)
+    if waits:
         return silence.waiting(f"the mirror of {record.back} makes {listed(waits, NAMED_MAX)} anew")
-    return Done(record, f"{listed(list(done), NAMED_MAX)} {are(done)} made anew on {record.old}" if done else "")
-
-
-def is_made(record: Record, one: Moved, old: KafkaCluster, store: Store) -> bool:
-    """Whether every broker shows the topic that the mirror made; deletes the old one, where it is still there."""
-    shown = set(ids_shown(old, one.topic).values())
-    rows = [row for row in store.twins.of(record.back) if row.topic == one.topic]
-    if {row.target_topic_id for row in rows} == shown and shown not in ({one.old_id}, {""}):
-        return True
-    if not rows or rows[0].target_topic_id == one.old_id:
-        _agree(store, record.back, one, record.by, wall_ms())
-    if one.old_id in shown:
-        _delete(record, one, old, store)
-    return False
+    return Done(record, f"{listed(names, NAMED_MAX)} {are(names)} made anew on {record.old}" if names else "")
 
 
 def ids_shown(cluster: KafkaCluster, topic: str) -> dict[int, str]:

@@ -1,15 +1,12 @@
-"""Saves what an old home took and never sent, before anything of it is deleted: one file for each partition."""
+"""What an old home took and never sent: read from its log, and from the files to which it was exported."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from twinshore.fleet import ConfigError, KafkaError, NamedPartition
-from twinshore.fleet.private import make_folder, opener
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.mirror.follow.cleaned import cleaned_of
 from twinshore.store import Store
@@ -21,11 +18,8 @@ from twinshore.switch.rescued import (
     Endings,
     Origin,
     Saved,
-    head_line,
-    last_line,
     read_head,
     read_lines,
-    record_line,
 )
 from twinshore.switch.returned import Tail
 from twinshore.wire.batch import CONTROL, TRANSACTIONAL, BatchHeader, check_crc, split_batches
@@ -93,30 +87,6 @@ def counted_tail(cluster: KafkaCluster, origin: Origin, home: KnownHome | None =
     return count
 
 
-def save(cluster: KafkaCluster, origin: Origin, folder: Path, home: KnownHome | None = None) -> tuple[Path, Count]:
-    """The tail's file, on the disk once this returns. Done twice it is the same file. ConfigError where it cannot be
-    written."""
-    path, count = folder / origin.file_name(), Count()
-    part = path.with_name(f"{path.name}.part")
-    try:
-        make_folder(folder)
-        with open(part, "w", encoding="utf-8", opener=opener) as file:
-            file.write(head_line(origin) + "\n")
-            for one in records_of(cluster, origin, home):
-                file.write(record_line(one) + "\n")
-                count = count.with_one(one.ending)
-            file.write(last_line(count) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-        _keep_names(folder)
-    except OSError as error:
-        with suppress(OSError):
-            part.unlink()
-        raise ConfigError(f"{path} cannot be written: {error.strerror}", hint="say --folder") from error
-    return path, count
-
-
 def read_origin(path: Path) -> Origin:
     """What a file of a rescued tail says of itself. ConfigError where there is none."""
     try:
@@ -150,12 +120,3 @@ def _batches(cluster: KafkaCluster, origin: Origin) -> Iterator[tuple[memoryview
                 return
             yield view, header
         position = max(position, found[-1][1].last_offset + 1)
-
-
-def _keep_names(folder: Path) -> None:
-    """So that the file's name outlives a crash of the machine, too."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from twinshore.fleet import ConfigError, Link, Mode, Naming, RefusedError, TwinshoreError, is_heartbeats
+from twinshore.fleet import RESCUED_TOPIC, ConfigError, Link, Mode, Naming, RefusedError, TwinshoreError, is_heartbeats
 from twinshore.fleet.incidents import Effect
 from twinshore.fleet.sentences import are, counted, have, listed
 from twinshore.fleet.settings import Settings, with_arrow
@@ -115,7 +115,7 @@ def _shown(record: Record, ends: Ends, store: Store) -> Iterator[str]:
         count = rescue.counted_tail(ends.target, origin_of(record, tail), home)
         if count.records:
             some = f"{counted(count.records, 'record')} that {record.new} lacks, {count.committed} of them committed"
-            yield f"to be rescued: {some}, of {tail}, to {Path(record.folder) / origin_of(record, tail).file_name()}"
+            yield f"to be rescued: {some}, of {tail}, to {RESCUED_TOPIC} on {record.new} and to {record.folder}"
 
 
 def _refused(

@@ -1,15 +1,24 @@
-"""What fail-backs have saved: which files there are, what they hold, and their records written to a topic, once."""
+"""What fail-backs have saved: what clusters keep of it, files of it, and their records written to a topic, once."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from twinshore.fleet import ConfigError, Link, NamedPartition, RefusedError, StoreError, WireError
+from twinshore.fleet import (
+    RESCUED_TOPIC,
+    ConfigError,
+    KafkaError,
+    Link,
+    NamedPartition,
+    RefusedError,
+    StoreError,
+    WireError,
+)
 from twinshore.fleet.operations import Plan
 from twinshore.fleet.sentences import counted, listed
 from twinshore.fleet.settings import Settings
@@ -21,15 +30,17 @@ from twinshore.store.opening import open_if_there
 from twinshore.switch.alone import alone
 from twinshore.switch.hands import old_places
 from twinshore.switch.hands.rescue import SUFFIX, read_origin, read_saved
+from twinshore.switch.hands.rescued_topic import RescuedTopic, export
 from twinshore.switch.hands.writing import append
 from twinshore.switch.record import Record
 from twinshore.switch.reinjected import COMMITTED, Pass, Progress, batches, left
-from twinshore.switch.rescued import Count, Origin, Saved
+from twinshore.switch.rescued import Copy, Count, Origin, Saved
 
 KIND = "reinjected"
 CHUNK = 1 << 20
 SHOWN_BYTES = 200
 PATIENCE_S = 30.0
+ASK_S = 5.0
 NAMED_MAX = 5
 
 
@@ -57,15 +68,27 @@ class RescuedFile:
     again: tuple[WrittenAgain, ...] | None = None
 
     def sentence(self) -> str:
-        one = self.origin
-        span = f"{one.topic}-{one.partition} of {one.cluster}, offsets {one.first} to {one.end - 1}"
-        count = f"{counted(self.count.records, 'record')}, {self.count.committed} of them committed"
         again = "".join(f"; {some.sentence()}" for some in self.again or ())
-        return f"{self.path}: {span}: {count}{again}"
+        return f"{self.path}: {_tail_in_words(self.origin, self.count)}{again}"
 
     def as_values(self) -> dict[str, object]:
         again = None if self.again is None else [asdict(some) for some in self.again]
         return {"file": str(self.path), **asdict(self.origin), **asdict(self.count), "written_again": again}
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTail:
+    """A rescued tail in `twinshore.rescued` on a cluster."""
+
+    origin: Origin
+    copy: Copy
+    count: Count
+
+    def sentence(self) -> str:
+        return f"{RESCUED_TOPIC} on {self.origin.home}: {_tail_in_words(self.origin, self.count)}"
+
+    def as_values(self) -> dict[str, object]:
+        return {"file": None, **asdict(self.origin), **asdict(self.count), "written_again": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +128,28 @@ def files(folder: Path) -> tuple[list[RescuedFile], list[str]]:
         except (ConfigError, WireError) as error:
             odd.append(error.message)
     return found, odd
+
+
+def kept(settings: Settings) -> tuple[list[KeptTail], list[str]]:
+    """What all clusters keep in their topics of rescued records; and why one does not say it."""
+    found, odd = list[KeptTail](), []
+    for cluster in settings.clusters.values():
+        try:
+            with closing(KafkaCluster(cluster, patience_s=ASK_S)) as asked:
+                found += [KeptTail(origin, *one) for origin, one in RescuedTopic(asked).copies().items()]
+        except KafkaError as error:
+            odd.append(error.message)
+    return sorted(found, key=lambda one: one.origin.file_name()), odd
+
+
+def export_lacking(settings: Settings, folder: Path, tails: Iterable[KeptTail]) -> Iterator[Path]:
+    """Writes a file of each tail of which the folder has none. ConfigError where it cannot be written."""
+    for one in tails:
+        path = folder / one.origin.file_name()
+        if not path.exists():
+            with closing(KafkaCluster(settings.cluster(one.origin.home), patience_s=PATIENCE_S)) as home:
+                export(RescuedTopic(home).read(one.copy), path)
+            yield path
 
 
 def with_written(found: Sequence[RescuedFile], settings: Settings) -> tuple[list[RescuedFile], list[str]]:
@@ -253,6 +298,11 @@ def _read_by(origin: Origin, store: Store) -> list[str]:
         return []
     where = (origin.topic, origin.partition)
     return sorted(name for name, some in places.items() if where in some and some[where].offset > origin.first)
+
+
+def _tail_in_words(origin: Origin, count: Count) -> str:
+    span = f"{origin.topic}-{origin.partition} of {origin.cluster}, offsets {origin.first} to {origin.end - 1}"
+    return f"{span}: {counted(count.records, 'record')}, {count.committed} of them committed"
 
 
 def _text(data: bytes | None) -> str:

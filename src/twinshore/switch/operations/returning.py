@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from twinshore.fleet import ConfigError, Link, Naming, RefusedError, TwinshoreError, is_heartbeats
+from twinshore.fleet import RESCUED_TOPIC, ConfigError, Link, Naming, RefusedError, TwinshoreError, is_heartbeats
 from twinshore.fleet.sentences import are, counted, have, listed
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
@@ -27,7 +27,7 @@ from twinshore.switch.hands.anew import origin_of
 from twinshore.switch.hands.behind_tails import unfit
 from twinshore.switch.hands.carried import filled_in_part
 from twinshore.switch.hands.claims import taken
-from twinshore.switch.hands.log_ends import answers
+from twinshore.switch.hands.log_ends import answers, changed
 from twinshore.switch.hands.returned_logs import stood
 from twinshore.switch.operations.meaning import must_be_expressions
 from twinshore.switch.operations.planning import DeedStep, SwitchPlan
@@ -72,6 +72,8 @@ def plan(asked: FailBack, settings: Settings, store: Store, *, by: str = "") -> 
                 silent = RefusedError(f"{cluster.name} does not answer: {away}", hint="wait until it does")
                 return SwitchPlan(refused=silent)
         recognise(back, store, ends.target, ends.source)
+        if other := changed(ends.source, topics, new=False):
+            return SwitchPlan(refused=RefusedError(other, hint="save its records, and delete it there by hand"))
         seen = stood(ends.source, ends.target, store, back.name, topics)
         found = tails(seen)
         kind = Kind.MAPPED if asked.mapped else Kind.FAILBACK
@@ -166,12 +168,13 @@ def _shown(record: Record, found: Sequence[Tail], old: KafkaCluster, new: KafkaC
             yield f"lost: {offsets} were deleted on {record.old} before anybody saw them"
         if tail.end <= tail.first:
             continue
-        path = Path(record.folder) / origin_of(record, tail).file_name()
         if tail.beside:
             lacks = f"{record.new} lacks of {tail} of {record.old}"
-            yield f"to be rescued: {some}, to {path}: all that {lacks}; where both part is not known"
+            yield f"to be rescued: {some}: all that {lacks}; where both part is not known"
             continue
-        yield f"to be rescued: {tail} of {record.old}, {some}, to {path}"
+        yield f"to be rescued: {tail} of {record.old}, {some}"
+    if any(tail.end > tail.first for tail in found):
+        yield f"rescued to {RESCUED_TOPIC} on {record.new}, and exported to {record.folder}"
     for topic in topics_of(found):
         if record.kind is Kind.MAPPED:
             yield f"goes on behind that, mapped, and nothing is deleted: topic {topic} on {record.old}"

@@ -1,0 +1,136 @@
+"""Rescued records in the topic of their home: whole or not at all; and what is saved again before a topic goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from twinshore.fleet import RESCUED_TOPIC, NamedPartition, WireError
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.notes import Notebook
+from twinshore.lab import LabCluster
+from twinshore.lab.clients import delete_records
+from twinshore.store import passing_store
+from twinshore.switch.deeds import Deed, Kind
+from twinshore.switch.hands import anew
+from twinshore.switch.hands.rescue import read_origin, read_saved
+from twinshore.switch.hands.rescued_topic import SETTINGS, RescuedTopic, export
+from twinshore.switch.record import Moved, Record
+from twinshore.switch.rescued import (
+    Copies,
+    Copy,
+    Count,
+    Ending,
+    Origin,
+    Saved,
+    head_line,
+    key_of,
+    last_line,
+    record_line,
+)
+from twinshore.switch.returned import Tail, from_json, to_json
+from twinshore.wire.records import Record as KafkaRecord
+
+ORIGIN = Origin("f" * 32, "east", "west", "orders", "a" * 32, 0, 10, 40)
+
+
+def some(records: int, size: int = 10) -> list[Saved]:
+    endings = (Ending.COMMITTED, Ending.ABORTED)
+    return [
+        Saved(KafkaRecord(10 + one, one, b"key", bytes([one % 251]) * size, ((b"kind", None),)), endings[one % 2])
+        for one in range(records)
+    ]
+
+
+@pytest.fixture
+def home(west: LabCluster) -> Iterator[KafkaCluster]:
+    cluster = KafkaCluster(west.cluster)
+    yield cluster
+    cluster.close()
+
+
+def test_what_was_saved_is_counted_listed_and_exported(home: KafkaCluster, tmp_path: Path) -> None:
+    rescued, saved = RescuedTopic(home), some(30, size=50_000)
+    copy, count = rescued.save(ORIGIN, saved)
+    again, _ = rescued.save(ORIGIN, saved)
+    assert (count, rescued.count(copy), rescued.count(again)) == (Count(30, 15),) * 3
+    empty, _ = rescued.save(replace(ORIGIN, partition=1), [])
+    assert rescued.count(empty) == Count()
+    assert rescued.copies()[ORIGIN] == (again, Count(30, 15)) and copy != again
+    path = tmp_path / "folder" / ORIGIN.file_name()
+    export(rescued.read(copy), path)
+    assert (read_origin(path), list(read_saved(path))) == (ORIGIN, saved)
+
+
+def test_nothing_in_the_topic_expires(home: KafkaCluster) -> None:
+    rescued = RescuedTopic(home)
+    rescued.save(ORIGIN, some(1))
+    topic_id = home.metadata([RESCUED_TOPIC], refresh=True).topics[RESCUED_TOPIC].topic_id
+    home.admin.alter_topic_settings(RESCUED_TOPIC, {"retention.ms": "1000"}, topic_id=topic_id)
+    rescued.save(ORIGIN, some(1))
+    stands = home.admin.topic_settings([RESCUED_TOPIC])[RESCUED_TOPIC]
+    assert {name: stands[name].value for name in SETTINGS} == SETTINGS
+
+
+def test_two_attempts_at_once_and_half_a_copy_are_told_apart() -> None:
+    lines = [head_line(ORIGIN), *map(record_line, some(2)), last_line(Count(2, 1))]
+    first, second, cut = (key_of(ORIGIN, attempt) for attempt in ("a", "b", "c"))
+    log = [(key, line.encode()) for line in lines for key in (first, second)] + [(cut, lines[0].encode())]
+    log += [(b"a stranger", b"x"), (cut, lines[1].encode()), (cut, lines[3].encode())]
+    found = Copies()
+    for offset, (key, line) in enumerate(log):
+        found.take(offset, key, line)
+    assert found.whole == {ORIGIN: (Copy(1, second), Count(2, 1))}, "one record of the third is missing"
+
+
+@pytest.mark.claim(
+    "switch", "delete-looks-again", "no topic is deleted that has grown or whose rescued records are gone"
+)
+def test_what_is_not_saved_as_it_is_now_is_saved_before_its_topic_goes(
+    home: KafkaCluster, east: LabCluster, west: LabCluster, tmp_path: Path
+) -> None:
+    topic = "saved-again"
+    east.create_topic(topic, partitions=2)
+    old = KafkaCluster(east.cluster)
+    Notebook(old, topic).append([(b"key", b"late %d" % one) for one in range(30)], 1)
+    moved = Moved(topic=topic, old_id="a" * 32, new_id="b" * 32, term=2, partitions=2, points=(10, 0))
+    found = (Tail(topic, 0, 10, 20, records=10, committed=10, file="/the/disk/of/another/host"), Tail(topic, 1, 0, 0))
+    record = Record(
+        id="f" * 32,
+        kind=Kind.FAILBACK,
+        old="east",
+        new="west",
+        link="east->west",
+        back="west->east",
+        topics=(moved,),
+        by="anna",
+        begun_ms=1,
+        hold_s_max=0.0,
+        deed=Deed.REBUILD,
+        tails=to_json(found),
+        folder=str(tmp_path),
+    )
+
+    def beside(*_: object) -> object:
+        raise AssertionError("no tail is compared with its home")
+
+    def unsaved(now: Record, end: int) -> tuple[Tail, ...]:
+        return anew.unsaved(now, [Tail(topic, 0, 10, end)], topic, home)
+
+    with passing_store("saved-again") as store:
+        assert unsaved(record, 20) == found[:1], "no copy is in the topic"
+        waits = anew.save_more(record, unsaved(record, 30), old, home, store, beside)  # type: ignore[arg-type]
+        assert waits.record is not None
+        saved = {one.where: one for one in from_json(waits.record.tails)}
+        assert set(saved) == {(topic, 0), (topic, 1)} and saved[topic, 0].records == 20
+        assert list(read_saved(Path(saved[topic, 0].file)))[-1].record.value == b"late 29"
+        assert unsaved(waits.record, 30) == ()
+        assert unsaved(waits.record, 31) == (Tail(topic, 0, 10, 31),), "it has grown since"
+        delete_records(west.cluster, {NamedPartition(RESCUED_TOPIC, 0): saved[topic, 0].saved_at + 5})
+        assert [one.records for one in unsaved(waits.record, 30)] == [20], "its copy is not whole"
+    with pytest.raises(WireError):
+        RescuedTopic(home).count(anew.copy_of(saved[topic, 0]))
+    old.close()
