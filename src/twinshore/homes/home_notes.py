@@ -6,10 +6,11 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from twinshore.fleet import FOLLOWERS_TOPIC, HOMES_TOPIC, KafkaError, RefusedError
+from twinshore.fleet import FOLLOWERS_TOPIC, HOMES_TOPIC, TWINS_TOPIC, KafkaError, RefusedError
 from twinshore.homes.follower_lines import FollowerLog
 from twinshore.homes.home_lines import HomeLine, HomeLog, TopicClaim, claim_line, release_line
 from twinshore.homes.record_lines import Line, record_digest
+from twinshore.homes.twin_lines import TwinLog
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code, kafka_error
 from twinshore.kafka.notes import Note, Notebook
@@ -213,6 +214,32 @@ class HomeNotes:
             size += more
         if some:
             self._tail.notebook.append(some, now_ms)
+
+
+class TwinNotes:
+    """What `twinshore.twins` on one cluster calls twins."""
+
+    def __init__(self, cluster: KafkaCluster) -> None:
+        self._cluster = cluster
+        self._tail = Tail(cluster, TWINS_TOPIC)
+        self._log = TwinLog()
+
+    def read(self) -> frozenset[str]:
+        """Reads on to the end of the log; the ids of topics that are twins, in hex; none where the topic is not there.
+        KafkaError where the end is not reached, or the topic may not be read."""
+        with self._cluster.errand():
+            whole = self._tail.whole()
+            log = TwinLog() if whole else self._log
+            try:
+                for notes in self._tail.pages():
+                    for note in notes:
+                        log.take(note.key, note.value)
+            except BaseException:
+                if whole:
+                    self._tail.again()
+                raise
+            self._log = log
+        return log.twins()
 
 
 class FollowerNotes:
