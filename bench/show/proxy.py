@@ -47,6 +47,9 @@ KEYS = (
     "upgrade",
     "dead",
     "hostile",
+    "outside-commits",
+    "offsets-stay-found",
+    "groups-pending",
 )
 
 

@@ -84,12 +84,15 @@ def commit(version: int, *topics: str, generation: int = 4) -> Any:
 
 
 class Brokers:
-    """Both clusters' coordinators; `codes` says what each answers. `newer`: members of the newer protocol."""
+    """Both clusters' coordinators; `codes` says what each answers. `newer`: members of the newer protocol; `state`: the
+    group's at home; `lacks`: topics by cluster in which the group has no place there."""
 
     def __init__(self, version: int, **codes: int) -> None:
         self.version, self.codes = version, codes
         self.heard: list[tuple[int, Place, Any]] = []
         self.newer: tuple[str, ...] = ()
+        self.state = "Empty"
+        self.lacks: tuple[tuple[str, str], ...] = ()
 
     def __call__(self, ask: Ask) -> memoryview | None:
         found = read_asked(request(ask.key, ask.version, ask.body))
@@ -101,6 +104,9 @@ class Brokers:
             part = said_part(FIND_COORDINATOR, ask.version, "coordinators")
             one = filled(part, key="g", node_id=2, host="w2", port=9092, error_code=error(self.codes.get("find", 0)))
             return answer(FIND_COORDINATOR, ask.version, coordinators=(one,))
+        if ask.key == DESCRIBE_GROUPS:
+            group = filled(said_part(DESCRIBE_GROUPS, ask.version, "groups"), group_id="g", group_state=self.state)
+            return answer(DESCRIBE_GROUPS, ask.version, groups=(group,))
         if ask.key == CONSUMER_GROUP_DESCRIBE:
             return newer_group(ask, dict.fromkeys(self.newer, ()), 4)
         if ask.key == OFFSET_COMMIT:
@@ -119,8 +125,12 @@ class Brokers:
         kind, part = said_part(ask.key, ask.version, *names), said_part(ask.key, ask.version, *names, "partitions")
         offset = 10 if ask.place.cluster == "east" else 20
         wanted = ["orders", "bills"] if group.topics is None else [str(one.name) for one in group.topics]
-        places = (filled(part, partition_index=0, committed_offset=offset, committed_leader_epoch=7),)
-        topics = tuple(filled(kind, name=name, partitions=places) for name in wanted)
+
+        def places(name: str) -> Any:
+            at = -1 if (ask.place.cluster, name) in self.lacks else offset
+            return (filled(part, partition_index=0, committed_offset=at, committed_leader_epoch=7),)
+
+        topics = tuple(filled(kind, name=name, partitions=places(name)) for name in wanted)
         if not several:
             return answer(OFFSET_FETCH, ask.version, topics=topics, error_code=code)
         whole = filled(said_part(OFFSET_FETCH, ask.version, "groups"), group_id="g", topics=topics, error_code=code)
@@ -179,10 +189,21 @@ def test_a_member_of_the_newer_protocol_is_known_by_its_epoch() -> None:
         assert written == ([] if code else ["east", "west"])
 
 
-def test_whoever_is_no_member_is_not_asked_about() -> None:
-    brokers = Brokers(8)
-    carried(session().move(commit(8, "bills", generation=-1), seen()), brokers)
-    assert brokers.calls() == [(FIND_COORDINATOR, "west"), (OFFSET_COMMIT, "west")]
+@pytest.mark.claim(
+    "proxy",
+    "outside-commits",
+    "A commit from outside a group is refused in topics of every cluster while the group has members at its home",
+)
+def test_a_commit_from_outside_counts_while_the_group_has_no_members() -> None:
+    for state, newer, code in (("Empty", (), 0), ("Dead", (), 0), ("Stable", (), 25), ("Dead", ("me",), 25)):
+        brokers = Brokers(8)
+        brokers.state, brokers.newer = state, newer
+        body, _ = carried(session().move(commit(8, "orders", "bills", generation=-1), seen()), brokers)
+        assert codes_of(8, body) == {"orders": code, "bills": code}
+        written = [place for key, place in brokers.calls() if key == OFFSET_COMMIT]
+        assert written == ([] if code else ["east", "west"])
+    body, _ = carried(session().move(commit(8, "bills", generation=-1), seen()), lambda _: None)
+    assert codes_of(8, body) == {"bills": AGAIN}, "nobody says whether it has members"
 
 
 def test_a_cluster_that_is_away_refuses_its_own_places_only() -> None:
@@ -268,6 +289,26 @@ def test_a_place_that_cannot_be_had_is_no_place_that_is_missing(version: int) ->
         found = by_kio(OFFSET_FETCH, version, body)
         group = found.groups[0] if version >= 8 else found
         assert (int(group.error_code), group.topics) == (AGAIN, ()), "as brokers say it"
+
+
+@pytest.mark.claim(
+    "proxy",
+    "offsets-stay-found",
+    "A group's committed offsets are found where they were committed, also once its cluster gets a twin of the topic",
+)
+@pytest.mark.parametrize("version", range(1, 10))
+def test_places_from_before_a_twin_was_made_are_found(version: int) -> None:
+    after = seen(homes={"bills": "west"}, more_on_east=frozenset({"bills"}))
+    brokers = Brokers(version)
+    brokers.lacks = (("east", "bills"),)
+    body, _ = carried(session().move(fetch(version, "orders", "bills"), after), brokers)
+    assert places_of(version, body) == {"orders": 10, "bills": 20}
+    if version >= 2:
+        body, _ = carried(session().move(fetch(version, every=True), after), brokers)
+        assert places_of(version, body) == {"orders": 10, "bills": 20}
+    brokers.lacks = ()
+    body, asks = carried(session().move(fetch(version, "bills"), after), brokers)
+    assert (places_of(version, body), [one.place for one in asks]) == ({"bills": 10}, [EAST])
 
 
 ABOUT = [(LIST_OFFSETS, version) for version in range(1, 11)] + [(OFFSET_FOR_LEADER_EPOCH, n) for n in (2, 3, 4)]

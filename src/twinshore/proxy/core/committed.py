@@ -28,7 +28,7 @@ from twinshore.proxy.core.messages import (
     written,
 )
 from twinshore.proxy.core.moves import Ask, Errand, Hold, Move, Parts, Pass, Run, Said, Say
-from twinshore.proxy.core.newer_groups import described
+from twinshore.proxy.core.newer_groups import described, is_idle
 from twinshore.proxy.core.offers import FIND_COORDINATOR, HEARTBEAT
 from twinshore.proxy.core.seen import Seen
 from twinshore.wire.apis import OFFSET_COMMIT, OFFSET_FETCH
@@ -74,8 +74,11 @@ class Committed:
     def _commit(self, request: Request, asked: Any, place: Place, seen: Seen, still: Callable[[], bool]) -> Errand:
         if asked.generation_id_or_member_epoch != NO_MEMBER:
             code = yield from _member(request, asked, place, seen)
-            if code not in (Code.NONE, Code.REBALANCE_IN_PROGRESS):
-                return _commit_refused(request, asked.topics, {}, code)
+        else:
+            idle = yield from is_idle(str(asked.group_id), place, seen)
+            code = _AGAIN if idle is None else Code.NONE if idle else Code.UNKNOWN_MEMBER_ID
+        if code not in (Code.NONE, Code.REBALANCE_IN_PROGRESS):
+            return _commit_refused(request, asked.topics, {}, code)
         asks: list[Ask] = []
         lost: dict[str, int] = {}
         for cluster, topics in by_cluster(asked.topics, seen).items():
@@ -111,8 +114,9 @@ class Committed:
         if place is None or place.cluster != seen.group_home():
             return Say(_told_places(request, [_no_places(request, one, Code.NOT_COORDINATOR) for one in groups]))
         topics = [topic for one in groups for topic in one.topics or ()]
-        alone = len(seen.clusters) == 1
-        if alone or (all(one.topics is not None for one in groups) and all(seen.stays(str(t.name)) for t in topics)):
+        names = [str(one.name) for one in topics]
+        here = all(seen.stays(name) and not seen.may_be_apart(name) for name in names)
+        if len(seen.clusters) == 1 or (here and all(one.topics is not None for one in groups)):
             hides = request.version >= _EPOCHS_OF_PLACES
             return Pass(place, rewrite=partial(_places_hidden, version=request.version) if hides else None)
         return Run(self._fetch(request, asked, groups, place, seen))
@@ -126,12 +130,25 @@ class Committed:
     def _places(self, request: Request, asked: Any, group: Any, place: Place, seen: Seen) -> _Piece:
         """Those of one group, as its answer has it; what cannot be had is an error of the whole group, since a place
         that seems to be missing would have the client begin anew."""
+        shares = dict.fromkeys(seen.clusters) if group.topics is None else by_cluster(group.topics, seen)
+        found = yield from self._places_at(request, asked, group, shares, place, seen)
+        if isinstance(found, Mapping) and group.topics is not None and (more := _missing(group, found, place, seen)):
+            # Its cluster may have got the twin since the group was there.
+            elsewhere = yield from self._places_at(request, asked, group, more, place, seen)
+            found = elsewhere if not isinstance(elsewhere, Mapping) else {**found, **elsewhere}
+        if not isinstance(found, Mapping):
+            return found
+        kind = answer_kind(OFFSET_FETCH, request.version)
+        kind = part_of(kind, "groups") if request.version >= _SEVERAL_GROUPS else kind
+        return filled(kind, group_id=group.group_id, topics=_merged(found, seen))
+
+    def _places_at(
+        self, request: Request, asked: Any, group: Any, shares: Mapping[str, Any], place: Place, seen: Seen
+    ) -> _Piece:
+        """What these clusters say of the group's places, by cluster and topic; or an answer that is an error."""
         several = request.version >= _SEVERAL_GROUPS
-        parts: Mapping[str, Any] = (
-            dict.fromkeys(seen.clusters) if group.topics is None else by_cluster(group.topics, seen)
-        )
         asks: list[Ask] = []
-        for cluster, topics in parts.items():
+        for cluster, topics in shares.items():
             where: Place | Code = place
             one = replace(group, topics=topics)
             if cluster != place.cluster:
@@ -143,7 +160,7 @@ class Committed:
             body = written(replace(asked, groups=(one,)) if several else one)
             asks.append(Ask(where, OFFSET_FETCH, request.version, body))
         said = (yield asks) if asks else []
-        found: dict[str, Any] = {}
+        found: dict[tuple[str, str], Any] = {}
         for ask, heard in zip(asks, said, strict=True):
             whole = None if heard is None else read_said(OFFSET_FETCH, request.version, heard)
             answer = whole.groups[0] if several and whole is not None else whole
@@ -152,12 +169,8 @@ class Committed:
                 return _no_places(request, group, _AGAIN)
             if answer is None or code:
                 return answer or _no_places(request, group, _AGAIN)
-            ours = [one for one in answer.topics if seen.keeps(str(one.name)) == ask.place.cluster]
-            found |= {str(one.name): epochs.without(one) for one in ours}
-        kind = answer_kind(OFFSET_FETCH, request.version)
-        return filled(
-            part_of(kind, "groups") if several else kind, group_id=group.group_id, topics=tuple(found.values())
-        )
+            found |= {(ask.place.cluster, str(one.name)): epochs.without(one) for one in answer.topics}
+        return found
 
     def coordinator(
         self, group: str, cluster: str, seen: Seen
@@ -254,6 +267,40 @@ def by_cluster(topics: Sequence[Any], seen: Seen) -> dict[str, tuple[Any, ...]]:
         cluster = seen.keeps(str(one.name))
         found[cluster] = (*found.get(cluster, ()), one)
     return found
+
+
+def _missing(group: Any, found: Mapping[tuple[str, str], Any], place: Place, seen: Seen) -> dict[str, tuple[Any, ...]]:
+    """What is not at the groups' home and may be on the topic's own cluster, by that."""
+    more: dict[str, tuple[Any, ...]] = {}
+    for topic in group.topics:
+        name = str(topic.name)
+        there = found.get((place.cluster, name))
+        has = {one.partition_index for one in there.partitions if _is_place(one)} if there is not None else set()
+        if seen.may_be_apart(name) and not has.issuperset(topic.partition_indexes):
+            cluster = seen.routes[name]
+            more[cluster] = (*more.get(cluster, ()), topic)
+    return more
+
+
+def _merged(found: Mapping[tuple[str, str], Any], seen: Seen) -> tuple[Any, ...]:
+    """Each topic once: where its places are kept, and of places that are not there those on its own cluster."""
+    told: dict[str, Any] = {}
+    for (cluster, name), topic in found.items():
+        if cluster == seen.keeps(name):
+            told[name] = topic
+    for (cluster, name), topic in found.items():
+        if seen.may_be_apart(name) and cluster == seen.routes[name]:
+            parts = {one.partition_index: one for one in topic.partitions}
+            parts |= {
+                one.partition_index: one for one in (told[name].partitions if name in told else ()) if _is_place(one)
+            }
+            told[name] = replace(topic, partitions=tuple(parts.values()))
+    return tuple(told.values())
+
+
+def _is_place(part: Any) -> bool:
+    """Whether a place is there, or it is not known."""
+    return bool(part.error_code) or part.committed_offset >= 0
 
 
 def all_refused(request: Request, topics: Sequence[Any], code: int) -> Parts:

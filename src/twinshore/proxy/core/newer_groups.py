@@ -53,6 +53,7 @@ _DOT: Final = "\0"
 _PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-" + _DOT)
 _REPEATS: Final = ("*", "?", "{")
 _REBALANCES: Final = ("PreparingRebalance", "CompletingRebalance")
+_IDLE: Final = ("Empty", "Dead")
 _Piece = Generator[Sequence[Ask], Sequence[Said], Any]
 
 
@@ -182,6 +183,21 @@ def members(group: str, place: Place, seen: Seen) -> _Piece:
     if said is None:
         return None
     return [one for some in read_said(CONSUMER_GROUP_DESCRIBE, version, said).groups for one in some.members]
+
+
+def is_idle(group: str, place: Place, seen: Seen) -> _Piece:
+    """Whether the group has no members of either protocol; None where its coordinator does not say."""
+    version = seen.offers[DESCRIBE_GROUPS][1]
+    body = written(filled(request_kind(DESCRIBE_GROUPS, version), groups=(group,)))
+    (said,) = yield [Ask(place, DESCRIBE_GROUPS, version, body)]
+    found = next(iter(() if said is None else read_said(DESCRIBE_GROUPS, version, said).groups), None)
+    if found is None or found.error_code not in (Code.NONE, Code.GROUP_ID_NOT_FOUND):
+        return None
+    if not found.error_code and found.group_state not in _IDLE:
+        return False
+    # One of the newer protocol is none by this question.
+    newer = (yield from members(group, place, seen)) if seen.serves_newer_groups else ()
+    return None if newer is None else not newer
 
 
 def described(group: str, member: str, place: Place, seen: Seen) -> _Piece:

@@ -142,6 +142,11 @@ class Seen:
             return self.routes.get(topic, home) == home
         return topic in self.clusters[home].topics or self.routes.get(topic, home) == home
 
+    def may_be_apart(self, topic: str) -> bool:
+        """Whether places in the topic may be on its own cluster too: where the groups' home has a twin of it, those
+        from before the twin was made are not there."""
+        return self.stays(topic) and self.routes.get(topic, self.group_home()) != self.group_home()
+
     def answering(self) -> list[str]:
         """The clusters that answered when they were last asked."""
         return [name for name, one in self.clusters.items() if one.answers]

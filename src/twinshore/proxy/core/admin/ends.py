@@ -27,8 +27,7 @@ from twinshore.proxy.core.messages import (
     written,
 )
 from twinshore.proxy.core.moves import Ask, Errand, Hold, Move, Parts, Pass, Run, Say
-from twinshore.proxy.core.newer_groups import members
-from twinshore.proxy.core.offers import DESCRIBE_GROUPS
+from twinshore.proxy.core.newer_groups import is_idle
 from twinshore.proxy.core.seen import Seen
 from twinshore.wire.serving.requests import Request
 
@@ -36,7 +35,6 @@ from twinshore.wire.serving.requests import Request
 _AGAIN: Final = Code.COORDINATOR_LOAD_IN_PROGRESS
 # A coordinator that says nothing: the next try looks for another.
 _GONE: Final = Code.NOT_COORDINATOR
-_IDLE: Final = ("Empty", "Dead")
 
 
 class Ends:
@@ -103,16 +101,16 @@ class Ends:
     def _delete_places(
         self, request: Request, asked: Any, shares: dict[str, tuple[Any, ...]], place: Place, seen: Seen
     ) -> Errand:
-        elsewhere = yield from _may_end(str(asked.group_id), place, seen)
-        if elsewhere == _AGAIN:
+        idle = yield from is_idle(str(asked.group_id), place, seen)
+        if idle is None:
             return refusal(request, _AGAIN)
         told: list[Any] = []
         asks: list[Ask] = []
         for cluster, topics in shares.items():
             where: Place | Code = place
             if cluster != place.cluster:
-                where = elsewhere
-                if elsewhere == Code.NONE:
+                where = Code.GROUP_SUBSCRIBED_TO_TOPIC
+                if idle:
                     where = yield from self._committed.coordinator(str(asked.group_id), cluster, seen)
             if isinstance(where, Code):
                 told += [_failed(request, one, where) for one in topics]
@@ -141,22 +139,6 @@ def _deleted(request: Request, codes: dict[Any, Any]) -> Parts:
     part = part_of(kind, "results")
     results = tuple(filled(part, group_id=group, error_code=error(code)) for group, code in codes.items())
     return written(filled(kind, results=results))
-
-
-def _may_end(group: str, place: Place, seen: Seen) -> Piece[Code]:
-    """NONE where the group has no members at home."""
-    version = seen.offers[DESCRIBE_GROUPS][1]
-    body = written(filled(request_kind(DESCRIBE_GROUPS, version), groups=(group,)))
-    (said,) = yield [Ask(place, DESCRIBE_GROUPS, version, body)]
-    groups = () if said is None else read_said(DESCRIBE_GROUPS, version, said).groups
-    if not groups:
-        return _AGAIN
-    (found,) = groups
-    if found.error_code == Code.GROUP_ID_NOT_FOUND or (not found.error_code and found.group_state in _IDLE):
-        # One of the newer protocol is none by this question.
-        newer = (yield from members(group, place, seen)) if seen.serves_newer_groups else ()
-        return _AGAIN if newer is None else Code.GROUP_SUBSCRIBED_TO_TOPIC if newer else Code.NONE
-    return _AGAIN if found.error_code else Code.GROUP_SUBSCRIBED_TO_TOPIC
 
 
 def _failed(request: Request, topic: Any, code: int) -> Any:
