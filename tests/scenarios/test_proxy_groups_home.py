@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.conftest import ClusterFactory
 from tests.scenarios.mirror_rig import Rig, settings_text, spans
@@ -98,6 +100,30 @@ def test_behind_a_dead_home_producers_and_groups_go_on(cluster_factory: ClusterF
         )
     finally:
         made.process.end()
+
+
+@pytest.mark.claim(
+    "proxy",
+    "groups-pending",
+    "Groups do not move while an open transaction has sent offsets of them; then they move behind it",
+)
+def test_groups_do_not_move_while_a_transaction_has_offsets_pending(
+    east: LabCluster, west: LabCluster, tmp_path: Path
+) -> None:
+    with carried(east, west, "proxy-groups-pending", tmp_path) as rig:
+        names = {"bootstrap.servers": east.bootstrap[0], "group.id": "pending"}
+        with closing(Consumer(names)) as consumer:
+            consumer.commit(offsets=[TopicPartition(rig.topic, 0, 3)], asynchronous=False)
+            meta = consumer.consumer_group_metadata()
+            producer = Producer({**names, "transactional.id": "pending-tx"})
+            producer.init_transactions(60)
+            producer.begin_transaction()
+            producer.send_offsets_to_transaction([TopicPartition(rig.topic, 0, 7)], meta, 30)
+            with pytest.raises(RefusedError, match="group pending: a transaction is open on east"):
+                move_groups(rig, "west")
+            producer.commit_transaction(30)
+        assert move_groups(rig, "west")[-1] == "groups are at home on west"
+        assert committed(west.cluster, "pending", rig.topic, [0]) == [7]
 
 
 def test_a_group_that_came_past_the_proxies_is_named_and_nothing_is_done(

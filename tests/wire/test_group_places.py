@@ -114,6 +114,8 @@ def test_what_is_asked_is_what_kafka_reads(groups: dict[str, list[Where] | None]
     }
     assert read == {group: None if wanted is None else sorted(wanted) for group, wanted in groups.items()}
     assert request.require_stable is False
+    asked, _ = entity_reader(OffsetFetchRequest)(memoryview(encode_offset_fetch(groups, stable=True)), 0)
+    assert asked.require_stable is True
 
 
 @given(NAMES, st.dictionaries(WHERES, PLACES, max_size=6))

@@ -75,11 +75,12 @@ class GroupView:
     why: str = ""
 
 
-def look(link: Link, settings: Settings, store: Store, pattern: str = ".*") -> list[GroupView]:
+def look(link: Link, settings: Settings, store: Store, pattern: str = ".*", *, stable: bool = False) -> list[GroupView]:
     """Every group whose whole name matches and that the link's filters admit, by name.
 
-    Where the source does not answer, the target's side, and how both stood when the mirror last compared them."""
-    rounds = Rounds(link, settings, store, retention_s=1.0)
+    Where the source does not answer, the target's side, and how both stood when the mirror last compared them.
+    `stable`: of a group whose offsets an open transaction is about to move nothing is known."""
+    rounds = Rounds(link, settings, store, retention_s=1.0, stable=stable)
     wanted = re.compile(pattern)
 
     def admits(name: str) -> bool:

@@ -80,7 +80,8 @@ class Round:
 
 
 class Rounds:
-    """One link's. `close` ends its connections. `leaves`: topics that a switch has the link let go are left alone."""
+    """One link's. `close` ends its connections. `leaves`: topics that a switch has the link let go are left alone.
+    `stable`: as `Groups` has it."""
 
     def __init__(
         self,
@@ -90,11 +91,12 @@ class Rounds:
         *,
         retention_s: float | None = None,
         leaves: bool = False,
+        stable: bool = False,
     ) -> None:
         self.link, self._begins, self._store = link, link, store
         self._ends = Ends(link, settings, patience_s=5.0, shared=PATIENT)
         self.source, self.target = self._ends.source, self._ends.target
-        self.at_source, self.at_target = Groups(self.source), Groups(self.target)
+        self.at_source, self.at_target = Groups(self.source, stable=stable), Groups(self.target, stable=stable)
         crossing = LinkCrossing(self.source, self.target, lambda: self.link, lambda: self.scope, self._crossed)
         self._together = KeptTogether(self.at_source, link.groups.outputs, crossing)
         self._retention_s = retention_s

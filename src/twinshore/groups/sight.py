@@ -9,6 +9,7 @@ from twinshore.fleet import KafkaError
 from twinshore.groups.place import State
 from twinshore.groups.refusals import words_of
 from twinshore.groups.sides import ClusterGroups
+from twinshore.kafka.errors import Code
 from twinshore.kafka.groups import NOT_THERE, Listed, Located
 from twinshore.wire.group_places import GroupPlaces, Place, Where
 
@@ -66,6 +67,8 @@ def _silence(side: ClusterGroups, said: GroupPlaces | None, error: KafkaError | 
         return _away(side, error)
     if said.error in NOT_THERE:
         return _away(side)
+    if Code.UNSTABLE_OFFSET_COMMIT in said.failed.values():
+        return Silence(State.WAITS, f"a transaction is open on {side.name} that has sent offsets of it")
     return Silence(State.REFUSED, f"cannot be read on {side.name}: {words_of(said.error)}") if said.error else None
 
 

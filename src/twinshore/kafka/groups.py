@@ -93,10 +93,11 @@ class Located(NamedTuple):
 
 
 class Groups:
-    """One cluster's. Use it from one thread; its commits take some threads of their own. `close` ends their lines."""
+    """One cluster's. Use it from one thread; its commits take some threads of their own. `close` ends their lines.
+    `stable`: committed offsets that an open transaction is about to move are errors of their partitions."""
 
-    def __init__(self, cluster: KafkaCluster) -> None:
-        self.cluster = cluster
+    def __init__(self, cluster: KafkaCluster, *, stable: bool = False) -> None:
+        self.cluster, self.stable = cluster, stable
         self.name = cluster.name
         self.asked: Counter[str] = Counter()
         self._lines: dict[int, list[Connection]] = {}
@@ -213,7 +214,7 @@ class Groups:
             self.asked["OffsetFetch"] += 1
             line = self.cluster.connection_to(node)
             line.spoken(OFFSET_FETCH)
-            body = encode_offset_fetch(some)
+            body = encode_offset_fetch(some, stable=self.stable)
             yield from line.ask(OFFSET_FETCH, PLACES_VERSION, body, lambda said: parse_offset_fetch(bytes(said), known))
 
     def _list_at(self, node: int) -> Iterator[GroupListing]:

@@ -32,6 +32,7 @@ NAMED_MAX = 5
 BEHIND_MAX = 5_000  # what crosses within the hold
 TAKE_UP_MS_MAX = 60_000  # the topics are at home elsewhere already, and nobody waits for it
 FOLLOWERS_MS = 1_000  # so long those who follow are waited for before rules keep everybody out
+PENDING_MS_MAX = 5_000  # writers wait, and what an open transaction then does is read again
 LET_GO_MS_MAX = 4_000  # of a mirror that may be gone with the old home
 
 
@@ -202,7 +203,8 @@ class Work(ByDeed):
             return Done(record, "groups stand where the mirror last put them")
         if away := log_ends.answers(self._old):
             return Done(replace(record, unfollowed=True), f"groups stand where the mirror last put them: {away}")
-        copied = places.copy_places(self._link, self._settings, self._store, record.names(), record.by)
+        stable = not record.tried_for(PENDING_MS_MAX, self._now_ms())
+        copied = places.copy_places(self._link, self._settings, self._store, record.names(), record.by, stable=stable)
         if copied.unheard:
             return Wait(f"where group {copied.unheard[0]} stands is not known: {copied.unheard[1]}")
         if copied.refused:

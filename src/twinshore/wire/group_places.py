@@ -56,13 +56,13 @@ class GroupPlaces(NamedTuple):
     raw: bytes
 
 
-def encode_offset_fetch(groups: Mapping[str, Iterable[Where] | None]) -> bytes:
-    """The request's body: these places of each group, or all of its places for None."""
+def encode_offset_fetch(groups: Mapping[str, Iterable[Where] | None], *, stable: bool = False) -> bytes:
+    """The request's body: these places of each group, or all of its places for None. `stable`: a place that an open
+    transaction is about to move is an error, UNSTABLE_OFFSET_COMMIT; else the last one that holds is answered."""
     out = [uvarint(len(groups) + 1)]
     for group, wanted in groups.items():
         out += [compact_string(group), b"\0" if wanted is None else _wanted(wanted), NO_TAGS]
-    # Places of transactions that are still open are not waited for: the last one that holds is what a reader gets.
-    out += [b"\0", NO_TAGS]
+    out += [b"\1" if stable else b"\0", NO_TAGS]
     return b"".join(out)
 
 

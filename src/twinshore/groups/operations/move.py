@@ -153,7 +153,7 @@ def _of_link(asked: Move, link: Link, settings: Settings, store: Store) -> Itera
     try:
         cluster = (rounds.at_source if back else rounds.at_target).name
         rounds.begin(time.monotonic())
-        for view in look(link, settings, store, asked.group):
+        for view in look(link, settings, store, asked.group, stable=True):
             if view.why:
                 yield GroupMove(link.name, cluster, view.group, (Left(link.name, view.group, view.why),), {})
                 continue

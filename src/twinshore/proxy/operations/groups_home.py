@@ -103,7 +103,7 @@ def plan(asked: Asked, settings: Settings, store: Store | None) -> Plan[GroupsSt
         return Plan((), (shown,), tuple(remarks), why)
     if (busy := _busy(store, home, settings)) is not None:
         return Plan((), (shown,), tuple(remarks), busy)
-    seen = see_all(links_between(settings, store, home, asked.to), settings, store, ".*", asked.to)
+    seen = see_all(links_between(settings, store, home, asked.to), settings, store, ".*", asked.to, stable=False)
     why_not, more = _judged(seen, home, asked.to)
     why_not = why_not or refused_for(_left(seen, home, asked.to, settings), home, asked.to)
     remarks += more
@@ -247,20 +247,22 @@ def _wait_for_proxies(words: GroupWords, said: HomeLine) -> None:
 
 
 def _copy(old: str, to: str, settings: Settings, store: Store, by: str) -> str:
-    """What became of it. A place that has not crossed yet is waited for."""
+    """What became of it. A place that has not crossed yet, or that an open transaction is about to move, is waited for:
+    no more of these can be sent by now."""
     links = links_between(settings, store, old, to)
     until_s = time.monotonic() + CROSS_S
     while True:
-        seen = see_all(links, settings, store, ".*", to)
-        refused, _ = _judged(seen, old, to)
-        refused = refused or refused_for(_left(seen, old, to, settings), old, to)
-        if refused is not None:
-            raise refused
-        short = [why for one in seen.values() if (why := short_of(one.goals))]
+        seen = see_all(links, settings, store, ".*", to, stable=True)
+        short = [f"group {name}: {one.unheard}" for name, one in seen.items() if one.unheard]
+        short += [f"{to}: {why}" for one in seen.values() if (why := short_of(one.goals))]
         if not short:
             break
         if time.monotonic() > until_s:
-            raise RefusedError(f"{to}: {short[0]}")
+            raise RefusedError(short[0])
+        time.sleep(PAUSE_S)
+    refused, _ = _judged(seen, old, to)
+    if refused := refused or refused_for(_left(seen, old, to, settings), old, to):
+        raise refused
     count = 0
     for name, one in seen.items():
         goals = [goal for goal in one.goals if goal.has is None or goal.has < goal.to]

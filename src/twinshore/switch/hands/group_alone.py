@@ -30,16 +30,18 @@ def links_between(settings: Settings, store: Store, one: str, other: str) -> lis
 
 def see(links: Iterable[Link], settings: Settings, store: Store, group: str, new: str) -> GroupSeen:
     """How the group stands, and where it would stand on `new`; changes nothing."""
-    return see_all(links, settings, store, re.escape(group), new).get(group, GroupSeen())
+    return see_all(links, settings, store, re.escape(group), new, stable=True).get(group, GroupSeen())
 
 
-def see_all(links: Iterable[Link], settings: Settings, store: Store, pattern: str, new: str) -> dict[str, GroupSeen]:
-    """The same of all whose whole name matches."""
+def see_all(
+    links: Iterable[Link], settings: Settings, store: Store, pattern: str, new: str, *, stable: bool
+) -> dict[str, GroupSeen]:
+    """The same of all whose whole name matches. `stable`: as `look` has it."""
     found: dict[str, GroupSeen] = {}
     for link in links:
         back = link.source == new
         with _rounds(link, settings, store) if back else nullcontext() as rounds:
-            for view in look(link, settings, store, pattern):
+            for view in look(link, settings, store, pattern, stable=stable):
                 before = found.get(view.group, GroupSeen())
                 if view.why or view.said_s_ago is not None:
                     found[view.group] = replace(before, unheard=view.why or f"{link.source} does not answer")

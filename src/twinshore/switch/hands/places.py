@@ -33,16 +33,19 @@ class Copied:
     unheard: tuple[str, str] | None = None
 
 
-def copy_places(link: Link, settings: Settings, store: Store, topics: Collection[str], by: str) -> Copied:
+def copy_places(
+    link: Link, settings: Settings, store: Store, topics: Collection[str], by: str, *, stable: bool = True
+) -> Copied:
     """Of every group that the link's filters admit, its places in these topics alone. A group that was moved to the
-    new home alone before is there already: where it stood on the old home is of long ago."""
+    new home alone before is there already: where it stood on the old home is of long ago. `stable`: as
+    `look` has it."""
     done: list[str] = []
     left: list[str] = []
     refused: list[str] = []
     before = _records(store)
     rounds = Rounds(link, settings, store, retention_s=1.0)
     try:
-        for view in look(link, settings, store):
+        for view in look(link, settings, store, stable=stable):
             if view.why or view.said_s_ago is not None:
                 return Copied((), (), (), (view.group, view.why or "its old home does not answer"))
             meant = set(topics) - alone_at(before, view.group, topics, link.target)
