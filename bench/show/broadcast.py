@@ -23,7 +23,7 @@ Written by `make show-broadcast`, which tries each claim on real clusters and fa
 typed by hand.
 """
 # What tests are marked with, in the order of the page.
-KEYS = ("read-once", "in-trouble", "fresh", "source-cut", "fresh-killed", "fresh-exact")
+KEYS = ("read-once", "in-trouble", "fresh", "source-cut", "fresh-killed")
 TARGETS, COPIES_MAX, CPU_PART_MAX = 4, 1.05, 0.6
 RECORDS_COSTED = 400_000
 TIMES_MIN = 3.0

@@ -99,7 +99,7 @@ def test_a_fresh_queue_goes_by_watermarks_parts_and_age() -> None:
     assert parsed(queue('policy = "fresh"', "high_kb = 8192")).links[0].queue.low_bytes == 4 << 20, "half of it"
 
 
-@pytest.mark.parametrize("line", ["low_kb = 2048", "max_age_s = 2", "transactions = true", "exact = true"])
+@pytest.mark.parametrize("line", ["low_kb = 2048", "max_age_s = 2", "transactions = true"])
 def test_what_drops_is_refused_beside_a_policy_that_keeps(line: str) -> None:
     name = line.split()[0]
     said = refused(queue(line))

@@ -1,4 +1,4 @@
-"""Which twins may lack records that a fresh queue dropped, also once the queue is another."""
+"""Behind which receipts a twin may lack records that a fresh queue dropped, also once the queue is another."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from twinshore.fleet import HEARTBEATS, Link, QueuePolicy, QueueRules
-from twinshore.links.thinned import may_lack, note, thinned
+from twinshore.links.thinned import ALWAYS, thinned
 from twinshore.store import Store, TwinRow, open_store
-from twinshore.switch.hands.carried import drops_of, filled_in_part
+from twinshore.switch.hands.carried import filled_in_part
 
 KEEP = Link("east", "west")
 FRESH = replace(KEEP, queue=QueueRules(QueuePolicy.FRESH))
 TWIN = TwinRow(KEEP.name, "prices", 0, "aa" * 16, "bb" * 16, 0, 0, 1_700_000_000_000)
+BILLS, BEATS = replace(TWIN, topic="bills"), replace(TWIN, topic=HEARTBEATS)
 
 
 @pytest.fixture
@@ -24,25 +25,26 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-def test_it_is_remembered_for_as_long_as_the_twin_is_the_same_topic(store: Store) -> None:
-    store.twins.save([TWIN, replace(TWIN, topic="bills")])
-    note(store, KEEP.name, {"prices": TWIN.target_topic_id, HEARTBEATS: "cc" * 16})
-    assert thinned(store, KEEP.name, [TWIN, replace(TWIN, topic="bills")]) == {"prices"}
-    assert may_lack(store, KEEP, [TWIN]), "whatever the queue is now"
-    assert not may_lack(store, KEEP, [replace(TWIN, topic="bills")])
-    assert not may_lack(store, KEEP, [replace(TWIN, target_topic_id="dd" * 16)]), "it was filled anew"
-    assert not may_lack(store, KEEP, [replace(TWIN, topic=HEARTBEATS, target_topic_id="cc" * 16)])
-    assert may_lack(store, FRESH, [replace(TWIN, topic="bills")])
-    assert not may_lack(store, FRESH, [replace(TWIN, topic=HEARTBEATS)])
+def test_of_a_link_that_keeps_again_records_may_be_missing_up_to_where_it_became_so(store: Store) -> None:
+    second = replace(TWIN, partition=1)
+    assert thinned(store, KEEP, {TWIN: 5}) == {}
+    assert thinned(store, FRESH, {TWIN: 5, second: 7, BEATS: 0}) == {("prices", 0): ALWAYS, ("prices", 1): ALWAYS}
+    for ends in ({TWIN: 10, second: 20, BILLS: 3}, {TWIN: 400, second: 800, BILLS: 3}):
+        found = thinned(store, KEEP, ends)
+        assert found == {("prices", 0): 10, ("prices", 1): 20}, "whatever receipts say since"
+    assert thinned(store, KEEP, {TWIN: 400, replace(TWIN, partition=2): 0})["prices", 2] == -1, "it began since"
 
 
-def test_no_home_moves_to_a_twin_that_may_lack_records(store: Store) -> None:
-    store.twins.save([TWIN, replace(TWIN, topic="bills")])
-    topics = ["bills", "prices"]
-    assert drops_of(KEEP, topics, store) == []
-    note(store, KEEP.name, {"prices": TWIN.target_topic_id})
-    assert drops_of(KEEP, topics, store) == ["prices"]
-    assert drops_of(FRESH, topics, store) == topics
+def test_a_twin_that_begins_lacks_nothing(store: Store) -> None:
+    thinned(store, FRESH, {TWIN: 5})
+    assert thinned(store, KEEP, {replace(TWIN, target_topic_id="dd" * 16): 0}) == {}
+
+
+def test_where_the_queue_is_fresh_once_more_it_begins_again(store: Store) -> None:
+    thinned(store, FRESH, {TWIN: 5})
+    assert thinned(store, KEEP, {TWIN: 10}) == {("prices", 0): 10}
+    assert thinned(store, FRESH, {TWIN: 60}) == {("prices", 0): ALWAYS}
+    assert thinned(store, KEEP, {TWIN: 90}) == {("prices", 0): 90}
 
 
 def test_who_has_a_twin_filled_anew_by_a_fresh_queue_is_told_that_it_gets_a_part() -> None:

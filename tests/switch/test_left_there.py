@@ -80,11 +80,3 @@ def test_a_topic_that_is_at_home_elsewhere_is_not_switched_again() -> None:
         fill(store, [one], also=["orders"])
         assert {twin.topic for twin in store.twins.of(LINK.name)} == {"bills", "orders"}, "for a switch that goes on"
         assert store.homes.of("east<>west")["orders"].term == 2
-
-
-def test_of_which_twins_a_fresh_queue_dropped_records_is_left_there_as_well() -> None:
-    told = Told(LINK.name, "id-east")
-    twins = told.twin_lines([row("orders", 0), row("bills", 0)], (), ["bills"])
-    for one in [told.writer_line(WRITER), *twins]:
-        told.take(*one)
-    assert left(LINK, told, WRITER, {}).thinned == ("bills",)

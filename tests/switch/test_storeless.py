@@ -110,14 +110,6 @@ def test_what_stands_in_the_way_is_refused(
     assert planned.record is None
 
 
-def test_a_twin_that_lacks_what_was_dropped_is_not_switched_to_though_its_queue_keeps_by_now(
-    settings: Settings, store: Store
-) -> None:
-    where = Without(store, "the store is away", (replace(seen({}), thinned=("orders",)),), None, {})
-    planned = storeless.plan(ASKED, settings, where, by="bob")
-    assert "its twin on west lacks what was dropped" in str(planned.refused)
-
-
 def test_whom_the_notes_name_must_have_written_there(settings: Settings, store: Store) -> None:
     """A note may be older than the link's last records: a fence for whoever it names would shut out nobody."""
     last = LastWritten(("orders-0",), ours=False)

@@ -155,8 +155,7 @@ class QueuePolicy(StrEnum):
 class QueueRules:
     """What is held in memory for a target of a broadcast that is behind: at most `high_bytes`. A fresh queue drops the
     oldest: beyond that, or more than `parts_max` parts, down to `low_bytes` and half of the parts; and, where
-    `max_age_s` says so, what is older. `transactions`: records of transactions too, which may then cross in part.
-    `exact`: twins that begin keep their sources' offsets, and markers take those of what is dropped."""
+    `max_age_s` says so, what is older. `transactions`: records of transactions too, which may then cross in part."""
 
     policy: QueuePolicy = QueuePolicy.KEEP
     high_bytes: int = 64 << 20
@@ -164,7 +163,6 @@ class QueueRules:
     parts_max: int = 10_000
     max_age_s: float = 0.0
     transactions: bool = False
-    exact: bool = False
 
     @property
     def fresh(self) -> bool:
@@ -176,8 +174,7 @@ class QueueRules:
         if not self.fresh:
             return ""
         age = f" and what is older than {self.max_age_s:g} s" if self.max_age_s else ""
-        twins = "keep the source's offsets, markers take what is dropped" if self.exact else "are mapped"
-        return f"its queue is fresh: beyond {self.high_bytes >> 20:,} MB the oldest goes{age}; new twins {twins}"
+        return f"its queue is fresh: beyond {self.high_bytes >> 20:,} MB the oldest goes{age}; new twins are mapped"
 
 
 class Naming(StrEnum):

@@ -30,8 +30,7 @@ class PartitionLook:
 
     `extents` are (source, target, length); `stored` is what was proven before, of these very topics. `told` are the
     rows of the ledger that name offsets of this partition, `ledger_id` the newest row of all, `looked_ms` when this
-    look began. `dropped` are offsets that a fresh queue did not send, each a row of the ledger; of what lies at
-    `untold` or beyond the ledger may not have heard yet (-1: it has of all).
+    look began. `dropped` are offsets that a fresh queue did not send, each a row of the ledger.
     """
 
     link: str
@@ -52,7 +51,6 @@ class PartitionLook:
     # What was known of a partition that is proven anew from its beginning.
     remembered: ProofRow | None = None
     dropped: tuple[tuple[int, int], ...] = ()
-    untold: int = -1
     # Where the source ends with what lies in transactions that are still open, which nobody compares yet.
     source_high: int = -1
 
@@ -124,7 +122,7 @@ class PartitionLook:
                 if self.target_end < target + length:
                     break
             return at
-        return min(self.target_end, self.untold) if self.untold >= 0 else self.target_end
+        return self.target_end
 
     @property
     def end(self) -> int:

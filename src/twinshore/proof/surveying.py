@@ -219,7 +219,7 @@ class Surveyor:
         looked_ms = wall_ms()
         # The mirror writes what was dropped before how far its twin has come, so the ledger is read behind that.
         extents = {named: self._extents(named) for named in parts if ways[named.topic] is Way.EXTENTS}
-        reached, rows_of_twins = self._reached()
+        rows_of_twins = self._twins()
         told, ledger_id = self._told()
         twin_of = {named: NamedPartition(self._link.twin_of(named.topic), named.partition) for named in parts}
         # The target first: a true twin is then never ahead of its source, and never begins later.
@@ -253,17 +253,12 @@ class Surveyor:
                 ledger_id=ledger_id,
                 looked_ms=looked_ms,
                 dropped=dropped_of(told.get(named, ()), rows_of_twins.get(named)),
-                untold=reached.get(named, 0) if self._link.queue.fresh and way is Way.EXACT else -1,
                 source_high=highs[named],
             )
 
-    def _reached(self) -> tuple[dict[NamedPartition, int], dict[NamedPartition, TwinRow]]:
-        """How far each twin is receipted, and its row."""
-        if self._store is None:
-            return {}, {}
-        positions, twins = self._store.receipts.positions(self._link.name), self._store.twins.of(self._link.name)
-        reached = {NamedPartition(one.topic, one.partition): one.to_offset for one in positions}
-        return reached, {NamedPartition(one.topic, one.partition): one for one in twins}
+    def _twins(self) -> dict[NamedPartition, TwinRow]:
+        twins = self._store.twins.of(self._link.name) if self._store else ()
+        return {NamedPartition(one.topic, one.partition): one for one in twins}
 
     def _told(self) -> tuple[dict[NamedPartition, tuple[LedgerRow, ...]], int]:
         """What the ledger says of offsets of single partitions, and its newest row."""

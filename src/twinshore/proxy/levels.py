@@ -16,7 +16,6 @@ from twinshore.fleet import Cluster, Link, Mode, NamedPartition, Naming
 from twinshore.fleet.once import Once, in_words
 from twinshore.kafka.clock import steady_s
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
-from twinshore.links.thinned import thinned
 from twinshore.proxy.core.near.knows import Ends, Found, Near, looked
 from twinshore.proxy.core.near.rules import Copy, Twin, twins_of
 from twinshore.proxy.core.seen import Seen
@@ -111,9 +110,9 @@ class Levels:
         copies: dict[tuple[str, str, str, str, str], set[int]] = {}
         for link in _exact(self._store.links(), self._sides):
             rows = store.twins.flowing(link.name, topics)
-            lacking = thinned(store, link.name, rows)
+            mapped = {topic for topic, _ in store.extents.reached(link.name)}
             for row in rows:
-                if row.topic in lacking:
+                if row.topic in mapped:
                     continue
                 key = link.source, link.target, row.topic, row.source_topic_id, row.target_topic_id
                 copies.setdefault(key, set()).add(row.partition)

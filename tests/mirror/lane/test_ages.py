@@ -1,28 +1,23 @@
-"""How old what a fresh queue reads can be: by when its source was last seen to end before it, beside its stamp."""
+"""How old what a fresh queue reads is: by its time stamps."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.mirror.lane.test_fresh import AGED, KEEP, LIMITS, later, rows, table
+from tests.mirror.lane.test_fresh import AGED, KEEP, LIMITS, later, rows, stamped, table
 from tests.mirror.lane.test_lane_bounds import NOW_MS, SOURCE_ID, TARGET_ID
-from tests.mirror.lane.test_seat import LINE, NAMED, Table, answer
+from tests.mirror.lane.test_seat import LINE, NAMED, OLD_S, Table, answer
 from twinshore.fleet import QueueRules
 from twinshore.fleet.incidents import IncidentKind
 from twinshore.mirror.lane.dropped import row_of
-from twinshore.mirror.lane.fresh import note_found
+from twinshore.mirror.lane.fresh import aged, note_found
 from twinshore.mirror.lane.history import Stand
 from twinshore.mirror.lane.joining import Hold
-from twinshore.mirror.lane.lane import Lane
-from twinshore.mirror.lane.level import Level
 from twinshore.mirror.lane.observe import Go, Observation
 from twinshore.mirror.lane.orders import LaneLimits, TrackOrder
 from twinshore.mirror.lane.phase import Phase
-from twinshore.mirror.lane.reach import Reach
-from twinshore.mirror.lane.reading import Reading
-from twinshore.mirror.lane.route import Route
 from twinshore.mirror.lane.track import Track
-from twinshore.wire.batch import CONTROL, TIMESTAMP_APPEND
+from twinshore.wire.batch import CONTROL, TIMESTAMP_APPEND, split_batches
 from twinshore.wire.fetch import FetchAnswer
 from twinshore.wire.produce import ProducedPartition
 from twinshore.wire.records import Record, encode_batch
@@ -43,18 +38,38 @@ def comes(made: Table, at_s: float, base: int, count: int, late_ms: int, some: F
             lane.produced(sent, parts, at_s)
 
 
-def test_what_a_source_took_while_it_could_not_be_reached_is_as_old_as_it_says() -> None:
-    """It came a moment ago, and nobody saw its source meanwhile."""
+def test_a_record_is_as_old_as_its_time_stamp_says() -> None:
+    """It came a moment ago. That its source was seen to end before it changes nothing."""
     for rules in ((KEEP, AGED), (AGED,)):
         made = table(*rules)
         comes(made, 0.1, 0, 10, late_ms=0)
+        comes(made, 9.5, 10, 0, late_ms=9_400)
         comes(made, 10.0, 10, 10, late_ms=9_500)
-        later(made, 10.0)
         (row,) = rows(made.lanes[-1])
         assert (row.kind, row.from_offset, row.to_offset) == (IncidentKind.STALE_DROPPED, 10, 20)
-        comes(made, 10.1, 20, 10, late_ms=9_600)
-        later(made, 10.1)
-        assert [(one.from_offset, one.to_offset) for one in rows(made.lanes[-1])] == [(10, 20)], "its end was seen"
+        comes(made, 10.1, 20, 10, late_ms=900)
+        assert made.tracks[-1].acked == 30
+        assert [(one.from_offset, one.to_offset) for one in rows(made.lanes[-1])] == [(10, 20)]
+
+
+@pytest.mark.parametrize("stamp", [None, NOW_MS + 3_600_000], ids=["none", "future"])
+def test_without_a_time_stamp_or_with_one_from_the_future_it_counts_as_written_when_it_is_read(
+    stamp: int | None,
+) -> None:
+    for rules in ((KEEP, AGED), (AGED,)):
+        made = table(*rules)
+        comes(made, 10.0, 0, 10, late_ms=10_000, some=stamped(0, -1 if stamp is None else stamp))
+        assert made.tracks[-1].acked == 10
+        assert rows(made.lanes[-1]) == []
+
+
+def test_what_is_read_and_waits_grows_old_whatever_it_bears() -> None:
+    for stamp in (-1, NOW_MS + 3_600_000):
+        made = table(KEEP, AGED)
+        assert made.asking() == [0]
+        made.lanes[0].fetched(LINE, stamped(0, stamp), Hold(bytearray()), OLD_S, NOW_MS)
+        later(made, 1.2)
+        assert [(row.from_offset, row.to_offset) for row in rows(made.lanes[1])] == [(0, 10)]
 
 
 def test_of_one_read_what_is_too_old_goes_batch_by_batch() -> None:
@@ -118,57 +133,6 @@ def test_small_batches_are_joined_with_those_of_their_age(
     assert made.tracks[-1].fetched == row.to_offset, "what is young is fetched next"
 
 
-def test_what_a_broker_stamped_is_as_old_as_that_whatever_was_seen_of_its_end() -> None:
-    """Where followers stand still, a source is seen to end before what it has had for long."""
-    for rules in ((KEEP, AGED), (AGED,)):
-        made = table(*rules)
-        comes(made, 0.1, 0, 10, late_ms=0)
-        comes(made, 25.0, 10, 0, late_ms=25_000)
-        records = [Record(10 + one, NOW_MS, None, b"x", ()) for one in range(10)]
-        data = bytes(encode_batch(records, base_offset=10, leader_epoch=5, attributes=TIMESTAMP_APPEND))
-        part = answer(10, 10).partitions[0]._replace(records=memoryview(data))
-        comes(made, 25.2, 10, 10, late_ms=25_200, some=FetchAnswer(0, 0, 5, [part]))
-        later(made, 25.2)
-        assert [(row.from_offset, row.to_offset) for row in rows(made.lanes[-1])] == [(10, 20)]
-
-
-def test_a_clock_that_is_wrong_drops_nothing_while_the_source_is_seen_to_end() -> None:
-    for rules in ((KEEP, AGED), (AGED,)):
-        made = table(*rules)
-        comes(made, 0.1, 0, 10, late_ms=0)
-        for at_s in (9.0, 9.5):
-            comes(made, at_s, 10, 0, late_ms=3_600_000)
-        comes(made, 9.7, 10, 10, late_ms=3_600_000)
-        later(made, 9.7)
-        assert rows(made.lanes[-1]) == []
-        assert made.tracks[-1].fetched == 20
-
-
-def test_an_answer_that_may_have_left_something_out_proves_no_end() -> None:
-    made = table(AGED)
-    comes(made, 0.1, 0, 10, late_ms=0)
-    for lane in made.lanes:
-        lane.fetches.refill(9.5)
-    made.asking()
-    made.lanes[0].fetched(LINE, FetchAnswer(300, 0, 5, []), Hold(bytearray()), 9.5, NOW_MS)
-    comes(made, 9.7, 10, 10, late_ms=9_500)
-    assert [(one.from_offset, one.to_offset) for one in rows(made.lanes[0])] == [(10, 20)]
-
-
-def test_a_look_drops_nothing_that_was_written_since_the_source_was_seen_to_end() -> None:
-    for seen_s, dropped in ((9.5, (0, 300)), (2.0, (0, 600))):
-        lane = Lane(7, 0, state_expiry_ms=86_400_000, limits=LIMITS, reading=Reading(LIMITS, 4 << 20), queue=AGED)
-        lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID, reached=Reach(0, 0, 0))])
-        lane.routed(NAMED, Route(1, 0, 2))
-        lane.fetches.refill(10.0)
-        lane.tracks[NAMED].level = Level(300, seen_s)
-        assert lane.to_look_at(0.0, {2})
-        found = Observation(0, 0, 0, None, None, 0, 900, verdict=Go(0, 0, 0, -1), young_from=600)
-        lane.observed(NAMED, found, 0.0, NOW_MS)
-        (row,) = rows(lane)
-        assert (row.from_offset, row.to_offset) == dropped
-
-
 def test_what_a_look_finds_dropped_is_told_once() -> None:
     track = table(KEEP, AGED).tracks[1]
     track.told.to = 15
@@ -200,10 +164,10 @@ def test_of_heartbeats_whose_twin_is_exact_nothing_is_dropped() -> None:
     assert (track.fetched, track.dropped) == (0, [])
 
 
-def test_born_is_between_the_moment_when_the_source_ended_there_and_the_read() -> None:
-    level = Level(10, 5.0)
-    assert level.born_s(10, 3.0, 8.0) == 5.0, "its clock is behind"
-    assert level.born_s(10, 6.0, 8.0) == 6.0
-    assert level.born_s(10, 99.0, 8.0) == 8.0, "its clock is ahead"
-    assert level.born_s(9, 3.0, 8.0) == 3.0, "it may have been there before"
-    assert Level().born_s(10, 3.0, 8.0) == 3.0
+def test_a_look_drops_nothing_where_producers_give_no_time_stamps() -> None:
+    """A source that is asked for the first record since a time passes by those that bear none."""
+    seen = Observation(0, 0, 0, None, None, 0, 900, verdict=Go(0, 0, 0, -1))
+    for stamp, young_from in ((-1, -1), (NOW_MS - 5_000, 900)):
+        data = encode_batch([Record(899, stamp, None, b"x", ())], base_offset=899, leader_epoch=4)
+        ((_, header),) = split_batches(memoryview(bytes(data)))
+        assert aged(seen, 900, header).young_from == young_from

@@ -17,10 +17,11 @@ from twinshore.mirror.lane.orders import Handover, LaneLimits, Stoppage, TideOrd
 from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.reach import Reach
 from twinshore.mirror.lane.reading import REACH_BYTES_MAX, YOUNG_S, Reading, Readings
+from twinshore.mirror.lane.recent import acknowledged
 from twinshore.mirror.lane.route import Route
 from twinshore.mirror.lane.track import Track
 from twinshore.wire.batch import TRANSACTIONAL
-from twinshore.wire.fetch import FetchAnswer
+from twinshore.wire.fetch import FetchAnswer, FetchedPartition
 from twinshore.wire.produce import ProducedPartition
 from twinshore.wire.records import Record, encode_batch
 
@@ -31,14 +32,13 @@ KEEP = QueueRules()
 
 
 def table(*rules: QueueRules) -> Table:
-    """Lanes with these queues, which read one partition together; twins of fresh ones are mapped, if not asked to be
-    exact."""
+    """Lanes with these queues, which read one partition together; twins of fresh ones are mapped."""
     reading = Reading(LIMITS, FRESH.high_bytes)
     reading.tick(OLD_S - 2 * YOUNG_S)
     lanes = []
     for one in rules:
         lane = Lane(7, 0, state_expiry_ms=86_400_000, limits=LIMITS, reading=reading, queue=one)
-        reached = Reach(0, 0, 0) if one.fresh and not one.exact else None
+        reached = Reach(0, 0, 0) if one.fresh else None
         lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID, reached=reached)])
         lane.routed(NAMED, Route(1, 0, 2))
         lane.take_over([Handover("orders", 0, 0, -1, NOW_MS + 1_000_000, next_sequence=0 if reached else -1)], 0.0)
@@ -50,10 +50,29 @@ def table(*rules: QueueRules) -> Table:
     return made
 
 
+def looking(rules: QueueRules) -> Lane:
+    """A lane whose mapped twin is looked at: its receipts end at 100."""
+    reading = Reading(LIMITS, 4 << 20)
+    reading.tick(OLD_S - 2 * YOUNG_S)
+    lane = Lane(7, 0, state_expiry_ms=86_400_000, limits=LIMITS, reading=reading, queue=rules)
+    lane.assign([TrackOrder("orders", 0, SOURCE_ID, TARGET_ID, receipt_to=100, reached=Reach(100, 100, 100))])
+    lane.routed(NAMED, Route(1, 0, 2))
+    lane.fetches.refill(OLD_S)
+    assert lane.to_look_at(0.0, {2})
+    return lane
+
+
+def stamped(base: int, stamp_ms: int) -> FetchAnswer:
+    """Ten records of this time stamp."""
+    records = [Record(base + one, stamp_ms, None, b"x", ()) for one in range(10)]
+    data = memoryview(bytes(encode_batch(records, base_offset=base, leader_epoch=5)))
+    return FetchAnswer(0, 0, 5, [answer(base, 10).partitions[0]._replace(records=data)])
+
+
 def later(made: Table, seconds: float) -> None:
     for lane in made.lanes:
         lane.fetches.refill(OLD_S + seconds)
-        lane.go_on(OLD_S + seconds, NOW_MS)
+        lane.go_on(OLD_S + seconds, NOW_MS + int(seconds * 1000))
 
 
 def flows(made: Table, batches: int, size: int = 50_000) -> int:
@@ -108,7 +127,7 @@ def test_what_has_waited_for_longer_than_its_age_goes() -> None:
     later(made, 0.6)
     assert rows(made.lanes[1]) == []
     made.asking()
-    made.lanes[0].fetched(LINE, answer(20, 10), Hold(bytearray()), OLD_S + 0.6, NOW_MS)
+    made.lanes[0].fetched(LINE, stamped(20, NOW_MS + 600), Hold(bytearray()), OLD_S + 0.6, NOW_MS + 600)
     later(made, 1.2)
     (row,) = rows(made.lanes[1])
     assert (row.from_offset, row.to_offset) == (0, 20)
@@ -281,3 +300,44 @@ def test_for_a_partition_that_stopped_nothing_is_held() -> None:
             made.asking()
         assert made.tracks[0].acked == 500
         assert made.reading.bytes <= REACH_BYTES_MAX
+
+
+def test_behind_what_a_killed_pump_had_not_told_nothing_old_is_sent() -> None:
+    """What the twin has is read to be told; what lies behind it is an hour old."""
+    old_ms = NOW_MS - 3_600_000
+    lane = looking(AGED)
+    asked = (0, 140, 140, None, (139, old_ms), 0, 9_000)
+    told = {"young_from": 8_000, "young_epoch": 4, "source_epoch": 5, "wrote_epoch": 5, "dropped": ((110, 130),)}
+    lane.observed(NAMED, Observation(*asked, **told, verdict=Go(140, old_ms, 140)), 0.0, NOW_MS)  # type: ignore[arg-type]
+    track = lane.tracks[NAMED]
+    order = lane.fetch_order(LINE)
+    assert order is not None
+    assert order.partitions[0].position == 100
+    batches = [
+        encode_batch([Record(at, old_ms, None, b"x", ())], base_offset=at, leader_epoch=5) for at in range(100, 400)
+    ]
+    data = memoryview(b"".join(map(bytes, batches)))
+    part = FetchedPartition(bytes.fromhex(SOURCE_ID), 0, 0, 9_000, 9_000, 0, None, None, [], data.toreadonly())
+    lane.fetched(LINE, FetchAnswer(0, 0, 5, [part]), Hold(bytearray()), OLD_S, NOW_MS)
+    assert not any(kind == "Parcel" for _, _, kind in offsets(track))
+    assert (track.fetched, track.source.epoch) == (8_000, 4), "its history is known as far as it was dropped"
+    assert [(row.from_offset, row.to_offset) for row in track.dropped] == [(110, 130), (140, 8_000)]
+    told_of = acknowledged(track.told.noted, 140)
+    assert (told_of.end, told_of.batches, told_of.unseen) == (140, 20, 20), "no receipt counts what is not there"
+
+
+def test_what_was_dropped_and_is_gone_from_the_source_is_in_no_receipt() -> None:
+    lane = looking(AGED)
+    seen = Observation(0, 140, 140, None, (139, NOW_MS), 140, 900, dropped=((90, 130),), verdict=Go(140, NOW_MS, 140))
+    lane.observed(NAMED, seen, 0.0, NOW_MS)
+    (carried,) = lane.accounts(0.0)
+    assert (carried.from_offset, carried.to_offset, carried.records) == (100, 140, 10)
+
+
+def test_of_an_exact_twin_nothing_is_dropped() -> None:
+    """A link whose settings were changed keeps what it has until its topics are refused."""
+    made = table(KEEP, KEEP)
+    seat = made.lanes[1].fetches.seat
+    assert seat is not None
+    seat.rules = AGED
+    assert not seat.drops(made.tracks[1])

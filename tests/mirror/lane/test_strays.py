@@ -85,8 +85,8 @@ def exact(*, calm: bool = True, epoch: int = -1, led: int = 5) -> Lane:
     return lane_of(TrackOrder("orders", 0, SOURCE_ID, TARGET_ID), entry, led)
 
 
-def mapped(*, calm: bool = True, thinned: bool = False) -> Lane:
-    order = TrackOrder("orders", 0, SOURCE_ID, TARGET_ID, reached=Reach(0, 0, 0), thinned=thinned)
+def mapped(*, calm: bool = True, thinned_to: int = -1) -> Lane:
+    order = TrackOrder("orders", 0, SOURCE_ID, TARGET_ID, reached=Reach(0, 0, 0), thinned_to=thinned_to)
     return lane_of(order, Handover("orders", 0, 0, -1, NOW_MS + 1_000_000, calm, 0, 2, 0, source_led=5, stray_epoch=5))
 
 
@@ -282,8 +282,8 @@ def test_a_loss_of_our_own_does_not_end_what_is_not_known_of_the_pump_before() -
     [
         (mapped(calm=False), 0, False),
         (mapped(calm=False), 4, True),  # offsets 0 to 3 are there no more
-        (mapped(calm=False, thinned=True), 0, True),
-        (mapped(thinned=True), 4, False),
+        (mapped(calm=False, thinned_to=0), 0, True),
+        (mapped(thinned_to=0), 4, False),
     ],
 )
 def test_on_a_mapped_twin_the_pump_before_may_have_sent_what_is_passed_by_now(

@@ -78,7 +78,7 @@ def test_on_an_empty_twin_only_the_first_pump_of_all_need_not_wait(*, untouched:
 
 def test_a_new_twin_waits_for_nothing_though_its_fresh_queue_may_drop_one_day() -> None:
     """It counts as thinned from its first order on: the first record waited until it was too old."""
-    lane = begun(replace(ORDER, untouched=True, thinned=True))
+    lane = begun(replace(ORDER, untouched=True, thinned_to=0))
     looked_at(lane, Observation(0, 0, 0, None, None, 0, 9), 1.0)
     fetches(lane, answer(0, 3, "new", epoch=6), 1.0)
     assert sends(lane, 1.0)

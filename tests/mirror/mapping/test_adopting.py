@@ -132,7 +132,7 @@ def test_a_new_twin_is_untouched_and_one_that_holds_something_may_not_be(
         stage.target.end = target
         stage.until(lambda ready, _: bool(ready))
         step = replace(STEP, target_topic_id=row.target_topic_id)
-        (order,) = orders_for(store, LINK.name, [step], stage.made).values()
+        (order,) = orders_for(store, LINK, [step], stage.made).values()
         assert order.reached is not None
         assert order.untouched is (target == 0)
         store.forget_topic(LINK.name, "orders")

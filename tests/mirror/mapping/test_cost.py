@@ -23,17 +23,6 @@ def test_a_mapped_topic_needs_neither_markers_nor_filler() -> None:
     )
 
 
-def test_what_a_queue_drops_takes_a_marker_where_the_twin_is_exact() -> None:
-    rate, asked = Rate(5e7, measured=False), ([Stretch(10, 0)] * 4, [Sample(10, 10, 999)])
-    assert str(cost_of("orders", "exact", *asked, rate, drops=True)).endswith(
-        "each offset that its queue drops takes a marker, about 20,000 of them a second"
-    )
-    units = cost_of("orders", "exact", *asked, Rate(5e7, measured=False, closed_units=True), drops=True)
-    assert "about 800 of them a second" in str(units)
-    for cost in (cost_of("orders", "mapped", *asked, rate, drops=True), cost_of("orders", "exact", *asked, rate)):
-        assert "marker" not in str(cost)
-
-
 def test_nothing_to_carry_takes_the_start_alone() -> None:
     found = cost_of("orders", "exact", [Stretch(0, 0)], [], Rate(5e7, measured=False))
     assert (found.bytes, round(found.seconds)) == (0, 5)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
 import pytest
 
 from tests.mirror.operations.asked import LINK, settings_of
 from twinshore.fleet import RefusedError
-from twinshore.links.thinned import note, thinned
-from twinshore.mirror.driver.link_notes import LinkNotes
-from twinshore.mirror.driver.recovery import Found, Recoverer, Recovery
+from twinshore.mirror.driver.recovery import Found, Recovery
 from twinshore.mirror.operations import recover
 from twinshore.mirror.operations.recover import Recovering, act
 from twinshore.mirror.topology.target_notes import Claim
@@ -47,15 +42,3 @@ def test_a_mirror_that_has_begun_since_the_plan_is_not_disturbed(store: Store) -
     with pytest.raises(RefusedError, match="is carried by a mirror now"):
         list(act(planned, SETTINGS, store, by="anna"))
     assert store.links.identity(LINK) is None
-
-
-def test_the_note_of_an_old_twin_hides_nothing_of_what_the_one_of_now_lacks(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A switch would have moved a home to it."""
-    monkeypatch.setattr(LinkNotes, "take_over", lambda *_: None)
-    note(store, LINK, {"orders": "bb"})
-    nobody: list[Any] = [None, None]
-    recoverer = Recoverer(SETTINGS.links[0], store, *nobody)
-    recoverer.recover(replace(seen(None), thinned=(("orders", "old"), ("bills", "cc"))), "anna")
-    assert thinned(store, LINK, store.twins.of(LINK)) == {"orders"}

@@ -72,16 +72,6 @@ def test_twins_come_back_as_they_were_told() -> None:
     assert len(found.twin_lines(rows("orders", 3), ())) == 1
 
 
-def test_that_a_fresh_queue_dropped_of_a_twin_outlives_its_store() -> None:
-    both = rows("orders", 2) + rows("bills", 1)
-    lines = told().twin_lines(both, (), {"orders"})
-    found = told(*lines)
-    assert found.thinned() == {"orders": both[0].target_topic_id}
-    assert found.twin_lines(both, (), {"orders"}) == []
-    assert [json.loads(value).get("thinned") for _, value in lines if value] == [None, True]
-    assert len(found.twin_lines(both, ())) == 1
-
-
 def test_no_line_of_twins_is_larger_than_what_is_read() -> None:
     far = (1 << 61) + 12345
     each_its_own = [replace(row, anchor_offset=far - row.partition) for row in rows("orders", PARTITIONS_A_LINE, 9)]

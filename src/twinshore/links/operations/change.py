@@ -287,13 +287,11 @@ def _of_queue(rows: Iterable[LinkRow], settings: Settings, store: Store) -> Iter
     for link in links_of({row.link: section_of(row) for row in rows}, settings):
         mapped = {topic for topic, _ in store.extents.reached(link.name)}
         exact = {row.topic for row in store.twins.of(link.name) if not is_heartbeats(row.topic)} - mapped
-        if link.queue.fresh and exact and not link.queue.exact:
+        if link.queue.fresh and exact:
             yield (
-                f"its twins of {listed(sorted(exact), NAMED_MAX)} are exact, and rest from then on: with "
-                "`queue.exact=true` they go on, and markers take what is dropped"
+                f"its twins of {listed(sorted(exact), NAMED_MAX)} are exact, and rest from then on: stop "
+                f"the mirror, type `twinshore mirror forget`, and delete them on {link.target}; new ones are mapped"
             )
-        if link.queue.fresh and link.queue.exact and mapped:
-            yield f"its twins of {listed(sorted(mapped), NAMED_MAX)} are mapped, and stay so"
 
 
 def _refused(why: RefusedError) -> LinkChange:

@@ -14,7 +14,6 @@ from twinshore.fleet import ConfigError, KafkaError, Link, RefusedError, StoreEr
 from twinshore.fleet.settings import MirrorSettings, Settings
 from twinshore.links.filters import admits
 from twinshore.links.link_state import STANDBY, STOPPED, STOPPED_SO, Carrying, Facts, Idle, carrying
-from twinshore.links.thinned import note
 from twinshore.mirror.control.ruling import Ruling, in_words
 from twinshore.mirror.control.throttle import BoundsTeller
 from twinshore.mirror.driver import twins
@@ -340,9 +339,7 @@ class LinkDriver:
     ) -> None:
         steps = self._homing.kept(self._others.kept(steps, known), known)
         self._descents.declare(steps)
-        if self.link.queue.fresh:
-            note(self._store, self.link.name, {step.topic: step.target_topic_id for step in steps})
-        found = twins.orders_for(self._store, self.link.name, steps, self._others.made)
+        found = twins.orders_for(self._store, self.link, steps, self._others.made)
         orders = {named: order for named, order in found.items() if named not in self._standing}
         if not found:
             return

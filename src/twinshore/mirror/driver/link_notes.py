@@ -18,7 +18,6 @@ from twinshore.fleet.once import Once
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.kafka.notes import Notebook
-from twinshore.links.thinned import thinned
 from twinshore.mirror.topology.target_notes import JOURNAL_SETTINGS, POLICY, Claim, Line, Told, Writer
 from twinshore.service.clock import wall_ms
 from twinshore.store import LinkIdentity, Store
@@ -279,7 +278,7 @@ class LinkNotes:
     def _write_twins(self, topics: Collection[str] | None = None) -> None:
         rows = [row for row in self._store.twins.of(self._link.name) if topics is None or row.topic in topics]
         mapped = {topic for topic, _ in self._store.extents.reached(self._link.name)}
-        for lines in _portions(self.told.twin_lines(rows, mapped, thinned(self._store, self._link.name, rows))):
+        for lines in _portions(self.told.twin_lines(rows, mapped)):
             self._tell(lines)
 
     def _writer(self, identity: LinkIdentity) -> Writer:

@@ -78,7 +78,7 @@ def twin_settings(link: Link, source: SourceTopic, replication: int) -> tuple[tu
     theirs = dict(source.settings)
     wanted = followed(theirs, link, replication)
     wanted.update(TWINS_OWN)
-    if link.queue.fresh and not link.queue.exact and not is_heartbeats(source.name):
+    if link.queue.fresh and not is_heartbeats(source.name):
         # A mapped twin's log begins where its own settings say: nobody cuts it.
         for name in RETENTION:
             wanted.pop(name)
@@ -130,8 +130,7 @@ def is_mapped(link: Link, target: TargetTopic | None, known: KnownTwin | None) -
     if known:
         return known.mapped
     holds = target is not None and any(end > 0 for _, end in target.spans)
-    fresh = link.queue.fresh and not link.queue.exact
-    if target is not None and not holds and fresh and not is_heartbeats(target.name):
+    if target is not None and not holds and link.queue.fresh and not is_heartbeats(target.name):
         return True  # What is dropped takes no offset there.
     return holds and link.mode is Mode.MAPPED
 
@@ -147,13 +146,13 @@ def _unfresh(link: Link, source: SourceTopic, known: KnownTwin | None) -> Refuse
         )
         hint = 'exclude the topic, or give the link\'s queue policy = "keep"'
         return Refuse(source.name, IncidentKind.REFUSED, sentence, hint)
-    if known and not known.mapped and not link.queue.exact:
+    if known and not known.mapped:
         sentence = (
             f"the twin of topic {source.name} is exact, and stays so: what a fresh queue drops would be missing there"
         )
         hint = (
-            'give the link\'s queue policy = "keep", or exact = true, with a marker for each offset that is dropped, '
-            "or let a twin begin anew that is mapped"
+            'give the link\'s queue policy = "keep"; or stop the mirror, type `twinshore mirror forget '
+            f"{source.name}`, delete the twin on {link.target}, and start the mirror: the new twin is mapped"
         )
         return Refuse(source.name, IncidentKind.REFUSED, sentence, hint)
     return None

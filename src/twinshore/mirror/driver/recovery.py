@@ -7,7 +7,7 @@ any pump's finds the twin to be this link's, with the source's last record.
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -16,7 +16,6 @@ from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links.filters import admits
 from twinshore.links.homes import elsewhere, pair_of
-from twinshore.links.thinned import may_lack, note
 from twinshore.mirror.driver.link_notes import LinkNotes
 from twinshore.mirror.driver.survey import known_twins
 from twinshore.mirror.lane.observe import Go, Observation, Stop, judge
@@ -63,8 +62,6 @@ class Recovery:
     left: tuple[tuple[str, str], ...] = ()
     target: str = ""
     whole: bool = False
-    # The ids of twins, by topic, of which a fresh queue may have dropped records.
-    thinned: tuple[tuple[str, str], ...] = ()
 
 
 class Recoverer:
@@ -95,21 +92,18 @@ class Recoverer:
         if known and known != identity and self._store.twins.of(link.name):
             return Recovery(self._notes.own, source_id, holder, None, known)
         rows, left = self._rows({topic: told.of_topic(topic) for topic, _ in sorted(told.twins)})
-        thinned = told.thinned()
         found: list[Found] = []
         for topic in sorted({row.topic for row in rows}):
             ours = [row for row in rows if row.topic == topic]
             try:
-                found += [one for some in _chunks(ours) for one in self._looked(identity, some, thinned)]
+                found += [one for some in _chunks(ours) for one in self._looked(identity, some)]
             except KafkaError as error:
                 left[topic] = f"cannot be looked at: {error.message}"
         mine = {(row.topic, row.partition) for row in self._store.twins.of(link.name)}
         told_of = {(one.row.topic, one.row.partition) for one in found}
         whole = holder is not None and holder.store == self._notes.own and known == identity and told_of <= mine
-        why, lacks = tuple(sorted(left.items())), tuple(thinned.items())
-        return Recovery(
-            self._notes.own, source_id, holder, identity, None, tuple(found), why, link.target, whole, lacks
-        )
+        why = tuple(sorted(left.items()))
+        return Recovery(self._notes.own, source_id, holder, identity, None, tuple(found), why, link.target, whole)
 
     def recover(self, seen: Recovery, by: str) -> None:
         """Makes it so; doing it twice does no harm. The link first, so that no other store begins meanwhile."""
@@ -120,8 +114,6 @@ class Recoverer:
             store.links.save_identity(seen.identity)
         elif before and seen.identity and before != seen.identity:
             store.links.replace_identity(before, seen.identity)
-        now = {one.row.topic: one.row.target_topic_id for one in seen.found}  # an old id would hide that of now
-        note(store, link, {topic: twin for topic, twin in seen.thinned if now.get(topic, twin) == twin})
         store.twins.save([replace(one.row, created_ms=now_ms) for one in seen.found])
         known = {(at.topic, at.partition) for at in store.receipts.positions(link)}
         fresh = [one for one in seen.found if one.end >= 0 and (one.row.topic, one.row.partition) not in known]
@@ -166,17 +158,15 @@ class Recoverer:
                 ]
         return rows, left
 
-    def _looked(self, identity: LinkIdentity, rows: list[TwinRow], thinned: Container[str]) -> list[Found]:
+    def _looked(self, identity: LinkIdentity, rows: list[TwinRow]) -> list[Found]:
         """Looks until each partition can be judged, or for as long as that may take."""
         waiting = {NamedPartition(row.topic, row.partition): row for row in rows}
         found: list[Found] = []
-        lacking = may_lack(self._store, self._link, rows)
         deadline_s = time.monotonic() + PATIENCE_S
         while waiting:
             twins = {named: NamedPartition(self._link.twin_of(named.topic), named.partition) for named in waiting}
             inherited = {named: row.inherited for named, row in waiting.items()}
-            drops = {named for named in waiting if named.topic in lacking or named.topic in thinned}
-            seen = look_at(self._source, self._target, identity.producer_id, twins, inherited=inherited, drops=drops)
+            seen = look_at(self._source, self._target, identity.producer_id, twins, inherited=inherited)
             for named, row in list(waiting.items()):
                 one = _judged(identity, row, seen[named], last=time.monotonic() > deadline_s)
                 if one:

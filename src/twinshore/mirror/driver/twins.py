@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Container, Iterable, Sequence
 
-from twinshore.fleet import KafkaError, NamedPartition
+from twinshore.fleet import KafkaError, Link, NamedPartition
 from twinshore.fleet.incidents import IncidentKind, IncidentSide
 from twinshore.fleet.sentences import copies, counted
 from twinshore.kafka.cluster import KafkaCluster
@@ -92,24 +92,31 @@ def twin_row(link: str, step: CarryTopic, partition: int, now_ms: int) -> TwinRo
 
 
 def orders_for(
-    store: Store, link: str, steps: Sequence[CarryTopic], made: Container[TwinRow]
+    store: Store, link: Link, steps: Sequence[CarryTopic], made: Container[TwinRow]
 ) -> dict[NamedPartition, TrackOrder]:
     """What a pump must know of each partition of these steps. Twins that are new are remembered from now on; `made`:
     those that this term of the link remembered first."""
     now_ms = wall_ms()
-    rows = [twin_row(link, step, partition, now_ms) for step in steps for partition in range(step.partitions)]
+    rows = [twin_row(link.name, step, partition, now_ms) for step in steps for partition in range(step.partitions)]
     if not rows:
         return {}
-    told = {(at.topic, at.partition): Stand(at.source_epoch, at.to_offset) for at in store.receipts.positions(link)}
-    reached = {place: reach_of(extent) for place, extent in store.extents.reached(link).items()}
+    told = {
+        (at.topic, at.partition): Stand(at.source_epoch, at.to_offset) for at in store.receipts.positions(link.name)
+    }
+    reached = {place: reach_of(extent) for place, extent in store.extents.reached(link.name).items()}
     called = {step.topic: step.twin for step in steps}
     saved = store.twins.save(rows)
-    lacking = thinned(store, link, saved)
-    found = {}
+    stands = {}
     for row in saved:
         place = (row.topic, row.partition)
         begin = row.anchor_offset if place in reached else -1 if row.inherited else 0
-        stand = told.get(place, Stand(UNKNOWN, begin))
+        stands[place] = told.get(place, Stand(UNKNOWN, begin))
+    ends = {row: stands[row.topic, row.partition].end for row in saved if (row.topic, row.partition) in reached}
+    thinned_to = thinned(store, link, ends)
+    found = {}
+    for row in saved:
+        place = (row.topic, row.partition)
+        stand = stands[place]
         found[NamedPartition(*place)] = TrackOrder(
             *place,
             row.source_topic_id,
@@ -122,7 +129,7 @@ def orders_for(
             receipt_epoch=stand.epoch,
             inherited=row.inherited,
             epoch=row.epoch,
-            thinned=row.topic in lacking,
+            thinned_to=thinned_to.get(place, -1),
             untouched=place not in told and (row.created_ms == now_ms or row in made),
         )
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 from twinshore.fleet import KafkaError, NamedPartition, WireError
@@ -22,12 +21,11 @@ SIZES = frozenset({IncidentKind.OVERSIZE_BATCH})
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """Both clusters, and whom the link writes as. `thinned`: topics whose twins may lack records."""
+    """Both clusters, and whom the link writes as."""
 
     source: KafkaCluster
     target: KafkaCluster
     identity: LinkIdentity
-    thinned: Collection[str] = frozenset()
 
 
 def still_stands(incident: Incident, row: TwinRow, twin: NamedPartition, sides: Sides, stand: Stand = NOWHERE) -> str:
@@ -49,7 +47,7 @@ def still_stands(incident: Incident, row: TwinRow, twin: NamedPartition, sides: 
 
 def _log_end(named: NamedPartition, row: TwinRow, twin: NamedPartition, sides: Sides, stand: Stand) -> str:
     identity, inherited = sides.identity, {named: row.inherited}
-    asked = ({named: twin}, {named: stand}, inherited, {named} if named.topic in sides.thinned else frozenset())
+    asked = {named: twin}, {named: stand}, inherited
     seen = look_at(sides.source, sides.target, identity.producer_id, *asked)[named]
     stamp = Stamp.of((identity.producer_id, identity.producer_epoch), row)
     verdict = judge(seen, stamp, row.inherited, carried=stand.end > 0)

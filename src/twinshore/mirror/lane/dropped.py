@@ -1,4 +1,4 @@
-"""What the ledger is to say of offsets that a fresh queue dropped: rows that are joined, and cut off. Pure."""
+"""What the ledger is to say of offsets that a fresh queue dropped: rows that are joined. Pure."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ from twinshore.fleet.incidents import POLICY_DROP, IncidentKind
 from twinshore.mirror.lane.orders import Stoppage
 
 
+def is_old(stamp_ms: int, since_ms: int) -> bool:
+    """Whether records whose latest time stamp this is are too old. A record without a time stamp counts as new."""
+    return 0 <= stamp_ms < since_ms
+
+
 def row_of(named: NamedPartition, begin: int, end: int, why: str) -> Stoppage:
     """Offsets [begin, end) were dropped."""
     many = f"{end - begin} offsets were" if end - begin > 1 else "1 offset was"
     place = (named.topic, named.partition, IncidentKind.STALE_DROPPED, begin, end)
     return Stoppage(*place, f"{many} dropped, {why}", POLICY_DROP, why=why)
-
-
-def cut_at(rows: Iterable[Stoppage], end: int) -> list[Stoppage]:
-    """What of these is true where nothing from `end` on was dropped after all: a marker takes each offset of an exact
-    twin, so a part of a run may stand there."""
-    whole = [row for row in rows if row.from_offset < end]
-    return [row if row.to_offset <= end else row_of(_of(row), row.from_offset, end, row.why) for row in whole]
 
 
 def but_for(rows: Iterable[Stoppage], landed: Iterable[tuple[int, int]]) -> list[Stoppage]:

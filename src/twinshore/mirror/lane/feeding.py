@@ -35,7 +35,7 @@ def feed(lane: Fed, now_ms: int) -> None:
     for track in wanted:
         fed = False
         line = fetches.line_of(track, track.route)
-        if seat.drops(track) and not track.marks_due and fetches.asks(track, line):
+        if seat.drops(track) and fetches.asks(track, line):
             fed = freshen(seat, track, now_ms)
         while fetches.asks(track, line) and not track.full():
             if room <= 0 or fetches.buckets.shut():
@@ -53,7 +53,7 @@ def feed(lane: Fed, now_ms: int) -> None:
                 fetches.buckets.spend(track.order.topic, sum(entry.size for entry in cut.carried))
             if not track.source.heard:
                 read_again(track)
-            track.source.led, track.level, fed = one.led, one.level, True
+            track.source.led, fed = one.led, True
             track.take(cut, NO_BUFFER, now_ms)
             room -= sum(piece.size for piece in cut.parcels)
         if fed:
@@ -62,7 +62,7 @@ def feed(lane: Fed, now_ms: int) -> None:
 
 def freshen(seat: Seat, track: Track, now_ms: int) -> bool:
     """Whether something that waits for it was dropped."""
-    found = seat.kept_from(track)
+    found = seat.kept_from(track, now_ms)
     if found is None:
         return False
     to, epoch, why = found

@@ -19,7 +19,6 @@ Line = tuple[int, int]  # source node, stream
 # How long a broker may hold a fetch while a partition of its line is left out because too much of it waits to be sent.
 CHOKED_WAIT_MS = 5
 # An answer with no more than that part of what it may bring has left nothing out for want of room.
-WHOLE_PART = 1 / 8
 SESSION_LOST = frozenset({70, 71, 106})  # id not found, wrong epoch, topic id inconsistent with the session
 
 
@@ -36,7 +35,7 @@ class FetchBook:
     """Only partitions that run, and whose target takes something, are asked for."""
 
     def __init__(self, limits: LaneLimits) -> None:
-        self._bytes_max, self._partition_bytes_widest = limits.fetch_bytes_max, limits.partition_bytes_widest
+        self._partition_bytes_widest = limits.partition_bytes_widest
         self._streams, self._far_streams = 1, limits.far_streams
         self._tracks: dict[tuple[bytes, int], Track] = {}
         self._sessions: dict[Line, FetchSession] = {}
@@ -44,7 +43,6 @@ class FetchBook:
         self._gone: dict[Line, dict[tuple[bytes, int], None]] = {}
         self._choked: dict[Line, dict[Track, None]] = {}
         self._held: set[int] = set()
-        self._now_s = 0.0
         self.buckets = Buckets()
         # Where this lane reads together with others of its broadcast.
         self.seat: Seat | None = None
@@ -102,7 +100,6 @@ class FetchBook:
 
     def refill(self, now_s: float) -> None:
         """Time passed: what was throttled may be asked for again."""
-        self._now_s = now_s
         if self.seat:
             self.seat.tick(now_s)
         topics = self.buckets.refill(now_s)
@@ -137,7 +134,6 @@ class FetchBook:
                 unwanted.append(track.source_key)
                 self.buckets.stands(track.source_key, track.order.topic, behind=False)
         asked, forgotten = session.changes(wanted, unwanted)
-        session.asked_s = self._now_s
         if not len(session):
             # Nothing left to ask, not even to be told what to forget: the next request begins a session of its own.
             session.reset()
@@ -201,23 +197,12 @@ class FetchBook:
             elif not part.error:
                 # Not the route's epoch, which may have changed since.
                 track.source.led = session.epoch_asked(track.source_key)
-                if self.seat:
-                    track.level = session.level(track.source_key, track.fetched) or track.level
-        if self.seat:
-            for part in answer.partitions:
-                session.told_end((part.topic_id, part.partition), -1 if part.error else part.high_watermark)
-        session.answered(answer.session_id, whole=self._is_whole(answer))
+        session.answered(answer.session_id)
         if answer.session_id == 0:
             self.reset(line)
         if self.buckets.bounding:
             self._spend(found)
         return found
-
-    def _is_whole(self, answer: FetchAnswer) -> bool:
-        """Whether it left no partition out that has something: a broker does where it holds back, or where it has more
-        than it may send."""
-        size = sum(len(part.records) for part in answer.partitions)
-        return not answer.throttle_ms and not self.buckets.bytes_max() and size <= self._bytes_max * WHOLE_PART
 
     def _failed(self, line: Line, error: int) -> list[tuple[Track, FetchedPartition]]:
         """A fetch that failed as a whole failed for each partition that its line is for."""

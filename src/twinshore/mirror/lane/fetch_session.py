@@ -1,10 +1,9 @@
-"""What a broker believes is wanted of it, request by request, and how lately it said where a partition ends. Pure."""
+"""What a broker believes is wanted of it, request by request. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from twinshore.mirror.lane.level import NEVER, Level
 from twinshore.wire.fetch import FetchPartition
 
 SourceKey = tuple[bytes, int]
@@ -18,13 +17,6 @@ class FetchSession:
         self.session_id = 0
         self.epoch = 0
         self._told: dict[SourceKey, FetchPartition] = {}
-        # When the request was sent that is under way; and the one before, where that was answered whole.
-        self.asked_s = self._before_s = NEVER
-        # How many were answered, and with which of them a partition was last named.
-        self._count = 0
-        self._named: dict[SourceKey, int] = {}
-        # Where the source ended, as a request was told that was sent then.
-        self._ends: dict[SourceKey, Level] = {}
 
     def changes(
         self, wanted: Iterable[FetchPartition], unwanted: Iterable[SourceKey]
@@ -38,7 +30,6 @@ class FetchSession:
             key = (want.topic_id, want.partition)
             if told.get(key) != want:
                 told[key] = want
-                self._named[key] = self._count
                 asked.append(want)
         return asked, [key for key in forgotten if key not in told]
 
@@ -55,28 +46,8 @@ class FetchSession:
         want = self._told.get(key)
         return want.leader_epoch if want else -1
 
-    def level(self, key: SourceKey, at: int) -> Level | None:
-        """When the source was last seen to end at this offset, by the answers before this one: it said so, or it was
-        asked from there and left the partition out."""
-        end = self._ends.get(key)
-        if end is not None and end.at != at:
-            return None
-        if self._named.get(key, self._count) < self._count and self._before_s > NEVER:
-            return Level(at, self._before_s)
-        return end
-
-    def told_end(self, key: SourceKey, at: int) -> None:
-        """So the answer to the request that is under way says; -1: it says an error."""
-        if at >= 0:
-            self._ends[key] = Level(at, self.asked_s)
-        else:
-            self._ends.pop(key, None)
-            self._named[key] = self._count + 1
-
-    def answered(self, session_id: int, *, whole: bool = False) -> None:
-        """The broker took the request: the next one continues the session. `whole`: it left nothing out that it had."""
-        self._count += 1
-        self._before_s = self.asked_s if whole else NEVER
+    def answered(self, session_id: int) -> None:
+        """The broker took the request: the next one continues the session."""
         if session_id == 0:
             self.reset()
             return
@@ -87,6 +58,4 @@ class FetchSession:
         """The next request opens a new session and names everything again."""
         self.session_id = 0
         self.epoch = 0
-        self._before_s = NEVER
-        for kept in (self._told, self._named, self._ends):
-            kept.clear()
+        self._told.clear()

@@ -212,8 +212,6 @@ class Lane(Roster):
             if seat:
                 seat.heads(track, part)
             return
-        if self.held_back(track):
-            return
         if cutter is None:
             data, own = part.records, self._joining
             data, joining = seat.begins(track, data, own, now_ms) if seat else (data, own)
@@ -221,7 +219,7 @@ class Lane(Roster):
         done = cutter.cut(self._portion.left)
         if seat:
             done = seat.read(track, done, part, cutter.joining, now_ms)
-            done = self.fresh_of(track, done, part.records, now_ms)
+            done = self.fresh_of(track, done, now_ms)
         self._portion.spend(cutter.work)
         if done.end == track.fetched and not done.halt:
             track.partition_bytes_max = answers.bytes_needed(part.records, track.partition_bytes_max)
@@ -318,7 +316,6 @@ class Lane(Roster):
                 self._stop(track, halt)
             elif track.phase is Phase.RUNNING and landed(answer, blank):
                 self._arrived(track, blank.end)
-                self.roomier(track)
             elif track.phase is Phase.RUNNING:
                 self.stale_routes = True
                 self.incidents += unmarked(track, answer, blank, now_s)

@@ -131,7 +131,7 @@ class MappedTrack(Track):
 
     def moved(self, parcel: Parcel) -> bool:
         """Where something was passed by that was a record once: dropped, compacted, or lost by retention."""
-        return self.leapt or self.order.thinned or bool(self._before(parcel))
+        return self.leapt or self.order.thinned_to >= 0 or bool(self._before(parcel))
 
     def _before(self, parcel: Parcel) -> list[Blank]:
         """What is passed by with this parcel, which goes next."""

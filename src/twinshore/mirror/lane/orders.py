@@ -39,8 +39,8 @@ class TrackOrder:
     # Below it the twin's log is the topic's own; by how much the link's epoch is later on this twin.
     inherited: int = 0
     epoch: int = 0
-    # A fresh queue may have dropped records of it, also one that the link has no more.
-    thinned: bool = False
+    # A fresh queue may have dropped records of it that no receipt below this offset counts; -1: none.
+    thinned_to: int = -1
     # Its twin was made for this order: no pump was let write it before.
     untouched: bool = False
 

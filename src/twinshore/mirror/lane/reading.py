@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from twinshore.mirror.lane.cutting import Cut, Parcel
+from twinshore.mirror.lane.dropped import is_old
 from twinshore.mirror.lane.fates import Blank
 from twinshore.mirror.lane.joining import Joining
-from twinshore.mirror.lane.level import NEVER, UNKNOWN, Level
 from twinshore.mirror.lane.orders import LaneLimits, TideOrder
 from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.track import Track
@@ -42,28 +42,22 @@ GATHER_S_MAX = 1.0
 
 class Slice(NamedTuple):
     """One cut of a partition, from offset `base` on. `before`: the source's leader epoch of the last record below, -1
-    where that is not known; `led`: the epoch in which the source was led when it was read. `born_s`: when it was
-    written, as far as is known; `level`: by what that is known, beside time stamps, which are `zero_s` off this
-    process's clock."""
+    where that is not known; `led`: the epoch in which the source was led when it was read. `written_ms`:
+    by its latest time stamp, and not after it was read."""
 
     base: int
     cut: Cut
     size: int
     before: int
     led: int
-    born_s: float
-    level: Level = UNKNOWN
-    zero_s: float = 0.0
+    written_ms: int
 
-    def young_from(self, since_s: float) -> int:
+    def young_from(self, since_ms: int) -> int:
         """Where what was written since then begins in it; its own beginning, where that is no border for all."""
         if self.before != self.cut.leader_epoch:
             return self.base
         for piece in self.cut.parcels:
-            if (
-                isinstance(piece, Parcel)
-                and max(self.level.seen_s, piece.max_timestamp / 1000 + self.zero_s) >= since_s
-            ):
+            if isinstance(piece, Parcel) and not is_old(piece.max_timestamp, since_ms):
                 return piece.base
         return self.base
 
@@ -106,11 +100,6 @@ class Window:
     @property
     def begin(self) -> int:
         return next(iter(self.slices), self.end)
-
-    @property
-    def born_s(self) -> float:
-        """When the last of it was written: what follows is younger."""
-        return next(reversed(self.slices.values())).born_s if self.slices else NEVER
 
     def found(self, position: int, write_from: int) -> tuple[Slice, Cut] | None:
         """The slice in which this border lies, and what follows it there for a twin that ends at `write_from`."""

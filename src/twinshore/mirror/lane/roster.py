@@ -8,9 +8,9 @@ from twinshore.fleet import NamedPartition, QueueRules
 from twinshore.fleet.incidents import IncidentKind
 from twinshore.mirror.lane import answers
 from twinshore.mirror.lane.cutting import Cut, Halt
-from twinshore.mirror.lane.dropped import add
+from twinshore.mirror.lane.dropped import add, row_of
 from twinshore.mirror.lane.fetch_book import FetchBook, Line
-from twinshore.mirror.lane.fresh import goes, level_of, older_than, skip, transactional, without_old
+from twinshore.mirror.lane.fresh import older_than, since, skip, transactional, without_old
 from twinshore.mirror.lane.handing import handover
 from twinshore.mirror.lane.history import NOWHERE
 from twinshore.mirror.lane.mapped_track import track_of
@@ -139,15 +139,12 @@ class Roster:
         if not seat or not seat.drops(track) or track.phase is not Phase.RUNNING or track.fetched < track.write_from:
             return
         track.old = NOWHERE
-        if seat.reading.now_s - track.level.seen_s <= seat.rules.max_age_s:
-            to, epoch = min(to, max(track.fetched, track.level.at)), -1
         if to > track.fetched and seat.rules.max_age_s:
             skip(track, to, epoch, older_than(seat.rules), now_ms)
             self.wake(track)
 
-    def fresh_of(self, track: Track, done: Cut, records: memoryview, now_ms: int) -> Cut:
-        """What of a lane's own reading a fresh queue takes: by the records' own times, where it may have lain in the
-        log for longer than its age."""
+    def fresh_of(self, track: Track, done: Cut, now_ms: int) -> Cut:
+        """What of a lane's own reading a fresh queue takes."""
         seat = self.fetches.seat
         if not seat or not seat.drops(track) or done.halt:
             return done
@@ -157,24 +154,10 @@ class Roster:
         if not seat.rules.max_age_s or track.fetched < track.write_from:
             return done
         begin = track.fetched
-        if seat.reading.now_s - level_of(track, records).since_s(begin) <= seat.rules.max_age_s:
-            return done
-        kept, to = without_old(done, begin, now_ms - int(seat.rules.max_age_s * 1000))
+        kept, to = without_old(done, begin, since(seat.rules, now_ms))
         if to >= 0:
-            goes(track, begin, to, older_than(seat.rules))
+            track.dropped.append(row_of(track.named, begin, to, older_than(seat.rules)))
         return kept
-
-    def held_back(self, track: Track) -> bool:
-        """Whether what a fetch brought for it would be old behind the markers that are due first: it is read again."""
-        if not track.marks_due:
-            return False
-        self.fetches.wake(track)
-        return True
-
-    def roomier(self, track: Track) -> None:
-        """Something that waited is there: it is asked for again, if that held it up."""
-        if track.waiting.choked and not track.full():
-            self.fetches.wake(track)
 
     # -- accounts
 

@@ -7,9 +7,8 @@ from collections.abc import Callable, Container, Iterator
 
 from twinshore.fleet import QueueRules, is_heartbeats
 from twinshore.mirror.lane.cutting import Cut, Parcel
-from twinshore.mirror.lane.fresh import kept_from, level_of, old_end
+from twinshore.mirror.lane.fresh import kept_from, old_end
 from twinshore.mirror.lane.joining import Hold, Joining
-from twinshore.mirror.lane.level import Level
 from twinshore.mirror.lane.passing import read_again
 from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.reading import (
@@ -197,14 +196,13 @@ class Seat:
     def begins(self, track: Track, records: memoryview, own: Joining, now_ms: int) -> tuple[memoryview, Joining | None]:
         """What is to be cut of what a fetch brought, and into whose rooms it is joined, if into any; `own`: the
         lane's."""
-        records = self._of_one_age(track, self.trimmed(track, records), now_ms)
+        records = self._of_one_age(self.trimmed(track, records), now_ms)
         return records, self.reading.roomy() if self.leads(track) else own
 
-    def _of_one_age(self, track: Track, records: memoryview, now_ms: int) -> memoryview:
+    def _of_one_age(self, records: memoryview, now_ms: int) -> memoryview:
         """Up to where what is too old for one of the queues ends: what is younger is fetched next, by itself."""
-        seen_s = level_of(track, records).since_s(track.fetched)
         for age_s in self.reading.ages_s:
-            if self.reading.now_s - seen_s > age_s and (end := old_end(records, now_ms - int(age_s * 1000))):
+            if end := old_end(records, now_ms - int(age_s * 1000)):
                 return records[:end]
         return records
 
@@ -220,10 +218,8 @@ class Seat:
             self.doubt(track)
         elif len(window.members) > 1 and joining in (None, self.reading.joining):
             done = owned(done)
-            source, zero_s = track.source, self.reading.now_s - now_ms / 1000
-            born_s = self._born_s(level_of(track, part.records), window, track.fetched, done, zero_s)
-            put = Slice(track.fetched, done, size_of(done), source.epoch, source.led, born_s, track.level, zero_s)
-            self.reading.put(window, put)
+            source, written_ms = track.source, _written_ms(done, now_ms)
+            self.reading.put(window, Slice(track.fetched, done, size_of(done), source.epoch, source.led, written_ms))
             self._tell(window, part)
         else:
             # Nobody else was here when this was cut: who is by now asks by itself, until it meets the window again.
@@ -232,13 +228,6 @@ class Seat:
             window.end, window.epoch, window.origin = done.end, done.leader_epoch, done.end
             self._wake_others(window)
         return done
-
-    def _born_s(self, level: Level, window: Window, base: int, done: Cut, zero_s: float) -> float:
-        """When the latest of it was written. Whatever a log has behind something was written behind it."""
-        now_s = self.reading.now_s
-        stamps = [piece.max_timestamp for piece in done.parcels if isinstance(piece, Parcel)]
-        stamp_s = max(stamps) / 1000 + zero_s if stamps else now_s
-        return max(window.born_s, level.born_s(base, stamp_s, now_s))
 
     def _tell(self, window: Window, part: FetchedPartition) -> None:
         for seat, other in window.members.items():
@@ -336,10 +325,9 @@ class Seat:
 
     def drops(self, track: Track) -> bool:
         """Whether what is old of it is dropped: not of heartbeats, which nobody drops."""
-        drops = self.rules.fresh and (track.mapped or self.rules.exact)
-        return drops and not is_heartbeats(track.order.topic)
+        return self.rules.fresh and track.mapped and not is_heartbeats(track.order.topic)
 
-    def kept_from(self, track: Track) -> tuple[int, int, str] | None:
+    def kept_from(self, track: Track, now_ms: int) -> tuple[int, int, str] | None:
         """From where on what waits for it is kept, as `fresh.kept_from` says; None where all is."""
         window = self._windows.get(track)
         if not self.drops(track) or window is None or track.fetched < track.write_from:
@@ -349,7 +337,7 @@ class Seat:
             return None  # The source has another leader by now, whose log may be another: that is seen first.
         if any(one.led > track.source.led for one in window.slices.values()) and not self._agrees(track, window, -1):
             return None  # It reads on where it stands, and the source says whether it still has what the twin has.
-        return kept_from(window, track.sent, self.rules, self.reading.now_s)
+        return kept_from(window, track.sent, self.rules, now_ms)
 
     # -- what is told
 
@@ -373,3 +361,9 @@ class Seat:
 
     def _is_in(self, track: Track, window: Window) -> bool:
         return track.phase is Phase.RUNNING and window.begin <= track.fetched <= window.end
+
+
+def _written_ms(done: Cut, read_ms: int) -> int:
+    """When the latest of it was written. Without a time stamp, or with one from the future: when it was read."""
+    stamps = [piece.max_timestamp for piece in done.parcels if isinstance(piece, Parcel)]
+    return min(read_ms, max(stamps)) if min(stamps, default=-1) >= 0 else read_ms

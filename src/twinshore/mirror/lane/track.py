@@ -10,12 +10,9 @@ from twinshore.fleet import NamedPartition
 from twinshore.mirror.lane.answers import wait_s
 from twinshore.mirror.lane.certainty import Certainty, Strays
 from twinshore.mirror.lane.cutting import Cut, Halt, Parcel
-from twinshore.mirror.lane.dropped import cut_at
 from twinshore.mirror.lane.fates import Blank, beside, within
 from twinshore.mirror.lane.history import NOWHERE, Stand
 from twinshore.mirror.lane.joining import Hold
-from twinshore.mirror.lane.level import UNKNOWN as UNKNOWN_LEVEL
-from twinshore.mirror.lane.level import Level
 from twinshore.mirror.lane.observe import Go, Observation, Verdict, judge
 from twinshore.mirror.lane.orders import Carried, Handover, Stoppage, TrackOrder
 from twinshore.mirror.lane.phase import Phase, may_follow
@@ -71,13 +68,9 @@ class Track:
     partition_bytes_max: int = 0
     fence: int = 0
     cut_to: int = -1
-    # Nothing more is fetched before markers have taken the offsets below.
-    marked_to: int = -1
     # Below its end all is too old for a fresh queue, as a look has found.
     old: Stand = NOWHERE
     source: Source = field(default_factory=Source)
-    # How lately the source ended before what is read, where its age counts.
-    level: Level = UNKNOWN_LEVEL
     told: Told = field(default_factory=Told)
     # What is known of the twin's end, and what may still land there.
     certain: Certainty = field(default_factory=Certainty)
@@ -115,11 +108,6 @@ class Track:
     def named(self) -> NamedPartition:
         return NamedPartition(self.order.topic, self.order.partition)
 
-    @property
-    def marks_due(self) -> bool:
-        """Whether markers are to take offsets before anything behind them is fetched."""
-        return self.acked < self.marked_to
-
     def enter(self, phase: Phase) -> None:
         """The only way from one phase to another."""
         assert may_follow(self.phase, phase), f"{self.named} cannot go from {self.phase} to {phase}"
@@ -141,7 +129,7 @@ class Track:
         if next_sequence < 0:
             next_sequence = sequence_of(order.anchor_offset, order.anchor_sequence, position)
         self.stamp = self.stamp._replace(anchor_offset=position, anchor_sequence=next_sequence)
-        self.write_from, self.marked_to = position, -1
+        self.write_from = position
         self.fetched = self.sent = self.acked = min(position, max(self.told.to, source_start))
         if self.fetched < position:
             leader_epoch = self.told.epoch if self.fetched == self.told.to else -1
@@ -260,7 +248,7 @@ class Track:
 
     def moved(self, parcel: Parcel) -> bool:  # noqa: ARG002
         """Whether the pump before may have given the next parcel's sequences to other offsets, or marked these."""
-        return self.order.thinned
+        return self.order.thinned_to >= 0
 
     def _led(self) -> int:
         """The source's epoch by what was read or by metadata, which may be late, or older than what was known."""
@@ -268,7 +256,7 @@ class Track:
 
     def full(self) -> bool:
         """So much waits to be sent that no more is fetched; merged batches are copies, which no buffer bounds."""
-        self.waiting.choked = self.waiting.bytes >= 2 * self.partition_bytes_max or self.marks_due
+        self.waiting.choked = self.waiting.bytes >= 2 * self.partition_bytes_max
         return self.waiting.choked
 
     def take(self, done: Cut, hold: Hold, now_ms: int) -> None:
@@ -361,8 +349,7 @@ class Track:
         """A slow target: let go of the buffers and fetch these offsets again later."""
         self.waiting.drop()
         self.halt_after = None
-        self.old = Stand(-1, self.marked_to) if self.marked_to > self.sent else self.old
-        before, self.fetched, self.marked_to = self.fetched, self.sent, min(self.marked_to, self.sent)
+        before, self.fetched = self.fetched, self.sent
         epoch = cut_back(self.told.noted, self.sent, self.told.stand)
         if self.sent < before:
             self.source.epoch = epoch
@@ -370,7 +357,8 @@ class Track:
 
     def _drop_anew(self) -> None:
         """What was dropped beyond is read again, and perhaps sent."""
-        self.dropped = cut_at(self.dropped, max(self.fetched, self.write_from))
+        end = max(self.fetched, self.write_from)
+        self.dropped = [row for row in self.dropped if row.to_offset <= end]
 
     def drops(self) -> list[Stoppage]:
         """What was dropped, and told of in an account since the last call."""

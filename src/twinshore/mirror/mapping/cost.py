@@ -46,8 +46,7 @@ class Rate:
 @dataclass(frozen=True, slots=True)
 class Cost:
     """An estimate. `mode` is exact or mapped; `place`: where a mapped topic goes on; `closed_units`: what writes the
-    markers; `drops_s`: how many offsets its queue can drop in a second, where each takes a marker; 0: as many as there
-    are."""
+    markers."""
 
     topic: str
     mode: str
@@ -60,7 +59,6 @@ class Cost:
     measured: bool
     place: str = ""
     closed_units: bool = False
-    drops_s: float = 0.0
 
     def __str__(self) -> str:
         return f"cost of {self.topic}: {self.mode}{self.place and ', ' + self.place}: {self.figures}"
@@ -76,8 +74,6 @@ class Cost:
         if self.offsets or self.filler:
             kind = "measured" if self.measured else "assumed"
             parts.append(f"{self.seconds:.0f} s at {_bytes(int(self.rate_bytes_s))}/s ({kind})")
-        if self.drops_s:
-            parts.append(f"each offset that its queue drops takes a marker, about {self.drops_s:,.0f} of them a second")
         return ", ".join(parts)
 
 
@@ -88,11 +84,8 @@ def cost_of(
     samples: Iterable[Sample],
     rate: Rate,
     place: str = "",
-    *,
-    drops: bool = False,
 ) -> Cost:
-    """The estimate for a topic, its samples standing for all of its partitions. `drops`: its queue drops what is
-    old."""
+    """The estimate for a topic, its samples standing for all of its partitions."""
     ours = list(stretches)
     offsets, filler = sum(one.offsets for one in ours), sum(one.filler for one in ours)
     spanned, seen, size = 0, 0, 0
@@ -101,11 +94,9 @@ def cost_of(
     share = offsets / spanned if spanned else 0.0
     markers = round((spanned - seen) * share) if mode == "exact" else 0
     filler = filler if mode == "exact" else 0
-    markers_s = rate.markers_s(len(ours))
-    seconds = BEGIN_S + size * share / rate.bytes_s + markers / markers_s + filler / FILLER_S
+    seconds = BEGIN_S + size * share / rate.bytes_s + markers / rate.markers_s(len(ours)) + filler / FILLER_S
     counts = offsets, round(size * share), markers, filler
-    drops_s = markers_s if drops and mode == "exact" else 0.0
-    return Cost(topic, mode, *counts, seconds, rate.bytes_s, rate.measured, place, rate.closed_units, drops_s)
+    return Cost(topic, mode, *counts, seconds, rate.bytes_s, rate.measured, place, rate.closed_units)
 
 
 def _bytes(count: int) -> str:

@@ -52,10 +52,9 @@ def forecast(
         full = [named for named, stretch in zip(parts, stretches, strict=True) if stretch.offsets]
         samples = [_sample(source, one, max(begins[one], starts[one])) for one in full[:SAMPLED_PARTITIONS]]
         place = "; ".join(f"{named} goes on with {adopted[named].source}" for named in parts if named in adopted)
-        drops = link.queue.fresh and not is_heartbeats(step.topic)
-        mapped = mapped or (isinstance(step, Create) and drops and not link.queue.exact)
+        mapped = mapped or (isinstance(step, Create) and link.queue.fresh and not is_heartbeats(step.topic))
         mode = "mapped" if mapped else "exact"
-        found.append(cost_of(step.topic, mode, stretches, samples, rate, place, drops=drops))
+        found.append(cost_of(step.topic, mode, stretches, samples, rate, place))
     return found
 
 

@@ -9,7 +9,6 @@ from twinshore.fleet import ConfigError, Link, NamedPartition, RefusedError
 from twinshore.fleet.operations import Plan
 from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings.edge import did_you_mean
-from twinshore.links.thinned import may_lack
 from twinshore.mirror.incidents.causes import Sides, still_stands
 from twinshore.mirror.incidents.standing import stopping
 from twinshore.mirror.lane.history import NOWHERE, Stand
@@ -98,7 +97,7 @@ def _reasons(link: Link, settings: Settings, store: Store, stopped: Stopped) -> 
     known = {named: twins[named] for named in stopped if named in twins and named not in mapped}
     reasons = dict.fromkeys(stopped, "")
     with Ends(link, settings, patience_s=PATIENCE_S) as ends:
-        sides = Sides(ends.source, ends.target, identity, may_lack(store, link, known.values()))
+        sides = Sides(ends.source, ends.target, identity)
         for named, row in known.items():
             twin, at = NamedPartition(link.twin_of(named.topic), named.partition), told.get(named, NOWHERE)
             whys = (still_stands(one.incident, row, twin, sides, at) for one in stopped[named])

@@ -20,6 +20,7 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.metadata import ClusterMetadata, TopicMetadata
 from twinshore.kafka.questions import OffsetKind
+from twinshore.mirror.lane.fresh import aged
 from twinshore.mirror.lane.history import NOWHERE, Stand
 from twinshore.mirror.lane.mapped_track import reaches
 from twinshore.mirror.lane.observe import Observation
@@ -158,11 +159,11 @@ class Scout:
         exact = [named for named in partitions if named not in mapped]
         stands = {named: tracks[named].told.stand for named in partitions if named in tracks}
         inherited = {named: tracks[named].order.inherited for named in partitions if named in tracks}
-        thinned = {named for named in partitions if named in tracks and tracks[named].order.thinned}
         if exact:
-            self._send(lambda: Looked(self._look(exact, stands, inherited, thinned)), self._looks)
+            self._send(lambda: Looked(self._look(exact, stands, inherited)), self._looks)
         for named, reach in mapped.items():
-            look = partial(self._look_mapped, named, reach, stands.get(named, NOWHERE), drops=named in thinned)
+            drops = reach.source <= tracks[named].order.thinned_to
+            look = partial(self._look_mapped, named, reach, stands.get(named, NOWHERE), drops=drops)
             self._send(lambda n=named, look=look: Looked({n: look()}), self._looks)  # type: ignore[misc]
 
     def cut(self, before: dict[NamedPartition, int], tracks: Mapping[NamedPartition, Track]) -> None:
@@ -269,7 +270,7 @@ class Scout:
             # What is dropped is of a history, too: the epoch of its last record tells later whether that still holds.
             due = at > max(found[named].log_end, found[named].source_start)
             below = source.read_batch(named, at - 1) if due else None
-            found[named] = replace(found[named], young_from=at, young_epoch=below[1].leader_epoch if below else -1)
+            found[named] = aged(found[named], at, below[1] if below else None)
         return found
 
     def _look_mapped(self, named: NamedPartition, reach: Reach, stand: Stand, *, drops: bool) -> Seen:
@@ -285,7 +286,6 @@ class Scout:
         partitions: list[NamedPartition],
         stands: dict[NamedPartition, Stand],
         inherited: dict[NamedPartition, int],
-        thinned: set[NamedPartition],
     ) -> dict[NamedPartition, Seen]:
         """One bad partition must not hide the others: on its error the group is halved until it stands alone."""
         try:
@@ -294,13 +294,11 @@ class Scout:
             early = [named for named in partitions if twins[named] in due]
             if early:
                 rest = [named for named in partitions if twins[named] not in due]
-                return dict.fromkeys(early, None) | (self._look(rest, stands, inherited, thinned) if rest else {})
+                return dict.fromkeys(early, None) | (self._look(rest, stands, inherited) if rest else {})
             mute = self._mute(twins)
             led = {named: twin for named, twin in twins.items() if named not in mute}
             clusters = self._cluster("source"), self._cluster("target")
-            drops = thinned & led.keys()
-            found = look_at(*clusters, self._producer_id, led, stands, inherited, drops) if led else {}
-            found = self._aged(found)
+            found = look_at(*clusters, self._producer_id, led, stands, inherited) if led else {}
             return {**found, **self._uncut(found), **{named: _told(error) for named, error in mute.items()}}
         except Exception as error:
             away = isinstance(error, KafkaError) and error.retriable
@@ -308,7 +306,7 @@ class Scout:
                 return dict.fromkeys(partitions, _told(error))
             half = len(partitions) // 2
             first, second = partitions[:half], partitions[half:]
-            return self._look(first, stands, inherited, thinned) | self._look(second, stands, inherited, thinned)
+            return self._look(first, stands, inherited) | self._look(second, stands, inherited)
 
 
 def _told(error: Exception) -> KafkaError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -16,8 +16,6 @@ from twinshore.mirror.lane.marking import is_marker_id, marker_id
 from twinshore.mirror.lane.observe import Observation, Tail
 from twinshore.wire.batch import CONTROL, BatchHeader
 
-# Offsets in which it is looked for what was dropped and not told.
-SOUGHT_MAX = 4_000_000
 # Offsets of a twin that are read to learn what crossed untold and is gone from its source.
 UNTOLD_MAX = 200_000
 
@@ -29,11 +27,10 @@ def look_at(
     twins: Mapping[NamedPartition, NamedPartition],
     stands: Mapping[NamedPartition, Stand] = MappingProxyType({}),
     inherited: Mapping[NamedPartition, int] = MappingProxyType({}),
-    drops: Set[NamedPartition] = frozenset(),
 ) -> dict[NamedPartition, Observation]:
     """One look at each partition, by its twin. All or nothing: the first that cannot be read is a KafkaError. `stands`:
     as far as known, which history of the source was carried. `inherited`: below which offsets the twins' logs are their
-    topics' own, of when they were at home there. `drops`: those that a fresh queue may have left records out of."""
+    topics' own, of when they were at home there."""
     partitions, there = list(twins), list(twins.values())
     start = target.list_offsets(there, OffsetKind.EARLIEST)
     high = target.list_offsets(there, OffsetKind.HIGH_WATERMARK)
@@ -58,7 +55,7 @@ def look_at(
         own = inherited.get(named, 0)  # What was aborted there crossed as markers, and consumers see neither.
         hidden = theirs is not None and last < own and theirs[1].attributes & CONTROL
         if shown and tail and (tail[1].attributes & CONTROL or hidden):
-            last, other = _below_markers(source, target, named, twin, low, last, own, hides=named in drops)
+            last, other = _below_markers(source, target, named, twin, low, last, own)
         elif shown:
             # All that both last batches hold: who wrote lost records once more may have changed only some of them.
             at = last_unlike(theirs, tail, last)
@@ -80,7 +77,6 @@ def look_at(
         )
     told = {n: max(inherited.get(n, 0), stand.end) for n, stand in stands.items() if n in found}
     found |= {n: _with_untold(target, twins[n], found[n], told_to) for n, told_to in told.items()}
-    found |= {n: _with_drops(source, target, n, twins[n], found[n], told[n]) for n in drops & told.keys()}
     return _with_histories(source, found, here, stands)
 
 
@@ -133,15 +129,12 @@ def _below_markers(
     low: int,
     last: int,
     own: int,
-    *,
-    hides: bool,
 ) -> tuple[int, bool]:
     """Which offset tells whether both have the same history where the twin ends in markers, which every log may have;
     and whether they differ there. The source shows a record where a marker is, or the last record is another.
-    `own`: up to where the log is its topic's own, whose records of aborted transactions are passed over. `hides`: a
-    marker may stand where the source has a record, which was dropped."""
+    `own`: up to where the log is its topic's own, whose records of aborted transactions are passed over."""
     try:
-        if not hides and any(contents(source, named, last, last + 1, committed=True)):
+        if any(contents(source, named, last, last + 1, committed=True)):
             return last, True
         at = last_record(target, twin, low, last, committed=own > 0)
         if at >= 0:
@@ -149,26 +142,6 @@ def _below_markers(
     except WireError:
         pass  # Damage is found when it is fetched.
     return last, False
-
-
-def _with_drops(
-    source: KafkaCluster,
-    target: KafkaCluster,
-    named: NamedPartition,
-    twin: NamedPartition,
-    seen: Observation,
-    told_to: int,
-) -> Observation:
-    """Also with what was dropped and is not told: where the twin has markers alone and the source records. Of what lies
-    too far back nothing is said, nor where a log is damaged: then a proof says that it differs."""
-    end = min(seen.high_watermark, seen.log_end)
-    begin = max(seen.log_start, seen.source_start, told_to, end - SOUGHT_MAX)
-    try:
-        ours, theirs = seen_runs(target, twin, begin), seen_runs(source, named, begin)
-        dropped = lacking(ours, theirs, begin, end) if begin < end else []
-    except WireError:
-        return seen
-    return replace(seen, dropped=tuple(dropped))
 
 
 def _with_untold(target: KafkaCluster, twin: NamedPartition, seen: Observation, told_to: int) -> Observation:

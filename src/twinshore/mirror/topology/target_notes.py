@@ -77,20 +77,17 @@ class AnchorRun:
 
 @dataclass(frozen=True, slots=True)
 class TwinNote:
-    """Some partitions of a twin. Of a mapped one, where its records lie is in the store alone. `thinned`: a fresh queue
-    may have dropped records of it."""
+    """Some partitions of a twin. Of a mapped one, where its records lie is in the store alone."""
 
     source_topic_id: str
     target_topic_id: str
     mapped: bool
     runs: tuple[AnchorRun, ...]
-    thinned: bool = False
 
     def text(self) -> bytes:
         runs = [run.numbers() for run in self.runs]
         ids = {"source": self.source_topic_id, "target": self.target_topic_id}
-        lacks = {"thinned": True} if self.thinned else {}
-        return note_text({**ids, "mapped": self.mapped, "runs": runs, **lacks})
+        return note_text({**ids, "mapped": self.mapped, "runs": runs})
 
 
 @dataclass(slots=True)
@@ -131,10 +128,6 @@ class Told:
         """What is told of a topic's twin, by its partitions."""
         return [note for (name, _), note in sorted(self.twins.items()) if name == topic]
 
-    def thinned(self) -> dict[str, str]:
-        """The ids of twins, by topic, of which a fresh queue may have dropped records."""
-        return {topic: note.target_topic_id for (topic, _), note in sorted(self.twins.items()) if note.thinned}
-
     def claim_line(self, claim: Claim) -> Line:
         return self._key(CLAIM, claim.store), note_text(asdict(claim))
 
@@ -144,15 +137,15 @@ class Told:
     def writer_line(self, writer: Writer) -> Line:
         return self._key(LINK), note_text(asdict(writer))
 
-    def twin_lines(self, rows: Iterable[TwinRow], mapped: Iterable[str], thinned: Iterable[str] = ()) -> list[Line]:
+    def twin_lines(self, rows: Iterable[TwinRow], mapped: Iterable[str]) -> list[Line]:
         """What these twins, each with all its partitions, lack in the notes."""
-        behind, lacks = set(mapped), set(thinned)
+        behind = set(mapped)
         wanted: dict[tuple[str, int], TwinNote] = {}
         for topic, some in groupby(sorted(rows, key=lambda row: (row.topic, row.partition)), lambda row: row.topic):
             for part, ours in groupby(some, lambda row: row.partition // PARTITIONS_A_LINE):
                 found = list(ours)
                 ids = found[0].source_topic_id, found[0].target_topic_id
-                wanted[topic, part] = TwinNote(*ids, topic in behind, tuple(_runs(found)), topic in lacks)
+                wanted[topic, part] = TwinNote(*ids, topic in behind, tuple(_runs(found)))
         lacking = {place: note for place, note in wanted.items() if self.twins.get(place) != note}
         return [(self._key(TWIN, *place), note.text()) for place, note in lacking.items()]
 
@@ -248,12 +241,12 @@ def _writer(value: bytes | None) -> Writer | None:
 
 def _twin(value: bytes | None) -> TwinNote | None:
     match json_or_none(value):
-        case {"source": str(source), "target": str(target), "mapped": bool(mapped), "runs": list(raw), **more}:
+        case {"source": str(source), "target": str(target), "mapped": bool(mapped), "runs": list(raw)}:
             runs = [run for run in map(_run, raw) if run is not None]
             known = TOPIC_ID.fullmatch(source) and TOPIC_ID.fullmatch(target) and len(runs) == len(raw)
             if not known or sum(run.count for run in runs) > PARTITIONS_A_LINE:
                 return None
-            return TwinNote(source, target, mapped, tuple(runs), more.get("thinned") is True)
+            return TwinNote(source, target, mapped, tuple(runs))
         case _:
             return None
 

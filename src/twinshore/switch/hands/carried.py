@@ -6,35 +6,18 @@ from collections.abc import Mapping, Sequence
 
 from twinshore.fleet import Link
 from twinshore.fleet.incidents import Effect, IncidentKind
-from twinshore.fleet.sentences import listed
 from twinshore.fleet.terms import FIRST_TERM
 from twinshore.links.homes import pair_of
 from twinshore.links.in_force import in_force
-from twinshore.links.thinned import thinned
 from twinshore.store import Store
 from twinshore.store.values import PartitionState
 from twinshore.switch.old_homes import left_to
-
-NAMED_MAX = 5
 
 
 def paused_of(link: Link, topics: Sequence[str], store: Store) -> list[str]:
     """Topics of these that operators have paused, alone or with their link."""
     control = in_force(link, store.controls.of(link.name)).link.control
     return [topic for topic in topics if control.pauses(topic)]
-
-
-def drops_of(link: Link, topics: Sequence[str], store: Store) -> list[str]:
-    """Topics of these whose twins may lack what a fresh queue has dropped, or drops in a moment."""
-    if link.queue.fresh:
-        return list(topics)
-    lacks = thinned(store, link.name, store.twins.of(link.name))
-    return [topic for topic in topics if topic in lacks]
-
-
-def lacks_in_words(topics: Sequence[str], target: str) -> str:
-    """Why no home moves to these twins."""
-    return f"a fresh queue drops records of {listed(topics, NAMED_MAX)}: its twin on {target} lacks what was dropped"
 
 
 def filled_in_part(link: Link) -> str:

@@ -24,14 +24,13 @@ from twinshore.wire.batch import CONTROL
 @dataclass(frozen=True, slots=True)
 class LinkLeft:
     """What the new home says of a link whose store does not answer. `mapped`: topics whose twins have offsets of their
-    own; `thinned`: those of which a fresh queue may have dropped records."""
+    own."""
 
     link: Link
     identity: LinkIdentity
     twins: tuple[TwinRow, ...]
     homes: tuple[HomeRow, ...]
     mapped: tuple[str, ...]
-    thinned: tuple[str, ...] = ()
 
     def topics(self) -> set[str]:
         return {row.topic for row in self.twins}
@@ -71,7 +70,7 @@ def left(link: Link, told: Told, writer: Writer, lines: Mapping[str, HomeLine]) 
         if topic in topics or ids.get(line.cluster_id) == link.target
     ]
     mapped = sorted({topic for (topic, _), note in told.twins.items() if note.mapped})
-    return LinkLeft(link, identity, tuple(rows), tuple(homes), tuple(mapped), tuple(told.thinned()))
+    return LinkLeft(link, identity, tuple(rows), tuple(homes), tuple(mapped))
 
 
 def fill(store: Store, found: Iterable[LinkLeft], also: Collection[str] = ()) -> None:

@@ -25,7 +25,7 @@ from twinshore.service.ends import Ends
 from twinshore.service.identity import recognise
 from twinshore.store import Store, TwinRow
 from twinshore.switch.deeds import DEEDS, DUTIES, Deed, Kind
-from twinshore.switch.hands.carried import drops_of, lacks_in_words, paused_of, stopped_of
+from twinshore.switch.hands.carried import paused_of, stopped_of
 from twinshore.switch.hands.claims import taken
 from twinshore.switch.hands.log_ends import answers, behind
 from twinshore.switch.hands.torn import may_be_torn
@@ -147,10 +147,10 @@ def _refused(asked: Switch, link: Link, topics: Sequence[str], store: Store, awa
             f"{link.name} gives its twins other names: their topics are written on both sides",
             hint="on such links single producers and groups move, by their own addresses",
         )
-    if lacks := drops_of(link, topics, store):
+    if link.queue.fresh:
         return RefusedError(
-            lacks_in_words(lacks, link.target),
-            hint='give the link\'s queue policy = "keep", and fill the twin anew: `twinshore mirror rebuild`',
+            f"the queue of {link.name} is fresh: its twins lack what was dropped, and are not switched",
+            hint='give the queue policy = "keep", and let exact twins begin: docs/broadcast.md',
         )
     mapped = sorted({topic for topic, _ in store.extents.reached(link.name)} & set(topics))
     if mapped:

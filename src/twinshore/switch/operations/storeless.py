@@ -26,7 +26,6 @@ from twinshore.store import Store, passing_store
 from twinshore.store.opening import open_answering
 from twinshore.switch.decision import begin
 from twinshore.switch.deeds import DEEDS, Deed
-from twinshore.switch.hands.carried import lacks_in_words
 from twinshore.switch.hands.commands import ENDED_S
 from twinshore.switch.hands.left_there import LastWritten, LinkLeft, fill, last_written, look
 from twinshore.switch.operations import planning, plans, running
@@ -166,8 +165,6 @@ def _refused(asked: Switch, where: Without) -> ConfigError | RefusedError | None
         )
     if mapped := meant(topic for one in where.left for topic in one.mapped):
         return RefusedError(f"mapped twins have offsets of their own and are not switched: {listed(mapped, NAMED_MAX)}")
-    if lacks := meant(topic for one in where.left for topic in (one.topics() if one.link.queue.fresh else one.thinned)):
-        return RefusedError(lacks_in_words(lacks, asked.to))
     if held := meant(where.claims):
         switch = where.claims[held[0]]
         return RefusedError(

@@ -12,7 +12,7 @@ from twinshore.fleet.settings.section import Section, Written
 HIGH_KB = 64 << 10
 # `max.message.bytes` of a topic that sets none, in whole kilobytes.
 BATCH_KB = 1025
-FRESH_ALONE = ("low_kb", "max_age_s", "transactions", "exact")
+FRESH_ALONE = ("low_kb", "max_age_s", "transactions")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +48,6 @@ class QueueSection:
     transactions: bool = setting(
         False, "with `fresh`, also records of transactions, of which a part may be dropped; without it they are refused"
     )
-    exact: bool = setting(
-        False,
-        "with `fresh`, twins that begin keep their sources' offsets: each offset that is dropped takes a marker there,"
-        " which is slow; without it they are mapped",
-    )
 
 
 def read_queue(written: Written, complaints: Complaints) -> QueueRules:
@@ -74,7 +69,6 @@ def read_queue(written: Written, complaints: Complaints) -> QueueRules:
         section.parts_max,
         section.max_age_s,
         section.transactions,
-        section.exact,
     )
 
 
