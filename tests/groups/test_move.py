@@ -11,7 +11,8 @@ import pytest
 from tests.groups.model_sides import ModelSide
 from twinshore.fleet import ConfigError, KafkaError, Link
 from twinshore.groups.look import GroupView, PartView
-from twinshore.groups.operations.move import Wishes, moved, nothing_moved, whys_left, wishes_back, wishes_forward
+from twinshore.groups.offset_move import Step, Wishes, commit_offsets
+from twinshore.groups.operations.move import nothing_moved, whys_left, wishes_back, wishes_forward
 from twinshore.groups.place import MARK
 from twinshore.groups.scope import Scope
 from twinshore.groups.translation import AS_IS, ByExtents
@@ -37,15 +38,19 @@ def view(source: int | None, target: int | None, end: int = 100) -> GroupView:
     return GroupView("east->west", "g", "classic", "Empty", "Empty", "behind", 0, 0, None, (part,))
 
 
+def moved(
+    store: Store, west: ModelSide, link: str, group: str, wishes: Wishes, *, by: str, lower: bool = False
+) -> list[Step]:
+    return commit_offsets(store, west, link, {group: wishes}, by=by, lower=lower)[group]
+
+
 def test_what_is_refused_is_told_and_written_down(store: Store) -> None:
     west = ModelSide("west")
     west.members.add("live")
     west.forbidden.add("forbidden")
-    steps = [
-        step
-        for name in ("a", "live", "forbidden")
-        for step in moved(store, west, "east->west", name, WISHES, by="anna")
-    ]
+    found = commit_offsets(store, west, "east->west", dict.fromkeys(("a", "live", "forbidden"), WISHES), by="anna")
+    steps = [found[name][0] for name in ("a", "live", "forbidden")]
+    assert west.asked["OffsetCommit"] == 2, "all at one coordinator in one go"
     assert [step.refused for step in steps] == [False, True, True]
     assert west.groups == {"a": {TWIN: Place(40)}}
     told = [(row.subject, row.after, row.outcome) for row in store.audit.rows("east->west")]
@@ -102,7 +107,7 @@ class Deaf(ModelSide):
 
 
 def test_a_commit_that_was_done_and_not_answered_is_told_as_done(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("twinshore.groups.operations.move.AGAIN_S", 0.0)
+    monkeypatch.setattr("twinshore.groups.offset_move.AGAIN_S", 0.0)
     for lower in (False, True):
         west = Deaf("west")
         west.groups["a"] = {TWIN: Place(10)}

@@ -12,7 +12,7 @@ from tests.switch.test_decision import NOW_MS, record
 from tests.switch.test_hands import hands
 from twinshore.fleet import KafkaError, Link, WireError
 from twinshore.groups.look import GroupView, PartView
-from twinshore.groups.operations.move import DONE, NOT_DONE, Wishes
+from twinshore.groups.offset_move import DONE, NOT_DONE, Wishes
 from twinshore.groups.place import MARK, State
 from twinshore.store import Store, passing_store
 from twinshore.switch.decision import Done, Wait
@@ -54,14 +54,16 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
     ) -> tuple[dict[str, Wishes], str]:
         done: dict[str, Wishes] = {}
 
-        def moved(_store: Store, _writer: object, _link: str, group: str, wishes: Wishes, **_: str) -> list[Any]:
-            done[group] = wishes
-            return [SimpleNamespace(outcome=NOT_DONE if group == "gone-on" else DONE)]
+        def commit(
+            _store: Store, _writer: object, _link: str, wanted: dict[str, Wishes], **_: str
+        ) -> dict[str, list[Any]]:
+            done.update(wanted)
+            return {name: [SimpleNamespace(outcome=NOT_DONE if name == "gone-on" else DONE)] for name in wanted}
 
         rounds = SimpleNamespace(at_target=SimpleNamespace(name="east"), close=lambda: None)
         monkeypatch.setattr(places, "Rounds", lambda *_, **__: rounds)
         monkeypatch.setattr(places, "look", lambda *_: list(views))
-        monkeypatch.setattr(places, "moved", moved)
+        monkeypatch.setattr(places, "commit_offsets", commit)
         settings: Any = None
         with passing_store("east") as store:
             for number, one in enumerate(left):

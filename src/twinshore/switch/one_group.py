@@ -7,13 +7,13 @@ runs them; in between its places are brought over, once the logs there hold all 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from twinshore.fleet import Link
 from twinshore.fleet.sentences import counted, listed
 from twinshore.fleet.settings import Settings
-from twinshore.groups.operations.move import DONE, Step
+from twinshore.groups.offset_move import DONE, Step
 from twinshore.links.homes import pair_of
 from twinshore.service.clock import wall_ms
 from twinshore.store import AuditRow, Store
@@ -95,7 +95,7 @@ class OneGroup(ByDeed):
 
     def _set(self, record: Record) -> Outcome:
         goals = from_json(record.places)
-        steps = group_alone.set_places(self._links, self._settings, self._store, record.group, goals, record.by)
+        steps = group_alone.set_places(self._links, self._settings, self._store, {record.group: goals}, record.by)
         if failed := _failed(steps):
             return Wait(failed)
         return Done(record, f"{counted(len(goals), 'place')} stand on {record.new} as on {record.old}")
@@ -120,7 +120,7 @@ class OneGroup(ByDeed):
 
     def _follow(self, record: Record) -> Outcome:
         goals = from_json(record.places)
-        steps = group_alone.follow_again(self._links, self._settings, self._store, record.group, goals, record.by)
+        steps = group_alone.follow_again(self._links, self._settings, self._store, {record.group: goals}, record.by)
         row = (wall_ms(), self._links[0].name, "group", f"{record.group} alone", record.old, record.new, DONE)
         self._store.audit.add([AuditRow(*row, record.by, "", record.group)])
         if failed := _failed(steps):
@@ -135,7 +135,7 @@ class OneGroup(ByDeed):
 
     def _set_back(self, record: Record) -> Outcome:
         goals = from_json(record.places)
-        steps = group_alone.set_back(self._links, self._settings, self._store, record.group, goals, record.by)
+        steps = group_alone.set_back(self._links, self._settings, self._store, {record.group: goals}, record.by)
         failed = _failed(steps)
         if failed and not record.tried_for(SILENT_MS_MAX, self._now_ms()):
             return Wait(failed)
@@ -144,6 +144,7 @@ class OneGroup(ByDeed):
         return Done(record, f"its places on {record.new} are what they were")
 
 
-def _failed(steps: Sequence[Step]) -> str:
+def _failed(steps: Mapping[str, Sequence[Step]]) -> str:
     """What became of places that are not set; empty where all are."""
-    return "; ".join([step.sentence(done=True) for step in steps if step.outcome != DONE][:NAMED_MAX])
+    failed = [step.sentence(done=True) for some in steps.values() for step in some if step.outcome != DONE]
+    return "; ".join(failed[:NAMED_MAX])

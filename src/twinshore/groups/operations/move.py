@@ -8,57 +8,20 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from twinshore.fleet import ConfigError, KafkaError, Link, NamedPartition
+from twinshore.fleet import ConfigError, Link, NamedPartition
 from twinshore.fleet.operations import Plan
 from twinshore.fleet.sentences import counted
 from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings.edge import did_you_mean
 from twinshore.fleet.settings.shapes import why_not_pattern
 from twinshore.groups.look import GroupView, PartView, look
+from twinshore.groups.offset_move import MEMBERLESS, NOT_DONE, Step, Wishes, commit_offsets, steps_of
 from twinshore.groups.place import MARK, State
 from twinshore.groups.rounds import Rounds
 from twinshore.groups.scope import Scope
-from twinshore.groups.sides import ClusterGroups
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
-from twinshore.kafka.errors import UNANSWERED, describe
-from twinshore.service.clock import wall_ms
-from twinshore.store import AuditRow, Store
-from twinshore.store.audit import is_refusal, refusal
+from twinshore.store import Store
 from twinshore.wire.group_places import Place, Where
-
-TRIES_MAX = 5
-AGAIN_S = 0.5
-DONE, NOT_DONE = "done", "not done"
-MEMBERLESS = ("Empty", "Dead", "none")
-
-
-# Each place to commit, with the one that is there now.
-Wishes = dict[Where, tuple[int | None, Place]]
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A place that was, or would be, committed."""
-
-    link: str
-    cluster: str
-    group: str
-    topic: str
-    partition: int
-    before: int | None
-    after: int
-    outcome: str
-
-    @property
-    def refused(self) -> bool:
-        """Asked for, and not done as far as is known."""
-        return is_refusal(self.outcome)
-
-    def sentence(self, *, done: bool) -> str:
-        was = "no place" if self.before is None else str(self.before)
-        place = f"{self.topic}-{self.partition} on {self.cluster}"
-        outcome = self.outcome if done else NOT_DONE
-        return f"{self.link}: group {self.group}: {place}: {was} -> {self.after} ({outcome})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +68,7 @@ class GroupMove:
         if not self.wishes:
             return self.left
         outcomes = dict.fromkeys(self.wishes, NOT_DONE)
-        return (*self.left, *_steps(self.link, self.cluster, self.group, self.wishes, outcomes))
+        return (*self.left, *steps_of(self.link, self.cluster, self.group, self.wishes, outcomes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +103,12 @@ def act(planned: Moving, settings: Settings, store: Store, *, by: str) -> Iterat
         try:
             rounds.begin(time.monotonic())
             writer = rounds.at_source if asked.back else rounds.at_target
-            for one in groups:
+            ours = list(groups)
+            wished = {one.group: one.wishes for one in ours if one.wishes}
+            done = commit_offsets(store, writer, name, wished, by=by, lower=asked.lower)
+            for one in ours:
                 yield from one.left
-                if one.wishes:
-                    yield from moved(store, writer, name, one.group, one.wishes, by=by, lower=asked.lower)
+                yield from done.get(one.group, ())
         finally:
             rounds.close()
 
@@ -240,37 +205,6 @@ def nothing_moved(pattern: str, known: Collection[str]) -> str:
     raise ConfigError(f"no group called {pattern} has a place in a topic that these links carry", hint=hint)
 
 
-def moved(
-    store: Store, writer: ClusterGroups, link: str, group: str, wishes: Wishes, *, by: str, lower: bool = False
-) -> list[Step]:
-    """Commits one group's places and writes to the audit what came of each, before anything else is begun."""
-    try:
-        codes, gone_on = _commit(writer, group, wishes, lower=lower)
-        outcomes = {where: gone_on.get(where) or _outcome(codes.get(where, UNANSWERED)) for where in wishes}
-    except KafkaError as error:
-        outcomes = dict.fromkeys(wishes, refusal(error.message))
-    steps = _steps(link, writer.name, group, wishes, outcomes)
-    now_ms = wall_ms()
-    store.audit.add(
-        [
-            AuditRow(
-                now_ms,
-                link,
-                "group",
-                f"{step.group} {step.topic}-{step.partition} on {step.cluster}",
-                "" if step.before is None else str(step.before),
-                str(step.after),
-                step.outcome,
-                by,
-                step.topic,
-                step.group,
-            )
-            for step in steps
-        ]
-    )
-    return steps
-
-
 def _is_onwards(has: int | None, to: Place) -> bool:
     return has is None or to.offset > has
 
@@ -288,49 +222,3 @@ def _ends(source: KafkaCluster, view: GroupView) -> dict[Where, int]:
     named = [NamedPartition(part.topic, part.partition) for part in view.parts]
     found = source.list_offsets(named, OffsetKind.HIGH_WATERMARK) if named else {}
     return {(one.topic, one.partition): end for one, end in found.items()}
-
-
-def _commit(
-    writer: ClusterGroups, group: str, wishes: Wishes, *, lower: bool
-) -> tuple[dict[Where, int], dict[Where, str]]:
-    """Kafka's code of each place that was committed, and why others were not any more."""
-    for number in range(TRIES_MAX):
-        if number:
-            time.sleep(AGAIN_S)
-        nodes, refused = writer.located([group])
-        if group in refused:
-            raise refused[group]
-        if group not in nodes:
-            continue
-        said = writer.places({nodes[group]: {group: list(wishes)}}, {})[0].get(group)
-        if said is None or said.error:
-            continue
-        gone_on = gone_on_since(wishes, said.places, lower=lower)
-        rest = {where: place for where, (_, place) in wishes.items() if where not in gone_on}
-        answer = writer.commit({nodes[group]: {group: rest}}) if rest else {group: {}}
-        if group in answer:
-            return answer[group], gone_on
-    raise KafkaError(f"{writer.name}: group {group} has no coordinator that answers", retriable=True)
-
-
-def gone_on_since(wishes: Wishes, places: Mapping[Where, Place], *, lower: bool) -> dict[Where, str]:
-    """The outcome of each place that is not committed, as the group does not stand any more where it was seen, and
-    would be set back by it."""
-    found: dict[Where, str] = {}
-    for where, (before, goal) in wishes.items():
-        now = places[where].offset if where in places else None
-        # Where it stands at its goal, an answer to us was lost perhaps: it is committed again.
-        if now != before and now is not None and now > goal.offset:
-            stands = f"it stands at {now} by now"
-            found[where] = refusal(stands) if lower else f"{NOT_DONE}: {stands}"
-    return found
-
-
-def _steps(link: str, cluster: str, group: str, wishes: Wishes, outcomes: Mapping[Where, str]) -> list[Step]:
-    return [
-        Step(link, cluster, group, *where, has, place.offset, outcomes[where]) for where, (has, place) in wishes.items()
-    ]
-
-
-def _outcome(code: int) -> str:
-    return refusal(describe(code).sentence) if code else DONE

@@ -263,15 +263,11 @@ def _copy(old: str, to: str, settings: Settings, store: Store, by: str) -> str:
     refused, _ = _judged(seen, old, to)
     if refused := refused or refused_for(_left(seen, old, to, settings), old, to):
         raise refused
-    count = 0
-    for name, one in seen.items():
-        goals = [goal for goal in one.goals if goal.has is None or goal.has < goal.to]
-        steps = set_places(links, settings, store, name, goals, by) if goals else []
-        bad = [step for step in steps if step.refused]
-        if bad:
-            raise RefusedError(f"group {name}: {bad[0].sentence(done=True)}")
-        count += len(steps)
-    return f"{counted(count, 'place')} of {counted(len(seen), 'group')}"
+    moves = {name: [goal for goal in one.goals if goal.has is None or goal.has < goal.to] for name, one in seen.items()}
+    steps = [step for some in set_places(links, settings, store, moves, by).values() for step in some]
+    if bad := [step for step in steps if step.refused]:
+        raise RefusedError(bad[0].sentence(done=True))
+    return f"{counted(len(steps), 'place')} of {counted(len(seen), 'group')}"
 
 
 def _none_newer(home: str, settings: Settings) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
 from twinshore.fleet import Link, NamedPartition
 from twinshore.fleet.settings import Settings
 from twinshore.groups.look import GroupView, look
-from twinshore.groups.operations.move import MEMBERLESS, Step, Wishes, moved
+from twinshore.groups.offset_move import MEMBERLESS, Step, commit_offsets
 from twinshore.groups.place import MARK
 from twinshore.groups.rounds import Rounds
 from twinshore.kafka.cluster import OffsetKind
@@ -20,6 +20,10 @@ from twinshore.links.standing import standing
 from twinshore.store import Store
 from twinshore.switch.group_goals import Goal, GroupSeen
 from twinshore.wire.group_places import Place, Where
+
+# Groups by name, with the goals of each.
+Moves = Mapping[str, Sequence[Goal]]
+_Wanted = tuple[Goal, Where, int | None, Place]
 
 
 def links_between(settings: Settings, store: Store, one: str, other: str) -> list[Link]:
@@ -92,65 +96,69 @@ def _homeward(link: Link, view: GroupView, rounds: Rounds) -> tuple[list[Goal], 
     return goals, lost
 
 
-def set_places(
-    links: Iterable[Link], settings: Settings, store: Store, group: str, goals: Sequence[Goal], by: str
-) -> list[Step]:
-    """On the side that it moves to; what became of each place is in the audit."""
-    wanted: dict[str, Wishes] = {}
-    for one in goals:
-        if one.has != one.to:
-            wanted.setdefault(one.link, {})[(one.topic, one.partition)] = (one.has, Place(one.to))
-    return _done(links, settings, store, group, wanted, goals, by, on_old=False)
+def set_places(links: Iterable[Link], settings: Settings, store: Store, moves: Moves, by: str) -> dict[str, list[Step]]:
+    """On the side that the groups move to; what became of each place is in the audit, and is told by group."""
+    wanted = {
+        name: [(one, (one.topic, one.partition), one.has, Place(one.to)) for one in goals if one.has != one.to]
+        for name, goals in moves.items()
+    }
+    return _done(links, settings, store, wanted, by, on_old=False)
 
 
-def set_back(
-    links: Iterable[Link], settings: Settings, store: Store, group: str, goals: Sequence[Goal], by: str
-) -> list[Step]:
+def set_back(links: Iterable[Link], settings: Settings, store: Store, moves: Moves, by: str) -> dict[str, list[Step]]:
     """As they were before; a twin's follow the home again. Where it had none it keeps what it has: none is deleted."""
-    wanted: dict[str, Wishes] = {}
-    for one in goals:
-        if one.has != one.to:
-            goal = one.to if one.has is None else one.has
-            note = "" if one.back else MARK
-            wanted.setdefault(one.link, {})[(one.topic, one.partition)] = (one.to, Place(goal, note))
-    return _done(links, settings, store, group, wanted, goals, by, on_old=False)
+    wanted = {
+        name: [
+            (one, (one.topic, one.partition), one.to, Place(one.to if one.has is None else one.has, _mark(one)))
+            for one in goals
+            if one.has != one.to
+        ]
+        for name, goals in moves.items()
+    }
+    return _done(links, settings, store, wanted, by, on_old=False)
 
 
 def follow_again(
-    links: Iterable[Link], settings: Settings, store: Store, group: str, goals: Sequence[Goal], by: str
-) -> list[Step]:
-    """The places on twins that a group leaves for its home: from now on the mirror moves them as the group reads on."""
-    wanted: dict[str, Wishes] = {}
-    for one in goals:
-        if one.back:
-            where: Where = (one.left_topic, one.partition)
-            wanted.setdefault(one.link, {})[where] = (one.left, Place(one.left, MARK))
-    return _done(links, settings, store, group, wanted, goals, by, on_old=True)
+    links: Iterable[Link], settings: Settings, store: Store, moves: Moves, by: str
+) -> dict[str, list[Step]]:
+    """The places on twins that groups leave for their home: from now on the mirror moves them as the groups read on."""
+    wanted = {
+        name: [(one, (one.left_topic, one.partition), one.left, Place(one.left, MARK)) for one in goals if one.back]
+        for name, goals in moves.items()
+    }
+    return _done(links, settings, store, wanted, by, on_old=True)
+
+
+def _mark(goal: Goal) -> str:
+    return "" if goal.back else MARK
 
 
 def _done(
     links: Iterable[Link],
     settings: Settings,
     store: Store,
-    group: str,
-    wanted: dict[str, Wishes],
-    goals: Sequence[Goal],
+    wanted: Mapping[str, Sequence[_Wanted]],
     by: str,
     *,
     on_old: bool,
-) -> list[Step]:
-    steps: list[Step] = []
-    home = {one.link for one in goals if one.back}
+) -> dict[str, list[Step]]:
+    """Of all groups in one go for each link."""
+    steps: dict[str, list[Step]] = {}
     for link in links:
-        wishes = wanted.get(link.name)
-        if not wishes:
+        ours = {name: [one for one in some if one[0].link == link.name] for name, some in wanted.items()}
+        if not any(ours.values()):
             continue
+        back = next(one[0].back for some in ours.values() for one in some)
+        at_source = back is not on_old
         with _rounds(link, settings, store) as rounds:
-            at_source = (link.name in home) is not on_old
             writer = rounds.at_source if at_source else rounds.at_target
-            if not link.groups.marks or rounds.rules_for(group).notes or at_source:
-                wishes = {where: (has, to._replace(metadata="")) for where, (has, to) in wishes.items()}
-            steps += moved(store, writer, link.name, group, wishes, by=by, lower=on_old)
+            marks = {name: link.groups.marks and not rounds.rules_for(name).notes and not at_source for name in ours}
+            wishes = {
+                name: {where: (has, to if marks[name] else Place(to.offset)) for _, where, has, to in some}
+                for name, some in ours.items()
+            }
+            for name, done in commit_offsets(store, writer, link.name, wishes, by=by, lower=on_old).items():
+                steps.setdefault(name, []).extend(done)
     return steps
 
 

@@ -4,13 +4,15 @@ twins so that they follow their home."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.sentences import listed
 from twinshore.fleet.settings import Settings
 from twinshore.groups.look import GroupView, PartView, look
-from twinshore.groups.operations.move import DONE, MEMBERLESS, Step, Wishes, moved, wishes_forward
+from twinshore.groups.offset_move import DONE, MEMBERLESS, Wishes, commit_offsets
+from twinshore.groups.operations.move import wishes_forward
 from twinshore.groups.outputs import waits_for
 from twinshore.groups.place import MARK, State
 from twinshore.groups.rounds import Rounds
@@ -39,29 +41,23 @@ def copy_places(
     """Of every group that the link's filters admit, its places in these topics alone. A group that was moved to the
     new home alone before is there already: where it stood on the old home is of long ago. `stable`: as
     `look` has it."""
-    done: list[str] = []
     left: list[str] = []
-    refused: list[str] = []
+    wanted: dict[str, Wishes] = {}
     before = _records(store)
-    rounds = Rounds(link, settings, store, retention_s=1.0)
-    try:
+    with closing(Rounds(link, settings, store, retention_s=1.0)) as rounds:
         for view in look(link, settings, store, stable=stable):
             if view.why or view.said_s_ago is not None:
                 return Copied((), (), (), (view.group, view.why or "its old home does not answer"))
             meant = set(topics) - alone_at(before, view.group, topics, link.target)
             ours = replace(view, parts=tuple(one for one in view.parts if one.topic in meant))
             wishes = wishes_forward(ours, "")
-            if not ours.parts:
-                continue
             if wishes and view.target_state not in MEMBERLESS:
                 left.append(view.group)
-                continue
-            steps: list[Step] = moved(store, rounds.at_target, link.name, view.group, wishes, by=by, lower=True)
-            refused += [step.sentence(done=True) for step in steps if step.refused]
-            done.append(view.group)
-    finally:
-        rounds.close()
-    return Copied(tuple(done), tuple(left), tuple(refused))
+            elif ours.parts:
+                wanted[view.group] = wishes
+        steps = commit_offsets(store, rounds.at_target, link.name, wanted, by=by, lower=True)
+    refused = [step.sentence(done=True) for some in steps.values() for step in some if step.refused]
+    return Copied(tuple(wanted), tuple(left), tuple(refused))
 
 
 def follow_home(
@@ -74,12 +70,11 @@ def follow_home(
     KafkaError where nothing is known of any."""
     before = _records(store)
     left_there = left_by_force(before, topics, link.target, link.source)
-    followed: list[str] = []
+    wanted: dict[str, Wishes] = {}
     left: list[str] = []
     alone: list[str] = []
     behind: list[str] = []
-    rounds = Rounds(link, settings, store, retention_s=1.0)
-    try:
+    with closing(Rounds(link, settings, store, retention_s=1.0)) as rounds:
         for view in look(link, settings, store):
             meant = set(topics) - alone_at(before, view.group, topics, link.target)
             ours = tuple(part for part in view.parts if part.topic in meant)
@@ -96,10 +91,10 @@ def follow_home(
             if view.why or (wishes and view.target_state not in MEMBERLESS):
                 left.append(view.group)
             elif wishes:
-                steps = moved(store, rounds.at_target, link.name, view.group, wishes, by=by)
-                (followed if all(step.outcome == DONE for step in steps) else left).append(view.group)
-    finally:
-        rounds.close()
+                wanted[view.group] = wishes
+        steps = commit_offsets(store, rounds.at_target, link.name, wanted, by=by)
+    followed = [name for name in wanted if all(step.outcome == DONE for step in steps[name])]
+    left += [name for name in wanted if name not in followed]
     return _follow(link, followed, left, alone, behind)
 
 
