@@ -50,6 +50,8 @@ KEYS = (
     "outside-commits",
     "offsets-stay-found",
     "groups-pending",
+    "groups-home-known",
+    "groups-right-behind",
 )
 
 

@@ -21,7 +21,7 @@ def rules(section: str = "") -> GroupRules:
 
 
 def test_groups_follow_once_a_second_unless_told_otherwise() -> None:
-    assert rules() == GroupRules(enabled=True, every_s=1.0, resets=True, back=False, verify_s=60.0)
+    assert rules() == GroupRules(enabled=True, every_s=1.0, resets=True, back=None, verify_s=60.0)
 
 
 def test_each_rule_is_read() -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.scenarios.mirror_rig import settings_text
 from twinshore.fleet import Cluster, ConfigError, RefusedError
 from twinshore.fleet.settings import Settings, parse_settings
+from twinshore.groups.home_line import HomeRelay
 from twinshore.homes.home_lines import HomeLine, HomeState
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
@@ -85,3 +86,40 @@ def test_away_from_a_home_that_is_gone_they_go_by_force_alone(
     assert done(Asked("west", force=True), known) == ["groups are at home on west"]
     back = plan(Asked("gone", force=True), known, None).refused
     assert back is not None and "gone does not answer" in str(back)
+
+
+@pytest.mark.claim(
+    "proxy",
+    "groups-home-known",
+    "Behind a forced move of groups the old home hears of it once it is back, and the next failure moves them again",
+)
+def test_a_home_that_is_back_hears_where_groups_are_and_they_move_again_from_one_that_dies(
+    east: LabCluster, west: LabCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twinshore.proxy.operations.groups_home.ASK_S", 1.0)
+    with ExitStack() as stack:
+        words = words_of(stack, east, west)
+        words.say(words.next(None, HomeState.SETTLED, SWITCH, "test"), ["east", "west"])
+    east_down = settings(tmp_path, Cluster("east", (f"127.0.0.1:{free_port()}",)), west.cluster)
+    west_down = settings(tmp_path, east.cluster, Cluster("west", (f"127.0.0.1:{free_port()}",)))
+    assert done(Asked("west", force=True), east_down) == ["groups are at home on west"]
+    assert plan(Asked("east", force=True), west_down, None).steps, "east alone says that they are there, in term 1"
+    assert stages(Asked("east", force=True), west_down) == [Stage.MOVE], "the store knows better"
+    said: list[str] = []
+    with open_store(east_down.store.url) as store, ExitStack() as stack:
+        both = [stack.enter_context(closing(KafkaCluster(lab.cluster))) for lab in (east, west)]
+        relay = HomeRelay(store, both, said.append)
+        relay.turn(0.0)
+        assert said == ["east hears that groups are at home on west, in term 2"]
+        told, _ = words_of(stack, east).told()
+        assert isinstance(told, HomeLine)
+        assert (told.home, told.term) == ("west", 2)
+        relay.again()
+        relay.turn(10.0)
+        assert len(said) == 1, "it knows by now"
+    assert done(Asked("east", force=True), west_down) == ["groups are at home on east"]
+    with ExitStack() as stack:
+        told, _ = words_of(stack, east).told()
+        assert isinstance(told, HomeLine)
+        assert (told.home, told.term) == ("east", 3)
+    assert stages(Asked("east"), settings(tmp_path, east.cluster, west.cluster)) == [Stage.STAY], "west has not heard"

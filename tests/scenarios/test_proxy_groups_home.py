@@ -102,6 +102,41 @@ def test_behind_a_dead_home_producers_and_groups_go_on(cluster_factory: ClusterF
         made.process.end()
 
 
+@pytest.mark.long
+@pytest.mark.claim(
+    "proxy",
+    "groups-right-behind",
+    "After a switch, and after groups move right behind it, the other cluster knows within 3 s where groups are",
+)
+def test_groups_that_move_right_behind_a_switch_are_known_on_both_clusters(
+    east: LabCluster, west: LabCluster, tmp_path: Path
+) -> None:
+    with (
+        carried(east, west, "proxy-groups-behind", tmp_path) as rig,
+        proxies(rig, 1) as some,
+        loaded(rig, some) as load,
+    ):
+
+        def places(lab: LabCluster) -> int:
+            return sum(committed(lab.cluster, load.topic, load.topic, range(3)))
+
+        def known_on(home: LabCluster, other: LabCluster) -> None:
+            """Not of before: what the group reads from now on."""
+            load.reads(200)
+            reached = places(home)
+            until(lambda: places(other) >= reached, 3, f"{other.cluster.name} knows what was read a moment ago")
+
+        moved(rig, "west", some)
+        known_on(east, west)
+        began_s = time.monotonic()
+        assert move_groups(rig, "west")[-1] == "groups are at home on west"
+        took_s = time.monotonic() - began_s
+        known_on(west, east)
+        load.end()
+        assert (load.reader.errors, load.reader.again()) == ([], 0)
+        print(f"told: groups moved in {took_s:.1f} s; the other cluster knew of both homes within 3 s")
+
+
 @pytest.mark.claim(
     "proxy",
     "groups-pending",

@@ -131,13 +131,14 @@ class Follow:
 @dataclass(frozen=True, slots=True)
 class GroupRules:
     """How places of consumer groups follow a link. `resets`: backwards too, where the source's group was set back.
-    `back`: what a group reads at the target is known at the source too. `marks`: places of the link are marked.
+    `back`: what a group reads at the target is known at the source too; None: where a link leads
+    back. `marks`: places of the link are marked.
     `outputs`: expressions for groups, each with those for the topics that their readers write to."""
 
     enabled: bool = True
     every_s: float = 1.0
     resets: bool = True
-    back: bool = False
+    back: bool | None = None
     verify_s: float = 60.0
     marks: bool = True
     outputs: tuple[tuple[str, tuple[str, ...]], ...] = ()

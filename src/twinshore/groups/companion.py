@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from twinshore.fleet import KafkaError, Link, TwinshoreError
 from twinshore.fleet.settings import Settings
+from twinshore.groups.home_line import HomeRelay
 from twinshore.groups.kept_names import names_row
 from twinshore.groups.refusals import TOLD_AFTER_S
 from twinshore.groups.rounds import Round, Rounds
@@ -48,6 +49,7 @@ class GroupsCompanion:
         self.totals: dict[str, int] = {"rounds": 0, "failed": 0, "moved": 0}
         self._closed = threading.Event()
         self._rounds: Rounds | None = None
+        self._relay: HomeRelay | None = None
         self._task = tasks.every(f"groups {link.name}", self._turn, asks=(link.source, link.target), last=self._let_go)
 
     def close(self) -> None:
@@ -65,6 +67,8 @@ class GroupsCompanion:
         if self._active():
             if self._rounds is None:
                 self._rounds = Rounds(self._link, self._settings, self._store, leaves=True)
+                clusters = (self._rounds.source, self._rounds.target)
+                self._relay = HomeRelay(self._store, clusters, self._log)
                 self._began_s = begun_s
             self._round(self._rounds)
         elif self._rounds is not None:
@@ -78,10 +82,13 @@ class GroupsCompanion:
         return self._active() and not self._closed.is_set()
 
     def _round(self, rounds: Rounds) -> None:
+        assert self._relay is not None
         try:
+            self._relay.turn(time.monotonic())
             done = rounds.run(time.monotonic(), may=self._may)
         except TwinshoreError as error:
             self.totals["failed"] += 1
+            self._relay.again()
             if not isinstance(error, KafkaError) or not error.silent:
                 self._say({ROUND: f"groups do not follow now: {error}"})
             elif not self._closed.is_set():

@@ -25,14 +25,15 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.kafka.groups import SHARE, GroupListing, Groups, Listed, always
 from twinshore.kafka.share_groups import ShareGroups
-from twinshore.links.homes import pair_of
+from twinshore.links.homes import counterpart, pair_of
 from twinshore.links.in_force import in_force
+from twinshore.links.known import known
 from twinshore.mirror.metrics.group_word import GROUPS_KIND
 from twinshore.service.clock import wall_ms
 from twinshore.service.connections import PATIENT
 from twinshore.service.ends import Ends
 from twinshore.service.identity import hold_to
-from twinshore.store import Asked, Store
+from twinshore.store import LINKS, Asked, Store
 from twinshore.wire.group_places import Place, Where
 
 # Kept once marks are left: the groups whose places without one may be the link's all the same.
@@ -111,6 +112,7 @@ class Rounds:
         self._receipts_until_s = time.monotonic() + RECEIPTS_S
         self._forward: Direction | None = None
         self._back: Direction | None = None
+        self._settings, self._links_revision = settings, -1
         self._shares: Direction | None = None
         self._shared_at_s = float("-inf")
         self._kept: dict[str, frozenset[str]] = {}
@@ -201,17 +203,11 @@ class Rounds:
             renew_s = max(RENEW_S_MIN, self._retention() / RENEWALS_IN_RETENTION)
             book = Book(rules.verify_s, renew_s)
             self._know_names(book)
-            ways = Rules(rules.resets, returns=rules.back, marks=rules.marks)
+            ways = Rules(rules.resets, marks=rules.marks)
             self._forward = Direction(
                 self._together, self.at_target, self.target, book, decide, ways, held=self._together.held
             )
-            if rules.back:
-                # The source's brokers keep what the source's groups commit; renewing it is not this link's to do.
-                book = Book(rules.verify_s, float("inf"))
-                self._back = Direction(
-                    self.at_target, self.at_source, self.source, book, decide_back, Rules(makes=False)
-                )
-                self._forward.echo = book.expect
+        self._see_ways(self._forward)
         self._hear_switches()
         if now_s - self._scoped_at_s >= SCOPE_S:
             scope = self._look(source_gone=source_gone)
@@ -220,6 +216,24 @@ class Rounds:
             if scope != self.scope:
                 self.scope, self._scope_back = scope, scope.reversed()
                 self._carried.clear()
+
+    def _see_ways(self, forward: Direction) -> None:
+        """Whether what groups read at the target comes to the source: as links change, where no setting says it."""
+        revision = self._store.revisions.of(LINKS)
+        if revision == self._links_revision:
+            return
+        self._links_revision = revision
+        returns = self.link.groups.back
+        if returns is None:
+            returns = counterpart(self.link, known(self._settings, self._store).links) is not None
+        forward.rules = forward.rules._replace(returns=returns)
+        if returns and self._back is None:
+            # The source's brokers keep what the source's groups commit; renewing it is not this link's to do.
+            book = Book(self.link.groups.verify_s, float("inf"))
+            self._back = Direction(self.at_target, self.at_source, self.source, book, decide_back, Rules(makes=False))
+            forward.echo = book.expect
+        elif not returns:
+            self._back, forward.echo = None, None
 
     def _hear_switches(self) -> None:
         """Which topics are let go, and at once whether one has changed homes: where it is written now, other records

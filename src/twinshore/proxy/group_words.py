@@ -6,33 +6,42 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from twinshore.fleet import GROUPS_HOME, KafkaError, RefusedError
+from twinshore.fleet import GROUPS_HOME, KafkaError, RefusedError, StoreError
 from twinshore.fleet.terms import FIRST_TERM
+from twinshore.groups.home_line import remember, remembered
 from twinshore.homes.follower_lines import FollowerLog
 from twinshore.homes.home_lines import Clash, HomeLine, HomeState, stands
 from twinshore.homes.home_notes import FollowerNotes, HomeNotes
 from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.store import Store
 
 Told = HomeLine | Clash | None
+# So many words a silent cluster may have heard.
+UNHEARD_TERMS = 16
 
 
 class GroupWords:
-    """On these clusters. `first`: where groups are at home before anybody has said anything."""
+    """On these clusters. `first`: where groups are at home before anybody has said anything.
+    `store`: keeps where groups have moved."""
 
-    def __init__(self, clusters: Sequence[KafkaCluster], first: str) -> None:
-        self._first = first
+    def __init__(self, clusters: Sequence[KafkaCluster], first: str, store: Store | None = None) -> None:
+        self._first, self._store = first, store
         self._clusters = {one.name: one for one in clusters}
         self._notes = {one.name: HomeNotes(one) for one in clusters}
+        self._heard: set[str] = set()
         self._followers = FollowerLog()
         self._hearing = {one.name: FollowerNotes(one, self._followers) for one in clusters}
 
     def told(self) -> tuple[Told, dict[str, KafkaError]]:
-        """What stands, and which clusters do not answer."""
+        """What stands, and which clusters do not answer. What the store keeps counts where clusters are silent."""
         lines, silent = list[HomeLine | None](), dict[str, KafkaError]()
+        with suppress(StoreError):
+            lines.append(remembered(self._store) if self._store is not None else None)
         for name, notes in self._notes.items():
             try:
                 lines.append(notes.read().get(GROUPS_HOME))
+                self._heard.add(name)
             except KafkaError as error:
                 silent[name] = error
         return stands(lines), silent
@@ -59,7 +68,8 @@ class GroupWords:
         return replace(told, step=told.step + 1, state=state, switch=switch, since_ms=now_ms, set_by=by)
 
     def moved(self, told: Told, to: str, switch: str, by: str) -> HomeLine:
-        """The first word of the new home."""
+        """The first word of the new home. Where it is the home that stands, a silent cluster may have heard of
+        others, and this one counts more."""
         if isinstance(told, Clash):
             told = told.one
         term, source = (told.term, told.home) if told is not None else (FIRST_TERM, self._first)
@@ -68,7 +78,7 @@ class GroupWords:
             topic=GROUPS_HOME,
             home=to,
             cluster_id=home_id,
-            term=term + 1,
+            term=term + (1 if source != to else UNHEARD_TERMS),
             switch=switch,
             source=source,
             since_ms=wall_ms(),
@@ -88,10 +98,19 @@ class GroupWords:
                 )
 
     def move(self, line: HomeLine, to: str, names: Sequence[str]) -> None:
-        """The new home first: once it is said there groups are there, whatever becomes of the rest."""
+        """The new home first: once it is said there groups are there, whatever becomes of the rest. The mirror
+        says it to clusters that are silent now, as the store keeps it."""
         self.say(line, [to])
+        if self._store is not None:
+            remember(self._store, line)
         with suppress(KafkaError, RefusedError):
             self.say(line, [name for name in names if name != to])
+
+    def lacking(self, told: HomeLine) -> list[str]:
+        """Clusters that answered, and have another line."""
+        return [
+            name for name, notes in self._notes.items() if name in self._heard and notes.homes.get(GROUPS_HOME) != told
+        ]
 
     def gathering(self, line: HomeLine) -> list[str]:
         """Groups with members who have not gathered since this word, and proxies that have not heard it; some."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from twinshore.fleet.settings.declaring import Row, rows
 from twinshore.fleet.settings.environment import variable
 from twinshore.fleet.settings.sections import declared
@@ -37,7 +39,14 @@ master = "local"
 spark.driver.memory = "2g"
 """
 
-_KINDS = {str: "text", int: "whole number", float: "number", bool: "true or false", tuple[str, ...]: "list of text"}
+_KINDS: dict[Any, str] = {
+    str: "text",
+    int: "whole number",
+    float: "number",
+    bool: "true or false",
+    tuple[str, ...]: "list of text",
+    bool | None: "true or false",
+}
 
 
 def render_settings_page() -> str:
@@ -89,6 +98,8 @@ def _line(row: Row) -> str:
 
 
 def _toml(value: object) -> str:
+    if value is None:
+        return "unset"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):

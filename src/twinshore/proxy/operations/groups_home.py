@@ -14,20 +14,23 @@ from twinshore.fleet.operations import Plan
 from twinshore.fleet.sentences import counted, listed
 from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings.sections.proxy import SECTION
+from twinshore.groups.offset_move import DONE
 from twinshore.homes.home_lines import Clash, HomeLine, HomeState
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.group_members import members_of, send_away
+from twinshore.kafka.groups import Groups
 from twinshore.proxy.group_words import GroupWords, Told
 from twinshore.proxy.left_behind import left_behind, refused_for
 from twinshore.proxy.newer_members import none_of_newer_protocol
 from twinshore.proxy.resetting import none_under_way
 from twinshore.store import Store
 from twinshore.switch.group_goals import GroupSeen, further_on, short_of
-from twinshore.switch.hands.group_alone import links_between, see_all, set_places
+from twinshore.switch.hands.group_alone import follow_again, links_between, see_all, set_places
 
 ASK_S = 5.0
-# Members hear of it with their next heartbeat, three seconds apart by default, commit, and wait. One that is at work on
-# what it has read hears of it once it asks for more.
-GATHER_S = 7.0
+# Members hear of it with their next heartbeat, three seconds apart by default, commit, and wait; proxies say which
+# groups have some that have not. For so long a proxy that knows of none is not believed: it may have just begun.
+GATHER_S = 4.0
 GATHER_S_MAX = 30.0
 # So long proxies may take to say that no place is on its way any more; one that was killed is waited for as well.
 HEARD_S = 12.0
@@ -41,6 +44,7 @@ class Stage(StrEnum):
     HOLD = "hold"
     COPY = "copy"
     MOVE = "move"
+    FOLLOW = "follow"
     STAY = "stay"
 
 
@@ -49,6 +53,7 @@ _DONE = {
     Stage.HOLD: ("let no place be committed on {old}", "no place is committed on {old} any more"),
     Stage.COPY: ("copy places to {to}", "places are on {to}: {told}"),
     Stage.MOVE: ("say that groups are at home on {to}", "groups are at home on {to}"),
+    Stage.FOLLOW: ("have places on {old} follow", "not all places on {old} follow yet: {told}"),
     Stage.STAY: ("say that groups stay on {to}", "groups stay on {to}"),
 }
 
@@ -82,12 +87,20 @@ def plan(asked: Asked, settings: Settings, store: Store | None) -> Plan[GroupsSt
     if asked.to and asked.to not in names:
         raise ConfigError(f"{asked.to} is none of the clusters behind the proxy: {listed(names, NAMED_MAX)}")
     with ExitStack() as stack:
-        told, silent = _words(settings, stack).told()
+        words = _words(settings, stack, store)
+        told, silent = words.told()
+        lacking = words.lacking(told) if isinstance(told, HomeLine) else []
     home, shown = _home(told, names[0])
     if home not in names:
         silent[home] = KafkaError("it is none of the clusters behind the proxy")
     remarks = [f"{name} does not answer ({error.message})" for name, error in silent.items()]
-    if not asked.to or (asked.to == home and isinstance(told, HomeLine) and told.state is HomeState.SETTLED):
+    settled = told is None or (isinstance(told, HomeLine) and told.state is HomeState.SETTLED)
+    if asked.to == home and asked.force and silent and home not in silent:
+        remarks.append(
+            f"{listed(list(silent), NAMED_MAX)} may have heard of another home: what is said now counts more"
+        )
+        return Plan((GroupsStep(Stage.MOVE, home, home),), (shown,), tuple(remarks))
+    if not asked.to or (asked.to == home and settled and (home in silent or not lacking)):
         return Plan((), (shown,), tuple(remarks))
     if asked.to == home:
         return Plan((GroupsStep(Stage.STAY, home, home),), (shown,), tuple(remarks))
@@ -172,7 +185,7 @@ def act(
     first = meant.steps[0]
     switch = secrets.token_hex(16)
     with ExitStack() as stack:
-        words = _words(settings, stack)
+        words = _words(settings, stack, store)
         told, silent = words.told()
         names = [name for name in settings.of(SECTION).clusters if name not in silent]
         match first.stage:
@@ -180,7 +193,7 @@ def act(
                 words.move(words.moved(told, asked.to, switch, by), asked.to, names)
                 yield first
             case Stage.STAY:
-                words.say(words.next(told, HomeState.SETTLED, switch, by), names)
+                words.move(words.next(told, HomeState.SETTLED, switch, by), first.to, names)
                 yield first
             case _:
                 assert store is not None
@@ -211,12 +224,16 @@ class _Gently:
             said = self._say(said, HomeState.HELD)
             _wait_for_proxies(self.words, said)
             yield GroupsStep(Stage.HOLD, self.old, to)
-            yield GroupsStep(Stage.COPY, self.old, to, _copy(self.old, to, settings, store, self.by))
+            seen, copied = _copy(self.old, to, settings, store, self.by)
+            yield GroupsStep(Stage.COPY, self.old, to, copied)
             self.words.move(self.words.moved(said, to, self.switch, self.by), to, self.names)
         except BaseException:
             self._say(said, HomeState.SETTLED)
             raise
+        trouble = _follow(seen, self.old, to, settings, store, self.by)
         yield GroupsStep(Stage.MOVE, self.old, to)
+        if trouble:
+            yield GroupsStep(Stage.FOLLOW, self.old, to, trouble)
 
     def _say(self, told: Told, state: HomeState) -> HomeLine:
         line = self.words.next(told, state, self.switch, self.by)
@@ -246,7 +263,7 @@ def _wait_for_proxies(words: GroupWords, said: HomeLine) -> None:
         time.sleep(PAUSE_S)
 
 
-def _copy(old: str, to: str, settings: Settings, store: Store, by: str) -> str:
+def _copy(old: str, to: str, settings: Settings, store: Store, by: str) -> tuple[dict[str, GroupSeen], str]:
     """What became of it. A place that has not crossed yet, or that an open transaction is about to move, is waited for:
     no more of these can be sent by now."""
     links = links_between(settings, store, old, to)
@@ -267,7 +284,23 @@ def _copy(old: str, to: str, settings: Settings, store: Store, by: str) -> str:
     steps = [step for some in set_places(links, settings, store, moves, by).values() for step in some]
     if bad := [step for step in steps if step.refused]:
         raise RefusedError(bad[0].sentence(done=True))
-    return f"{counted(len(steps), 'place')} of {counted(len(seen), 'group')}"
+    return seen, f"{counted(len(steps), 'place')} of {counted(len(seen), 'group')}"
+
+
+def _follow(seen: dict[str, GroupSeen], old: str, to: str, settings: Settings, store: Store, by: str) -> str:
+    """Members that go on at the new home leave their groups on the old one, and places in twins there are the mirror's
+    from now on: they are where the groups left them, and would count as somebody's own. What is left to do by hand."""
+    moves = {name: [goal for goal in one.goals if goal.back] for name, one in seen.items()}
+    try:
+        with closing(_cluster(old, settings)) as cluster, closing(Groups(cluster)) as groups:
+            live = [name for name, one in seen.items() if one.old_live]
+            for name, node in groups.coordinators(live).items() if live else ():
+                send_away(cluster, node, name, members_of(cluster, node, name).members)
+        done = follow_again(links_between(settings, store, old, to), settings, store, moves, by)
+    except KafkaError as error:
+        return f"{old} does not answer ({error.message}); then `twinshore groups move '.*'`"
+    bad = sorted(name for name, steps in done.items() if any(step.outcome != DONE for step in steps))
+    return f"`twinshore groups move` for {listed(bad, NAMED_MAX)}" if bad else ""
 
 
 def _none_newer(home: str, settings: Settings) -> None:
@@ -285,7 +318,7 @@ def _cluster(name: str, settings: Settings) -> KafkaCluster:
     return KafkaCluster(settings.cluster(name), patience_s=ASK_S, call_s=ASK_S)
 
 
-def _words(settings: Settings, stack: ExitStack) -> GroupWords:
+def _words(settings: Settings, stack: ExitStack, store: Store | None) -> GroupWords:
     names = settings.of(SECTION).clusters
     clusters = [stack.enter_context(closing(_cluster(name, settings))) for name in names]
-    return GroupWords(clusters, names[0])
+    return GroupWords(clusters, names[0], store)

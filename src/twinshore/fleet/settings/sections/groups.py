@@ -31,8 +31,10 @@ class GroupsSection:
     resets: bool = setting(
         True, "a group that is set back on the source is set back on the target; false: never backwards"
     )
-    back: bool = setting(
-        False, "a group that reads on at the target finds its place on the source too; for groups without members there"
+    back: bool | None = setting(
+        None,
+        "a group that reads on at the target finds its place on the source too; for groups without members there. "
+        "Unset: where a link leads the other way",
     )
     verify_s: float = setting(
         60.0, "how long until a group on which nothing changes is compared again all the same", low=1, high=86400
