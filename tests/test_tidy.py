@@ -126,8 +126,6 @@ def test_a_kind_in_quotes_is_seen() -> None:
 
 @each_of(sorted((ROOT / "src" / "twinshore").rglob("*.py")))
 def test_a_kind_of_incident_is_the_enum_and_no_text(path: Path) -> None:
-    if path.parent.name == "versions":
-        return  # A migration reads the texts that stores hold, whatever the enum says by then.
     assert kinds_in_quotes(path.read_text()) == []
 
 
@@ -285,13 +283,3 @@ def test_a_file_that_falls_short_is_named() -> None:
 
     with pytest.raises(AssertionError, match=r"\ALICENSE: it is the licence"):
         check()
-
-
-def test_migrations_are_one_chain_and_the_code_knows_its_end() -> None:
-    """Two that were made side by side merge without a conflict, as they are two files; no store could be opened."""
-    store = ROOT / "src" / "twinshore" / "store"
-    texts = [path.read_text() for path in sorted((store / "migrations" / "versions").glob("0*.py"))]
-    chain = [tuple(re.findall(r'^(?:down_)?revision(?:: \S+)? = "?(\w+)"?$', text, re.MULTILINE)) for text in texts]
-    numbers = [f"{number:04}" for number in range(1, len(texts) + 1)]
-    assert chain == list(zip(numbers, ["None", *numbers], strict=False))
-    assert f'SCHEMA = "{numbers[-1]}"' in (store / "schema.py").read_text()

@@ -43,5 +43,5 @@ def test_one_of_an_earlier_version_ends_who_would_serve_without_it(settings: Set
     late.check_version()  # it has not been asked yet, and may merely be away
     with pytest.raises(StoreVersionError):
         late.get()
-    with pytest.raises(StoreVersionError, match="is an earlier version's"):
+    with pytest.raises(StoreVersionError, match="and this version needs"):
         late.check_version()

@@ -43,11 +43,8 @@ LOADED = (
     "twinshore.mirror.pump.scout",
     "twinshore.mirror.pump.twin_look",
     "twinshore.proof.continuous",
-    "twinshore.store.migrate",
     "twinshore.switch.companion",
     "twinshore.wire.crc_loops",
-    "alembic.command",
-    "alembic.ddl.sqlite",
 )
 
 

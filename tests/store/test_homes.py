@@ -7,14 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import Barrier
 
-from sqlalchemy import Connection, column, table, update
-
-from tests.store.older import open_upgraded
-from twinshore.fleet import Secret
-from twinshore.store import AuditRow, HomeRow, Store, TwinRow, open_store
-from twinshore.store.engine import Database
-from twinshore.store.schema import SCHEMA, VERSION_TABLE, schema_of
-from twinshore.store.tables import homes
+from twinshore.store import AuditRow, HomeRow, Store, TwinRow
 
 PAIR = "east<>west"
 ROW = HomeRow(PAIR, "orders", "east", 1, 1_700_000_000_000, "link east->west")
@@ -113,21 +106,3 @@ def test_of_a_twin_and_another_home_at_once_one_gives_way(open_another: Callable
         with ThreadPoolExecutor(2) as pool:
             carried, moved = pool.submit(carry), pool.submit(move)
             assert carried.result() != moved.result(), topic
-
-
-def test_a_store_made_before_has_no_homes_and_keeps_all_else(store_url: str) -> None:
-    def before(connection: Connection) -> None:
-        homes.drop(connection)
-        rename = update(table(VERSION_TABLE, column("version_num"))).values(version_num="0013")
-        connection.execute(rename)
-
-    with open_store(store_url) as store:
-        store.twins.save([TWIN])
-    database = Database(store_url, Secret())
-    database.write(before)
-    with open_upgraded(store_url) as store:
-        assert store.twins.of("east->west") == (TWIN,)
-        assert store.homes.of(PAIR) == {}
-        assert store.homes.settle([ROW]) == {"orders": ROW}
-    assert database.read(schema_of) == SCHEMA
-    database.close()

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
-from sqlalchemy import Connection, text
-
-from tests.store.older import open_upgraded
-from twinshore.fleet import Secret
 from twinshore.store import (
     AuditRow,
     DropRow,
@@ -22,12 +17,8 @@ from twinshore.store import (
     Limits,
     Store,
 )
-from twinshore.store.engine import Database
 from twinshore.store.proxies import FORGOTTEN_MS
-from twinshore.store.schema import bring_up
 
-OF_FUSES = "proxy_fuses", "proxy_instances", "proxy_fuse_counts", "proxy_drops"
-OF_RESETS = "proxy_resets", "proxy_reset_words"
 OPEN = FuseRow(
     "orders", "*", FuseKind.PRODUCE, FuseState.OPEN, FusePolicy.REFUSE, "too much", "anna", 1_000, 61_000, Limits(10)
 )
@@ -64,27 +55,3 @@ def test_a_proxy_s_words_replace_its_earlier_ones_and_the_ledger_stays(store: St
     store.proxies.forget_before(2_001 + FORGOTTEN_MS)
     assert (store.proxies.instances(), store.proxies.counts()) == ((), ())
     assert len(store.proxies.drops()) == 2, "it is never taken away"
-
-
-def test_a_store_of_before_gets_the_tables_and_keeps_what_it_has(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/store.db"
-    database = Database(url, Secret())
-
-    bring_up(database)
-    database.write(_take_away)
-    with open_upgraded(url) as store:
-        assert [row.subject for row in store.audit.rows("")] == ["orders"]
-        assert store.proxies.change([OPEN], seen=0, told=[TOLD])
-    database.close()
-
-
-def _take_away(connection: Connection) -> None:
-    for name in (*OF_FUSES, *OF_RESETS):
-        connection.execute(text(f"DROP TABLE {name}"))
-    connection.execute(text("UPDATE twinshore_schema SET version_num = '0018'"))
-    connection.execute(
-        text(
-            "INSERT INTO audit (at_ms, link, kind, subject, before, after, outcome, actor, topic, group_id)"
-            " VALUES (1, '', 'push', 'orders', '', '', 'done', 'anna', '', '')"
-        )
-    )

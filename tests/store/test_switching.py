@@ -8,10 +8,8 @@ from dataclasses import replace
 from threading import Barrier
 
 import pytest
-from sqlalchemy import Connection, column, table, text, update
 
-from tests.store.older import open_upgraded
-from twinshore.fleet import ConfigError, Secret
+from twinshore.fleet import ConfigError
 from twinshore.fleet.incidents import Effect, IncidentKind, Policy
 from twinshore.store import (
     Asked,
@@ -26,11 +24,7 @@ from twinshore.store import (
     SwitchRow,
     TopicInSwitch,
     TwinRow,
-    open_store,
 )
-from twinshore.store.engine import Database
-from twinshore.store.schema import SCHEMA, VERSION_TABLE, schema_of
-from twinshore.store.switch_tables import switches, switching
 
 PAIR = "east<>west"
 EAST_WEST, WEST_EAST = "east->west", "west->east"
@@ -273,28 +267,6 @@ def test_switches_are_kept_with_their_records(store: Store) -> None:
     found = store.switches.of(FIRST)
     assert found is not None
     assert (found.record, len(found.set_by)) == ("a\N{REPLACEMENT CHARACTER}b", 255)
-
-
-def test_a_store_made_before_inherits_nothing_and_has_no_switches(store_url: str) -> None:
-    twin = TwinRow(EAST_WEST, "orders", 0, EAST_ID, WEST_ID, 7, 7, 1)
-
-    def before(connection: Connection) -> None:
-        switching.drop(connection)
-        switches.drop(connection)
-        connection.execute(text("ALTER TABLE twins DROP COLUMN inherited"))
-        connection.execute(text("ALTER TABLE twins DROP COLUMN epoch"))
-        connection.execute(update(table(VERSION_TABLE, column("version_num"))).values(version_num="0015"))
-
-    with open_store(store_url) as store:
-        store.twins.save([twin])
-    database = Database(store_url, Secret())
-    database.write(before)
-    with open_upgraded(store_url) as store:
-        assert store.twins.of(EAST_WEST) == (twin,)
-        assert store.switching.begin([ROW]) == (ROW,)
-        assert store.switches.all() == ()
-    assert database.read(schema_of) == SCHEMA
-    database.close()
 
 
 def test_a_record_is_kept_only_while_its_lease_is_held(store: Store) -> None:

@@ -30,7 +30,6 @@ VERBS = (
     "advise",
     "simulate",
     "spool",
-    "store",
     "push",
     "proxy",
     "completion",

@@ -86,7 +86,6 @@ EXAMPLES = {
     "spool send": "spool send spool --topic orders --dry-run",
     "spool show": "spool show spool",
     "status": "status --watch --topics",
-    "store upgrade": "store upgrade --dry-run",
     "switch drill": "switch drill 'orders.*' --to west",
     "switch failback": "switch failback 'orders.*' --old east --dry-run",
     "switch free": "switch free --dry-run",

@@ -7,26 +7,18 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, RowMapping, case, delete, func, select
+from sqlalchemy import Connection, Row, RowMapping, delete, func, select
 
 from twinshore.fleet import StoreError
 from twinshore.fleet.incidents import Effect, IncidentKind, IncidentSide, Policy
 from twinshore.store import twins as twin_rows
 from twinshore.store.dialects import insert_absent, standing, storable
 from twinshore.store.engine import Database
-from twinshore.store.old_words import effect_by_words, side_by_words
 from twinshore.store.packed import joined, packed, unpacked
 from twinshore.store.tables import incidents, twins
 from twinshore.store.values import Incident, IncidentCount, LedgerRow
 
-# A mirror of a version that knew no effect leaves it empty, and may still run where the store has the columns already.
-_OLD = incidents.c.effect == ""
-_EFFECT = case((_OLD, effect_by_words(incidents.c.kind, incidents.c.policy)), else_=incidents.c.effect)
-_SIDE = case((_OLD, side_by_words(incidents.c.kind, incidents.c.sentence)), else_=incidents.c.side)
-_TOLD = {"effect": _EFFECT, "side": _SIDE}
-_ROWS = select(*(_TOLD[one.name].label(one.name) if one.name in _TOLD else one for one in incidents.c))
-
-
+_ROWS = select(*incidents.c)
 DROPS_JOINED = 1_000  # rows of what a fresh queue dropped that become one
 DROPS_ALONE = 500  # of a partition, the newest, stay as they are
 _IDS_AT_ONCE = 500  # values in one IN list
@@ -101,7 +93,7 @@ def page(connection: Connection, wanted: Wanted, limit: int) -> tuple[LedgerRow,
         query = query.where(incidents.c.link.in_(wanted.links))
     for name in ("kind", "topic", "effect", "side"):
         if getattr(wanted, name):
-            query = query.where(_TOLD.get(name, incidents.c[name]) == str(getattr(wanted, name)))
+            query = query.where(incidents.c[name] == str(getattr(wanted, name)))
     if wanted.open_only:
         query = query.where(incidents.c.closed_ms.is_(None))
     if wanted.before:

@@ -1,6 +1,6 @@
 """The store that the settings name: opened to look, which makes no database, or to change something.
 
-None of these changes an earlier version's tables: they raise StoreError, and `twinshore store upgrade` does it.
+None of these changes another version's tables: they raise StoreError.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Which tables a database has. Whoever opens it first makes them; those of an earlier version change when an operator
-says so, and by nothing else: there is no way back but a backup.
+"""Which tables a database has. The first process that opens it makes them, and no version changes another's.
 
-An empty database gets all tables at once. One of an earlier version, or one in which a killed process left some, goes
-through the scripts of the versions in between, each of which makes only what is not there.
+Before 1.0 there are no migrations: a changed table is a new SCHEMA, and a store of another one is refused.
 """
 
 from __future__ import annotations
@@ -16,9 +14,8 @@ from twinshore.fleet import StoreError, StoreVersionError
 from twinshore.store.engine import Database
 from twinshore.store.tables import metadata
 
-SCHEMA = "0025"
+SCHEMA = "0026"
 VERSION_TABLE = "twinshore_schema"
-# As Alembic makes it.
 _VERSION = Table(
     VERSION_TABLE,
     MetaData(),
@@ -32,31 +29,15 @@ _LOCK_S = 60
 
 def bring_up(database: Database) -> None:
     """Leaves the database with exactly this version's tables, made where there are none; or raises StoreError, and
-    changes nothing: so where an earlier version's stand there."""
+    changes nothing, where another version's stand there."""
     found = database.read(schema_of)
-    if found == SCHEMA:
-        return
-    if found is not None:
-        raise not_ours(found, database.place)
-    database.write(lambda connection: _brought_up(connection, database.place))
-
-
-def upgrade(database: Database) -> None:
-    """Changes an earlier version's tables to this version's, for good. StoreError where that cannot be."""
-    database.write(lambda connection: _brought_up(connection, database.place))
-
-
-def not_ours(found: str, place: str) -> StoreVersionError:
-    """Why a store with another schema is not opened. Versions of the schema are numbers of one length."""
-    if found < SCHEMA:
-        return StoreVersionError(
-            f"the store {place} is an earlier version's: it has schema {found}, and this version needs {SCHEMA}",
-            hint="stop what uses it, back it up, then: twinshore store upgrade",
+    if found is None:
+        database.write(_make)
+    elif found != SCHEMA:
+        raise StoreVersionError(
+            f"the store {database.place} has schema {found}, and this version needs {SCHEMA}",
+            hint="use the version that made it, or begin a new store: `twinshore link recover` finds the twins again",
         )
-    return StoreVersionError(
-        f"the store {place} has schema {found}, which this version does not know",
-        hint="a newer Twinshore wrote it: use that one",
-    )
 
 
 def schema_of(connection: Connection) -> str | None:
@@ -66,25 +47,18 @@ def schema_of(connection: Connection) -> str | None:
     return connection.scalar(select(_VERSION.c.version_num))
 
 
-def _brought_up(connection: Connection, place: str) -> None:
-    with _locked(connection):
-        found = schema_of(connection)
-        if found == SCHEMA:
-            return  # Another process was quicker.
-        if found is None and metadata.tables.keys().isdisjoint(inspect(connection).get_table_names()):
-            _make(connection)
-            return
-        # Alembic takes longer to import than all the rest; most processes open a store that needs nothing.
-        from twinshore.store.migrate import change
-
-        change(connection, place, found)
-
-
 def _make(connection: Connection) -> None:
-    """The version comes last. Where each table is a transaction, whoever finds some and no version runs the scripts."""
-    metadata.create_all(connection, checkfirst=False)
-    _VERSION.create(connection)
-    connection.execute(_VERSION.insert().values(version_num=SCHEMA))
+    """The version comes last. A process may have been killed half way where each table is a transaction of its own."""
+    with _locked(connection):
+        if schema_of(connection) == SCHEMA:
+            return  # Another process was quicker.
+        anew = metadata.tables.keys().isdisjoint(inspect(connection).get_table_names())
+        metadata.create_all(connection, checkfirst=not anew)
+        if not anew:
+            for index in [index for table in metadata.sorted_tables for index in table.indexes]:
+                index.create(connection, checkfirst=True)
+        _VERSION.create(connection, checkfirst=True)
+        connection.execute(_VERSION.insert().values(version_num=SCHEMA))
 
 
 @contextmanager

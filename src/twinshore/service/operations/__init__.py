@@ -1,1 +1,0 @@
-"""What an operator may ask for that is about no link and no topic: the store's own tables."""

@@ -1,1 +1,0 @@
-"""Alembic's scripts. Read by path, never imported."""
