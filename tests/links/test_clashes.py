@@ -1,4 +1,4 @@
-"""Which filters hold where those of several links clash: step by step back, together, and nothing but the filters."""
+"""Which filters hold where those of several links clash: the newest word does not count, but for its pauses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from twinshore.fleet import Control, Link
-from twinshore.links.clashes import BEFORE, Filters, filters_from_json, said_filters, settled
+from twinshore.links.clashes import settled
+from twinshore.links.filters import filters_json, with_filters
 from twinshore.links.in_force import SETTINGS, STORE, InForce, as_json, in_force
 from twinshore.links.rules import conflicts
 from twinshore.store import ControlRow
@@ -19,19 +20,16 @@ OTHER = Link("d", "e", (".*",))
 LINKS = (A, B, OTHER)
 
 
-def says(link: Link, **values: Any) -> InForce:
-    return in_force(link, [ControlRow(link.name, name, as_json(value), 1, "me") for name, value in values.items()])
+def says(link: Link, at_ms: int = 1, **values: Any) -> InForce:
+    rows = [ControlRow(link.name, name, as_json(value), at_ms, "me") for name, value in values.items()]
+    return in_force(link, rows)
 
 
-def hold(*said: InForce, right: dict[str, Filters] | None = None) -> dict[str, InForce]:
+def hold(*said: InForce) -> dict[str, InForce]:
     everything = {link.name: in_force(link, ()) for link in LINKS} | {one.link.name: one for one in said}
-    found = settled(LINKS, everything, right or {})
+    found = settled(LINKS, everything)
     assert not conflicts([one.link for one in found.values()])
     return found
-
-
-def before(*topics: str) -> Filters:
-    return Filters(topics, (), BEFORE)
 
 
 def test_what_does_not_clash_holds_as_it_was_said() -> None:
@@ -53,35 +51,25 @@ def test_a_pause_and_a_throttle_hold_whatever_becomes_of_the_filters() -> None:
     assert trouble.endswith("instead hold those from the settings")
 
 
-def test_the_last_filters_that_were_right_come_before_the_settings() -> None:
-    found = hold(says(A, topics=("orders.*",)), right={"a->c": before("lists")})
-    assert found["a->c"].link.topics == ("lists",)
-    assert dict(found["a->c"].origins)["topics"] == BEFORE
-    found = hold(says(A, topics=("orders.*",)), right={"a->c": before("orders-1")})
-    assert found["a->c"].link.topics == A.topics, "they clash as well by now"
-
-
-def test_of_two_that_clash_with_what_was_said_both_step_back_as_far_as_they_must() -> None:
-    both = says(A, topics=("x.*",)), says(B, topics=("x-1",))
-    found = hold(*both)
-    assert (found["a->c"].link.topics, found["b->c"].link.topics) == (A.topics, B.topics)
-    found = hold(*both, right={"a->c": before("y"), "b->c": before("x-1")})
-    assert (found["a->c"].link.topics, found["b->c"].link.topics) == (("y",), B.topics)
+@pytest.mark.parametrize(("a_ms", "b_ms"), [(1, 2), (2, 1)])
+def test_of_two_words_that_clash_the_newest_does_not_count(a_ms: int, b_ms: int) -> None:
+    found = hold(says(A, a_ms, topics=("x.*",)), says(B, b_ms, topics=("x-1",)))
+    topics = found["a->c"].link.topics, found["b->c"].link.topics
+    assert topics == ((("x.*",), B.topics) if a_ms < b_ms else (A.topics, ("x-1",)))
     assert found["d->e"].troubles == ()
 
 
-def test_what_nobody_said_counts_no_more_than_the_settings() -> None:
-    assert hold(right={"a->c": before("orders.*")})["a->c"].link == A
+def test_an_older_word_does_not_count_either_where_it_clashes_with_what_holds_then() -> None:
+    found = hold(says(A, 1, topics=("orders-1", "x")), says(B, 2, topics=("x",)))
+    assert (found["a->c"].link.topics, found["b->c"].link.topics) == (A.topics, B.topics)
 
 
 @pytest.mark.parametrize("links", [(A, replace(A, source="b", topics=(".*",)))])
 def test_settings_that_clash_among_themselves_are_another_rooms_to_refuse(links: tuple[Link, ...]) -> None:
     said = {link.name: in_force(link, ()) for link in links}
-    assert settled(links, said, {}) == said
+    assert settled(links, said) == said
 
 
 def test_filters_survive_their_way_through_the_store() -> None:
-    found = said_filters(says(A, topics=("x",), exclude=("x-1",)))
-    assert found is not None
-    assert filters_from_json(found.to_json()) == Filters(("x",), ("x-1",), BEFORE)
-    assert said_filters(says(A, paused=True)) is None
+    link = replace(A, topics=("x",), exclude=("x-1",))
+    assert with_filters(A, filters_json(link)) == link

@@ -13,7 +13,7 @@ from twinshore.links.known import known, of_all_settings, taken
 from twinshore.links.operations.look import about_links, with_links
 from twinshore.links.registry import Registry
 from twinshore.links.seeds import added, changed, removed
-from twinshore.store import LinkIdentity, LinkRow, LinkState, Store, TwinRow, open_store
+from twinshore.store import ControlRow, LinkIdentity, LinkRow, LinkState, Store, TwinRow, open_store
 
 LINK, OTHER = "east->west", "east->north"
 
@@ -79,6 +79,18 @@ def test_links_that_could_loop_are_refused_and_nothing_of_them_is_taken(tmp_path
     with pytest.raises(ConfigError, match="circle"):
         taken(settings, store, by="the settings")
     assert store.link_rows.read() == (0, ())
+
+
+def test_settings_that_clash_with_what_operators_said_are_refused_at_start(tmp_path: Path, store: Store) -> None:
+    taken(settings_of(tmp_path, section(LINK, "orders")), store, by="the settings")
+    said = ControlRow(LINK, "topics", '["bills"]', 5, "anna")
+    assert store.controls.change(LINK, {"topics": said}, seen=store.controls.version(LINK), told=())
+    edited = settings_of(tmp_path, section(LINK, "orders"), section("north->west", "bills"))
+    with pytest.raises(ConfigError, match="would both write topics like bills on west"):
+        taken(edited, store, by="the settings")
+    assert [row.link for row in store.link_rows.read()[1]] == [LINK], "nothing of them is taken"
+    assert store.controls.change(LINK, {"topics": None}, seen=store.controls.version(LINK), told=())
+    assert len(taken(edited, store, by="the settings").links) == 2
 
 
 def test_a_link_of_a_cluster_that_settings_do_not_know_is_told_and_hinders_no_other(

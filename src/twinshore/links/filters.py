@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import replace
 
 from twinshore.fleet import HEARTBEATS, NOTES_TOPICS, Link, is_heartbeats
 
@@ -33,3 +35,14 @@ def passes_filters(link: Link, topic: str) -> bool:
     if any(re.fullmatch(pattern, topic) for pattern in link.exclude):
         return False
     return any(re.fullmatch(pattern, topic) for pattern in link.topics)
+
+
+def filters_json(link: Link) -> str:
+    """The link's filters, for the store."""
+    return json.dumps([link.topics, link.exclude])
+
+
+def with_filters(link: Link, text: str) -> Link:
+    """The link with these filters out of the store; ValueError or TypeError where they are none."""
+    topics, exclude = json.loads(text)
+    return replace(link, topics=tuple(topics), exclude=tuple(exclude))

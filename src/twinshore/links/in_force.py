@@ -14,6 +14,7 @@ from twinshore.fleet.settings.shapes import why_not_pattern
 from twinshore.store.values import ControlRow
 
 SETTINGS, STORE = "settings", "store"
+UNSAID = -1
 Value = Any
 
 
@@ -83,11 +84,13 @@ OF_LINK = ("topics", "exclude")
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """`origins`: where each value comes from. `troubles`: rows of the store that make no sense and do not count."""
+    """`origins`: where each value comes from. `troubles`: rows of the store that make no sense and do not count.
+    `filtered_ms`: when operators last said something of its filters."""
 
     link: Link
     origins: tuple[tuple[str, str], ...]
     troubles: tuple[str, ...] = ()
+    filtered_ms: int = UNSAID
 
     def value(self, name: str) -> Any:
         return getattr(self.link if name in OF_LINK else self.link.control, name)
@@ -97,9 +100,11 @@ def in_force(link: Link, rows: Iterable[ControlRow]) -> InForce:
     """The link as it holds now."""
     found: dict[str, Any] = {}
     troubles = []
+    filtered_ms = UNSAID
     for row in rows:
         try:
             found[row.name] = READERS[row.name](json.loads(row.value))
+            filtered_ms = max(filtered_ms, row.changed_ms) if row.name in OF_LINK else filtered_ms
         except KeyError:
             troubles.append(f"the store says {row.name} of link {link.name}, which this version does not know")
         except (BadValueError, ValueError) as error:
@@ -108,7 +113,7 @@ def in_force(link: Link, rows: Iterable[ControlRow]) -> InForce:
     rest = {name: value for name, value in found.items() if name not in OF_LINK}
     whole = replace(link, **own, control=replace(link.control, **rest))
     origins = tuple((name, STORE if name in found else SETTINGS) for name in READERS)
-    return InForce(whole, origins, tuple(troubles))
+    return InForce(whole, origins, tuple(troubles), filtered_ms)
 
 
 def as_json(value: Any) -> str:

@@ -13,6 +13,7 @@ from twinshore.fleet.settings.section import Written
 from twinshore.fleet.settings.sections.links import read_links
 from twinshore.links.rules import check_links
 from twinshore.links.seeds import Difference, Section, Sown, section_of, sections_of, sow
+from twinshore.links.standing import said_of
 from twinshore.links.way_back import way_back
 from twinshore.service.clock import wall_ms
 from twinshore.store import AuditRow, LinkRow, LinkState, Store
@@ -67,6 +68,8 @@ def taken(settings: Settings, store: Store, *, by: str, check: Callable[[Sequenc
         sown = sow(settings.link_sections, rows, wall_ms(), by)
         found = _known(settings, revision, rows, sown.links, sown.differences)
         check(found.links)
+        if sown.rows:
+            check([one.link for one in said_of(found.links, store).values()])
         _check_ways_back(settings, rows, sown, store)
         if not sown.rows or store.link_rows.change(sown.rows, seen=revision, told=told(rows, sown.rows)):
             return replace(found, revision=revision + bool(sown.rows))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 
 from twinshore.fleet import Link
-from twinshore.links.clashes import KIND, Filters, filters_from_json, settled
+from twinshore.links.clashes import settled
 from twinshore.links.in_force import InForce, in_force
 from twinshore.store import Store
 
@@ -18,19 +17,10 @@ def said_of(links: Iterable[Link], store: Store) -> dict[str, InForce]:
     return {link.name: in_force(link, said[link.name]) for link in links}
 
 
-def right_of(links: Iterable[Link], store: Store) -> dict[str, Filters]:
-    """The filters of operators that held last, as far as any did."""
-    found = {}
-    for row in store.memories.of_each([link.name for link in links], KIND):
-        with suppress(ValueError, TypeError):
-            found[row.link] = filters_from_json(row.value)
-    return found
-
-
 def standing(links: Sequence[Link], store: Store) -> dict[str, InForce]:
     """What holds for each link."""
     links = tuple(links)  # those of a running mirror may be others a moment later
-    return settled(links, said_of(links, store), right_of(links, store))
+    return settled(links, said_of(links, store))
 
 
 def others_in_force(links: Iterable[Link], store: Store | None, now: InForce) -> list[Link]:

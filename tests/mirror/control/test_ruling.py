@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from twinshore.fleet import Link, StoreError
-from twinshore.links.clashes import KIND
 from twinshore.mirror.control import ruling
 from twinshore.mirror.control.ruling import IN_FORCE, Ruling
 from twinshore.store import ControlRow, Store, open_store
@@ -36,8 +36,8 @@ def heard(store: Store, said: list[str], monkeypatch: pytest.MonkeyPatch) -> Rul
     return Ruling(LINK, [LINK, ON, BACK], store, said.append)
 
 
-def put(store: Store, name: str, value: Any, link: str = LINK.name) -> None:
-    row = ControlRow(link, name, json.dumps(value), 1, "me")
+def put(store: Store, name: str, value: Any, link: str = LINK.name, at_ms: int = 1) -> None:
+    row = ControlRow(link, name, json.dumps(value), at_ms, "me")
     assert store.controls.change(link, {name: row}, seen=store.controls.version(link), told=())
 
 
@@ -99,21 +99,22 @@ def test_topics_leave_their_lanes_and_come_back_once_they_have_left(store: Store
     assert heard.flowing(names) == {}
 
 
-def test_what_was_right_last_holds_over_a_restart_and_so_does_a_pause(
-    store: Store, heard: Ruling, said: list[str]
-) -> None:
-    put(store, "topics", ["lists"])
-    heard.changed()
+@pytest.mark.usefixtures("heard")
+def test_of_words_said_at_once_both_processes_refuse_the_newest(store: Store, said: list[str]) -> None:
+    """The other's was not there yet when each was judged."""
+    links = [LINK, replace(ON, topics=("x.*",)), BACK]
+    ears = [Ruling(link, links, store, said.append) for link in (LINK, BACK)]
+    put(store, "topics", ["x-1"], at_ms=2)
+    assert ears[0].changed()
+    assert ears[0].link.topics == ("x-1",)
+    put(store, "topics", ["x.*"], link=BACK.name, at_ms=1)
     put(store, "paused", True)
-    put(store, "topics", ["bills-2"])
-    for ears in (heard, Ruling(LINK, [LINK, ON, BACK], store, said.append)):
-        assert ears.changed()
-        assert ears.link.topics == ("lists",)
-        assert ears.link.control.paused
-    put(store, "topics", ["bills-3"], link=BACK.name)
-    late = Ruling(LINK, [LINK, ON, BACK], store, said.append)
+    assert [one.changed() for one in ears] == [True, True]
+    assert [one.link.topics for one in ears] == [LINK.topics, ("x.*",)]
+    assert ears[0].link.control.paused
+    late = Ruling(LINK, links, store, said.append)
     late.changed()
-    assert late.link.topics == ("bills-2",), "the other link has made room"
+    assert late.link.topics == LINK.topics, "over a restart too"
 
 
 def test_a_link_that_a_new_one_clashes_with_stays_paused(store: Store, said: list[str]) -> None:
@@ -144,26 +145,20 @@ def test_a_clash_ends_when_the_other_link_makes_room(store: Store, heard: Ruling
     assert not store.ledger.rows(open_only=True)
 
 
-def test_a_plan_notes_nothing_and_a_reset_is_forgotten(store: Store, heard: Ruling) -> None:
+def test_a_plan_notes_nothing(store: Store, heard: Ruling) -> None:
     put(store, "topics", ["lists"])
     plan = Ruling(LINK, [LINK, ON, BACK], store, print, notes=False)
     assert plan.changed()
     put(store, "topics", ["bills-2"])
     plan.changed()
-    put(store, "topics", ["lists"])
     assert not store.memories.of(LINK.name)
     assert not store.ledger.rows()
     heard.changed()
-    assert [row.value for row in store.memories.of(LINK.name, KIND)] == ['[["lists"], []]']
-    assert store.controls.change(LINK.name, {"topics": None}, seen=store.controls.version(LINK.name), told=())
-    heard.changed()
-    assert heard.link == LINK
-    assert not store.memories.of(LINK.name)
     heard.acknowledge(lanes_left=True)
     assert [(row.kind, row.value) for row in store.memories.of(LINK.name)] == [(IN_FORCE, '[["orders.*"], []]')]
 
 
-@pytest.mark.parametrize("fails_at", range(8))
+@pytest.mark.parametrize("fails_at", range(6))
 def test_a_store_that_fails_while_a_word_is_heard_has_it_heard_at_the_next_look(
     store: Store, heard: Ruling, monkeypatch: pytest.MonkeyPatch, fails_at: int
 ) -> None:
@@ -193,7 +188,7 @@ def test_a_store_that_fails_while_a_word_is_heard_has_it_heard_at_the_next_look(
             heard.changed()
         except StoreError:
             continue
-    assert calls > 8, "each of these fails in one of the rounds"
+    assert calls > 6, "each of these fails in one of the rounds"
     assert (heard.link.control.paused, heard.link.topics) == (True, ("lists",))
     heard.acknowledge(lanes_left=True)
     assert [row.value for row in store.memories.of(LINK.name, IN_FORCE)] == ['[["lists"], []]']

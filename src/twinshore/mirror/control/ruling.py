@@ -7,10 +7,9 @@ import time
 from collections.abc import Callable, Container, Mapping, Sequence, Set
 
 from twinshore.fleet import Link
-from twinshore.links.clashes import KIND, Filters, said_filters, settled
-from twinshore.links.filters import admits
-from twinshore.links.in_force import InForce
-from twinshore.links.standing import right_of, said_of
+from twinshore.links.clashes import settled
+from twinshore.links.filters import admits, filters_json
+from twinshore.links.standing import said_of
 from twinshore.mirror.incidents import link_row
 from twinshore.service.clock import wall_ms
 from twinshore.store import IncidentKind, Remembered, Store
@@ -22,16 +21,14 @@ Seen = tuple[str, int]
 
 
 class Ruling:
-    """`link` is what holds. Filters that could loop or collide do not count, and those that were right last stay, over
-    restarts too; all else that operators said holds. `notes`: whether the store is told what was right,
-    and the ledger what clashes."""
+    """`link` is what holds. Filters that could loop or collide do not count, all else that operators said does.
+    `notes`: whether the store is told what holds, and the ledger what clashes."""
 
     def __init__(
         self, link: Link, links: Sequence[Link], store: Store, log: Callable[[str], None], *, notes: bool = True
     ) -> None:
         self._begins, self._links, self._store, self._log = link, links, store, log
         self._notes = notes
-        self._clashes = False
         self._versions: tuple[object, ...] = ()
         self._looked_at_s = 0.0
         self._said: tuple[str, ...] = ()
@@ -55,19 +52,15 @@ class Ruling:
             return False
         name = self._begins.name
         said = said_of(links, self._store)
-        now = settled(links, said, right_of(links, self._store))[name]
-        # Until they agree, another link's filters may end it too.
-        self._clashes = now.link != said[name].link
+        now = settled(links, said)[name]
+        clashes = now.link != said[name].link
         if self._notes:
             self._tell(said[name].troubles)
-            clash = now.troubles[-1] if self._clashes else ""
+            clash = now.troubles[-1] if clashes else ""
             link_row.tell(self._store, name, IncidentKind.CLASHING_FILTERS, clash, self._log)
+            self._begin_to_hold(filters_json(now.link))
         else:
             self._tell(now.troubles)
-        if self._notes and not self._clashes:
-            self._note(said[name])
-        if self._notes:
-            self._begin_to_hold(Filters(now.link.topics, now.link.exclude, IN_FORCE).to_json())
         # Only now it is heard: where the store failed before this, the next look hears it again.
         self._versions, self._looked_at_s = versions, looked_at_s
         if now.link == self.link:
@@ -113,19 +106,8 @@ class Ruling:
             self._store.memories.forget(rows)
 
     def _seen(self, links: Sequence[Link]) -> tuple[object, ...]:
-        heard = links if self._clashes else [self._begins]
-        # Another link that came or went may end a clash, or begin one.
-        return (*(self._store.controls.version_lately(link.name) for link in heard), *links)
-
-    def _note(self, said: InForce) -> None:
-        """Remembers filters of operators that are right, for the day they clash."""
-        name, filters = self._begins.name, said_filters(said)
-        known = {row.value for row in self._store.memories.of(name, KIND)}
-        row = Remembered(name, KIND, "", filters.to_json() if filters else "", KIND, wall_ms())
-        if filters is None and known:
-            self._store.memories.forget([row])
-        elif filters is not None and row.value not in known:
-            self._store.memories.remember([row])
+        # What is said of another link, and one that came or went, may end a clash, or begin one.
+        return (*(self._store.controls.version_lately(link.name) for link in links), *links)
 
     def _tell(self, troubles: tuple[str, ...]) -> None:
         for sentence in troubles if troubles != self._said else ():

@@ -8,8 +8,7 @@ from collections.abc import Container, Iterable, Sequence
 from contextlib import suppress
 
 from twinshore.fleet import Link, is_heartbeats
-from twinshore.links.clashes import filters_from_json
-from twinshore.links.filters import passes_filters
+from twinshore.links.filters import passes_filters, with_filters
 from twinshore.mirror.control.ruling import IN_FORCE
 from twinshore.mirror.driver.twins import twin_row
 from twinshore.mirror.planned import CarryTopic, Refuse, Step
@@ -126,7 +125,6 @@ class Others:
         """The other link's filters as its own process has them; None where it has not said."""
         for row in self._store.memories.of(other, IN_FORCE):
             with suppress(ValueError, TypeError):
-                filters = filters_from_json(row.value)
                 source, _, target = other.partition("->")
-                return Link(source, target, filters.topics, filters.exclude)
+                return with_filters(Link(source, target), row.value)
         return None

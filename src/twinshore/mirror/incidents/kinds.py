@@ -311,8 +311,8 @@ _ROWS = (
             "go on with the filters that clash with none; pauses and throttles hold, and no twin of the link is deleted"
         ),
         "The link has filters that an operator set. With the other links as they are now, these filters could make "
-        "records loop, or let two links write one twin. So the last filters without a clash hold instead, or the "
-        "settings'.",
+        "records loop, or let two links write one twin, and they were set last. So the filters of the settings hold. "
+        "A change that clashes is refused, so two were made at the same moment, or by processes with other settings.",
         "Give the links filters that have no topic in common, with `twinshore link filter` or in the settings. Or take "
         "the operator's filters back with `twinshore link reset LINK --name topics --name exclude`. The row closes "
         "within seconds.",
