@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from twinshore.fleet import HEARTBEATS, Link, QueuePolicy, QueueRules
+from twinshore.fleet import HEARTBEATS, Link, QueuePolicy, QueueRules, SourceOffset, TargetOffset
+from twinshore.fleet.extents import Extent
 from twinshore.links.thinned import ALWAYS, thinned
+from twinshore.mirror.driver.twins import orders_for
+from twinshore.mirror.lane.reach import Reach
+from twinshore.mirror.planned import CarryTopic
 from twinshore.store import Store, TwinRow, open_store
 from twinshore.switch.hands.carried import filled_in_part
 
@@ -50,3 +54,17 @@ def test_where_the_queue_is_fresh_once_more_it_begins_again(store: Store) -> Non
 def test_who_has_a_twin_filled_anew_by_a_fresh_queue_is_told_that_it_gets_a_part() -> None:
     assert filled_in_part(KEEP) == ""
     assert "what is too old for it is deleted, and not filled again" in filled_in_part(FRESH)
+
+
+def test_an_order_says_behind_which_reach_a_look_seeks_what_was_dropped(store: Store) -> None:
+    """Extents were told beyond the receipts when the queue became `keep`."""
+    step = CarryTopic("prices", 1, TWIN.source_topic_id, TWIN.target_topic_id, "", mapped=True)
+    store.extents.go_on_behind([(TWIN, [Extent(SourceOffset(3), TargetOffset(3), 4, 0)])])
+    for link, lacks in (
+        (KEEP, [False] * 3),
+        (FRESH, [True] * 3),
+        (KEEP, [True, True, False]),
+        (KEEP, [True, True, False]),
+    ):
+        (order,) = orders_for(store, link, [step], set()).values()
+        assert [order.may_lack(Reach(at, 0, 0)) for at in (3, 7, 8)] == lacks, link.queue.policy

@@ -149,6 +149,17 @@ def test_of_a_fresh_queue_what_landed_behind_records_that_were_dropped_is_found_
     assert isinstance(look_at_mapped(*asked, reach).verdict, Stop), "a queue that keeps has lost them"
 
 
+def test_of_a_queue_that_keeps_no_record_is_called_dropped_though_it_is_there_twice(both: Both) -> None:
+    """Sought by what they say, the latest that are the same count, and what lies before is never sent."""
+    both.write(["a", "b", "b", "b"], ["a", "b"])
+    reach = reach_of(Extent(SourceOffset(0), TargetOffset(0), 1, 0))
+    asked = both.kafka, both.kafka, both.twin.producer_id, both.source.named, both.twin.named
+    for drops, position, dropped in ((False, 2, ()), (True, 4, ((1, 3),))):
+        seen = look_at_mapped(*asked, reach, drops=drops)
+        assert isinstance(seen.verdict, Go)
+        assert (seen.verdict.position, seen.dropped) == (position, dropped)
+
+
 def test_of_a_fresh_queue_too_a_record_that_the_source_has_not_stops_it(both: Both) -> None:
     both.write(["a", "b", "c"], ["a", "x"])
     seen = look_at_fresh(both, reach_of(Extent(SourceOffset(0), TargetOffset(0), 1, 0)))

@@ -111,7 +111,12 @@ def orders_for(
         place = (row.topic, row.partition)
         begin = row.anchor_offset if place in reached else -1 if row.inherited else 0
         stands[place] = told.get(place, Stand(UNKNOWN, begin))
-    ends = {row: stands[row.topic, row.partition].end for row in saved if (row.topic, row.partition) in reached}
+    # Where records landed is told before how far the source was read.
+    ends = {
+        row: max(stands[place].end, reached[place].source)
+        for row in saved
+        if (place := (row.topic, row.partition)) in reached
+    }
     thinned_to = thinned(store, link, ends)
     found = {}
     for row in saved:

@@ -39,7 +39,7 @@ class TrackOrder:
     # Below it the twin's log is the topic's own; by how much the link's epoch is later on this twin.
     inherited: int = 0
     epoch: int = 0
-    # A fresh queue may have dropped records of it that no receipt below this offset counts; -1: none.
+    # Behind a reach up to this offset a fresh queue may have dropped records that nobody told of; -1: behind none.
     thinned_to: int = -1
     # Its twin was made for this order: no pump was let write it before.
     untouched: bool = False
@@ -47,6 +47,10 @@ class TrackOrder:
     @property
     def named(self) -> NamedPartition:
         return NamedPartition(self.topic, self.partition)
+
+    def may_lack(self, reach: Reach) -> bool:
+        """Whether records may be missing behind it."""
+        return reach.source <= self.thinned_to
 
     @property
     def twin_named(self) -> NamedPartition:

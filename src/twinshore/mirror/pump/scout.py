@@ -162,7 +162,7 @@ class Scout:
         if exact:
             self._send(lambda: Looked(self._look(exact, stands, inherited)), self._looks)
         for named, reach in mapped.items():
-            drops = reach.source <= tracks[named].order.thinned_to
+            drops = tracks[named].order.may_lack(reach)
             look = partial(self._look_mapped, named, reach, stands.get(named, NOWHERE), drops=drops)
             self._send(lambda n=named, look=look: Looked({n: look()}), self._looks)  # type: ignore[misc]
 
