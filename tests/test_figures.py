@@ -40,7 +40,6 @@ BOUNDS = {
     "any-log": {
         "200 partitions": "mirror.pump.units:UNIT_PARTITIONS_MAX",
         "20 seconds": "mirror.pump.units:OPEN_S_MAX",
-        "20 000 offsets": "mirror.lane.gaps:GAP_MARKED_MAX",
     },
     "deletes": {
         "30 s": "mirror.driver.link_driver:SETTLE_LOG_START_S",

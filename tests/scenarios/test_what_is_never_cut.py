@@ -10,27 +10,21 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from tests.scenarios.incident_stage import CALM, LINK, QUICK, IncidentStage
+from tests.scenarios.incident_stage import CALM, LINK, IncidentStage
 from tests.scenarios.mirror_rig import read_all, spans_of
 from tests.scenarios.rights_stage import guarded
 from twinshore.fleet import Link, NamedPartition
-from twinshore.fleet.incidents import POLICY_GAP
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.lab import LabCluster
 from twinshore.lab.clients import allow, client_settings, delete_records, delete_topic, topic_id
-from twinshore.lab.stages.raw_writer import RawWriter, end_of
-from twinshore.mirror.driver import left_filler
 from twinshore.mirror.driver.link_driver import SETTLE_LOG_START_S
 from twinshore.mirror.driver.log_starts import LogStarts
-from twinshore.store import Incident, IncidentKind, TwinRow, open_store
-from twinshore.wire.filler import filler
+from twinshore.store import TwinRow, open_store
 
 pytestmark = pytest.mark.claim(
     "topics",
     "never-cut",
     "with `never_delete` no record is cut off a twin, neither by the driver nor by a pump that "
-    "begins; what a link filled a new twin with goes all the same, and what it had filled a gap with "
-    "is told with its offsets",
+    "begins; what a link filled a new twin with goes all the same",
 )
 
 CUT_S = 3.0  # what a pump cuts it has cut by then, right behind its look
@@ -125,62 +119,3 @@ def test_a_refused_cut_is_told_where_filler_is_left_and_not_where_nothing_is_see
             starts.cut({bare: 9, filled: 9}, done)
         assert not store.ledger.rows(LINK, open_only=True), said
         assert spans_of(west.cluster, "filled", 0) == [(3, 4)], "its one record stays"
-
-
-def test_filler_that_was_left_when_deleting_was_forbidden_is_told_with_its_offsets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The pump before had filled a part of a gap, to be cut off; then the settings forbade every cut."""
-    monkeypatch.setattr(left_filler, "LOOK_S", 0.001)
-    named, source_start = NamedPartition("orders", 0), 500_000
-    said: list[str] = []
-    with LabCluster("west", jvm_flags=QUICK) as west, open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        west.create_topic("orders")
-        store.twins.save([TwinRow(LINK, "orders", 0, "aa" * 16, topic_id(west.cluster, "orders").hex(), 0, 0, 1)])
-        with closing(KafkaCluster(west.cluster)) as target:
-            writer = RawWriter(target, "orders")
-            assert writer.write(500, 0).error == 0
-            for count in (200_000, 100_000):
-                made, at = filler(count), end_of(writer)
-                assert writer.send([made.stamped(writer.producer_id, writer.epoch, at) + made.body]).error == 0
-            for _ in range(3):
-                assert writer.mark(0) == 0
-
-            def starts(*, never: bool) -> LogStarts:
-                link = Link("east", "west")
-                return LogStarts(link, target, store, never=lambda: never, doubt=lambda _: None, log=said.append)
-
-            def rows() -> list[tuple[str, int, int]]:
-                found = [one.incident for one in store.ledger.rows(LINK, open_only=True)]
-                return [
-                    (one.kind.value, one.from_offset, one.to_offset) for one in found if one.kind != "retention gap"
-                ]
-
-            for begin in (500, end_of(writer) - 3):
-                gap = Incident(LINK, "orders", 0, IncidentKind.RETENTION_GAP, begin, source_start, POLICY_GAP, "a gap")
-                row = store.ledger.add(gap, now_ms=1)
-            store.ledger.close(row.id, now_ms=2)
-            forbidden = starts(never=True)
-            for _ in range(20):
-                forbidden.cut({named: source_start}, {}, filled=False)
-            assert not rows(), "what pumps write yet is not examined: it would be too early, and once is all"
-            looks, deadline = 0, time.monotonic() + 120
-            while not rows():
-                assert time.monotonic() < deadline, said
-                forbidden.cut({named: source_start}, {})
-                looks += 1
-            assert looks > 1, "a look that takes long is gone on with by the next"
-            for _ in range(2):
-                forbidden.cut({named: source_start}, {})
-                assert rows() == [("refused", 500, 300_500)], said
-            assert spans_of(west.cluster, "orders", 0) == [(0, 300_503)], "nothing is cut"
-            (told,) = [
-                one.incident for one in store.ledger.rows(LINK, open_only=True) if one.incident.kind == "refused"
-            ]
-            assert "offsets 500 to 300499 of twin orders-0 hold records without a value" in told.sentence
-            assert "never_delete" in told.sentence
-            assert not told.policy.stops, "the partition is carried all the same"
-            assert len([one for one in said if "records without a value" in one]) == 1
-            done: dict[NamedPartition, int] = {}
-            starts(never=False).cut({named: 300_502}, done)
-            assert (done, rows()) == ({named: 300_502}, []), said

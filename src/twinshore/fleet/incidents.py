@@ -54,7 +54,6 @@ class Effect(StrEnum):
     TOPIC = "topic"  # the whole topic rests
     PASSES = "passes"  # all goes on; the row is over once the twin has all up to where it ends
     UNCUT = "uncut"  # all goes on, but for the cutting of the twin's beginning
-    FILLER = "filler"  # all goes on; readers see filler that may not be cut off
     TWIN = "twin"  # it tells what becomes of a twin
     TELLS = "tells"  # it tells, and nothing more
 
@@ -89,7 +88,6 @@ POLICY_DROP = Policy("drop them, and go on with what is fresh", Effect.PASSES)
 POLICY_HEAL = Policy("carry it once more from the source", Effect.PASSES)
 POLICY_WAIT = Policy("wait, and go on where it was left", Effect.PASSES)
 POLICY_UNCUT = Policy("carry it all the same, try to cut its twin every 30 s", Effect.UNCUT)
-POLICY_LEFT_FILLER = Policy("carry it all the same, leave what never_delete keeps", Effect.FILLER)
 POLICY_KEEP_TWIN = Policy("keep the twin", Effect.TWIN)
 POLICY_RESCUE = Policy("save them on the new home", Effect.TELLS)
 

@@ -193,29 +193,6 @@ def test_pumps_cut_nothing_while_nobody_knows_what_may_be_cut(places: Callable[.
 
 
 @pytest.mark.usefixtures("answering")
-def test_filler_is_looked_for_only_when_no_pump_may_write_any_more_of_it(
-    places: Callable[..., Place], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Pumps of the term before fill gaps until they have stopped, and what they sent has landed."""
-    place, told = places(), list[bool]()
-    place.turned(lambda sentence: "flowing" in sentence)
-    monkeypatch.setattr(place.driver._log_starts, "cut", lambda *_, filled: told.append(filled))
-    (tmp_path / "now.toml").write_text(f"{SETTINGS.format(security='')}[safety]\nnever_delete = true\n")
-    place.driver._safety._file = tmp_path / "now.toml"
-
-    def looks() -> bool:
-        place.driver._followed_at_s = -1e9
-        place.driver._follow_log_starts()
-        return told[-1]
-
-    assert not looks(), "it is heard in this very look: lanes have not begun anew"
-    place.turned(lambda sentence: "flowing" in sentence)
-    assert looks()
-    monkeypatch.setitem(place.desk._core._past, LINK, (0.0, 1e12))
-    assert not looks(), "something may land yet"
-
-
-@pytest.mark.usefixtures("answering")
 def test_a_term_says_again_which_filters_hold(places: Callable[..., Place]) -> None:
     """A standby with other settings may have carried the link meanwhile, and given topics up."""
     place = places()

@@ -8,14 +8,7 @@ from sqlalchemy import update
 
 from twinshore.delay.sampler import resting_of
 from twinshore.fleet import Link, Secret
-from twinshore.fleet.incidents import (
-    POLICY_LEFT_FILLER,
-    POLICY_RETRY,
-    POLICY_STOP,
-    POLICY_TOPIC,
-    POLICY_UNCUT,
-)
-from twinshore.mirror.driver.left_filler import is_left_filler
+from twinshore.fleet.incidents import POLICY_RETRY, POLICY_STOP, POLICY_TOPIC, POLICY_UNCUT
 from twinshore.mirror.incidents.kinds import KINDS, passing
 from twinshore.mirror.incidents.standing import retries, stopping
 from twinshore.mirror.metrics.left_out import refused_topics
@@ -30,7 +23,7 @@ ELSE = "said in words that no version ever wrote"
 
 def every_row() -> list[Incident]:
     """Of each kind a partition's row and a topic's, by each policy."""
-    special = (POLICY_STOP, POLICY_RETRY, POLICY_TOPIC, POLICY_UNCUT, POLICY_LEFT_FILLER)
+    special = (POLICY_STOP, POLICY_RETRY, POLICY_TOPIC, POLICY_UNCUT)
     found = []
     for kind, known in KINDS.items():
         for policy in {known.policy, *special}:
@@ -50,7 +43,6 @@ def decided(store: Store) -> dict[str, object]:
         "resting": resting_of(LINK, rows)[1],
         "uncrossed": {one.topic for one in uncrossed_topics(LINK, {row.incident.topic for row in rows}, (), rows)},
         "passing": {row.id for row in rows if passing(row.incident.kind, row.incident.policy)},
-        "filler": {row.id for row in rows if is_left_filler(row)},
     }
 
 

@@ -1,4 +1,4 @@
-"""What takes offsets that a source has no more: filler only where it may be cut off again, markers elsewhere."""
+"""What takes offsets that a source has no more: filler before a twin's first record, markers elsewhere."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ import pytest
 
 from twinshore.fleet import NamedPartition
 from twinshore.fleet.incidents import IncidentKind
+from twinshore.fleet.settings import MirrorSettings
 from twinshore.mirror.lane.cutting import Parcel
 from twinshore.mirror.lane.fates import Blank
-from twinshore.mirror.lane.gaps import NEVER_CUT_MARKED_MAX, UNCUT_MARKED_MAX, cut_limit, untold
+from twinshore.mirror.lane.gaps import cut_limit, untold
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.marking import marker_id
 from twinshore.mirror.lane.observe import Go, Observation, Tail, judge
-from twinshore.mirror.lane.orders import TrackOrder
+from twinshore.mirror.lane.orders import LaneLimits, TrackOrder, limits_of
 from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.route import Route
 from twinshore.mirror.lane.stamp import Stamp
 from twinshore.mirror.lane.track import Track
 
 OURS = 7
+MARKED_MAX = LaneLimits().gap_offsets_max
 NOW_MS = 1_800_000_000_000
 NAMED = NamedPartition("orders", 0)
 REFUSED = "the right to this topic is missing. grant Delete on topic orders"
@@ -56,19 +58,39 @@ def test_filler_is_written_and_cut_off_where_both_are_allowed() -> None:
     assert track.cut_to == 60
 
 
-def test_nothing_that_was_carried_is_ever_cut_off_where_that_is_forbidden() -> None:
+def test_filler_lies_below_a_twins_first_record_and_nothing_that_was_carried_is_cut_off_where_that_is_forbidden() -> (
+    None
+):
+    """Else whoever reads at the twin's end is given records that no source ever had."""
     for seed in range(300):
-        chance = random.Random(seed)
+        chance, never = random.Random(seed), bool(seed % 2)
         anchor, end = chance.choice((0, 40)), chance.choice((0, 20, 40, 70))
         start = chance.randrange(0, 50_000)
         ours = Tail(end - 1, end - 1, OURS, end - 1) if end else None
-        seen = Observation(0, end, end, ours, (end - 1, NOW_MS) if end else None, start, max(start, end) + 9)
-        _, track = looked(seen, anchor, never=True)
-        assert track.cut_to <= anchor, f"seed {seed}: records of the source may lie from {anchor} on"
+        known, log_start = ((end - 1, NOW_MS) if end else None), chance.choice((0, end))
+        seen = Observation(log_start, end, end, ours, known, start, max(start, end) + 9)
+        _, track = looked(seen, anchor, never=never)
+        assert not never or track.cut_to <= anchor, f"seed {seed}: records of the source may lie from {anchor} on"
         filler, marked = spans(track)
-        assert all(to <= anchor for _, to in filler), f"seed {seed}: filler that could not be cut off again"
+        assert all(to <= anchor for _, to in filler), f"seed {seed}: readers see filler"
         taken = sorted([*filler, *marked])
         assert not taken or (taken[0][0], taken[-1][1]) == (end, start), f"seed {seed}: {taken}"
+
+
+def test_a_topic_that_was_at_home_on_the_target_gets_markers_though_its_end_was_lost() -> None:
+    """Readers see its own records below; and sequences begin with 0 behind them."""
+    lane = Lane(OURS, 1, state_expiry_ms=86_400_000)
+    lane.assign([TrackOrder("orders", 0, "07" * 16, "08" * 16, 60, 60, inherited=60, epoch=1)])
+    lane.routed(NAMED, Route(1, 0, 2))
+    assert lane.to_look_at(0.0, {2}) == [NAMED]
+    lane.observed(NAMED, Observation(0, 50, 50, Tail(49, 49, 99, 49), None, 80, 100), 1.0, NOW_MS)
+    track = lane.tracks[NAMED]
+    if track.phase is not Phase.RUNNING:  # nothing of a pump before may land any more
+        assert lane.to_look_at(track.retry_at_s, {2}) == [NAMED]
+        lane.observed(NAMED, Observation(0, 50, 50, Tail(49, 49, 99, 49), None, 80, 100), track.retry_at_s, NOW_MS)
+    assert spans(track) == ([], [(50, 80)])
+    track.send_blank(30, 9.0)
+    assert track.stamp.sequence(80) == 0
 
 
 def test_the_links_own_filler_goes_though_no_record_may_be_cut_off() -> None:
@@ -99,35 +121,41 @@ def test_without_the_right_to_cut_a_twin_gets_markers_and_its_sequences_follow_i
 
 
 @pytest.mark.parametrize(
-    ("seen", "anchor", "why"),
+    ("seen", "anchor"),
     [
-        (
-            replace(FRESH, source_start=UNCUT_MARKED_MAX + 1, source_end=UNCUT_MARKED_MAX + 9),
-            60,
-            "too many for markers",
-        ),
-        (replace(carried(20), source_start=60, source_end=100), 60, "records without a value"),
-        (replace(carried(500), source_start=UNCUT_MARKED_MAX + 600, source_end=1 << 40), 0, "too many for markers"),
+        (replace(FRESH, source_start=MARKED_MAX + 1, source_end=MARKED_MAX + 9), 60),
+        (replace(carried(500), source_start=MARKED_MAX + 600, source_end=1 << 40), 0),
     ],
 )
-def test_where_markers_will_not_do_the_partition_rests_until_the_right_is_given(
-    seen: Observation, anchor: int, why: str
-) -> None:
+def test_where_markers_will_not_do_the_partition_rests_until_the_right_is_given(seen: Observation, anchor: int) -> None:
     lane, track = looked(replace(seen, uncut=REFUSED), anchor)
     assert track.phase is Phase.STOPPED
     (told,) = [one for one in lane.incidents if one.kind == "rights lost"]
-    assert why in told.sentence
+    assert "too many for markers" in told.sentence
     assert "grant Delete on topic orders" in told.sentence
     assert (told.from_offset, told.to_offset, told.policy) == (seen.log_end, seen.source_start, None)
 
 
-def test_a_gap_too_long_for_markers_stops_where_nothing_may_be_cut_off() -> None:
-    far = replace(carried(500), source_start=500 + NEVER_CUT_MARKED_MAX, source_end=1 << 40)
-    _, track = looked(far, 0, never=True)
-    assert spans(track) == ([], [(500, 500 + NEVER_CUT_MARKED_MAX)])
-    lane, track = looked(replace(far, source_start=501 + NEVER_CUT_MARKED_MAX), 0, never=True)
+@pytest.mark.parametrize("never", [False, True])
+def test_a_gap_too_long_for_markers_stops_its_partition_and_says_how_the_twin_begins_again(never: bool) -> None:
+    far = replace(carried(500), source_start=500 + MARKED_MAX, source_end=1 << 40)
+    _, track = looked(far, 0, never=never)
+    assert spans(track) == ([], [(500, 500 + MARKED_MAX)])
+    lane, track = looked(replace(far, source_start=501 + MARKED_MAX), 0, never=never)
     assert track.phase is Phase.STOPPED
-    assert "never_delete" in lane.incidents[-1].sentence
+    (told,) = lane.incidents
+    assert told.kind is IncidentKind.RETENTION_GAP
+    assert "gap_offsets_max" in told.sentence
+    assert "`twinshore mirror begin-again orders`" in told.sentence
+
+
+def test_the_longest_gap_is_the_settings_to_say() -> None:
+    lane = Lane(OURS, 0, state_expiry_ms=86_400_000, limits=limits_of(MirrorSettings(gap_offsets_max=499)))
+    lane.assign([TrackOrder("orders", 0, "07" * 16, "08" * 16)])
+    lane.routed(NAMED, Route(1, 0, 2))
+    assert lane.to_look_at(0.0, {2}) == [NAMED]
+    lane.observed(NAMED, carried(500), 1.0, NOW_MS)
+    assert lane.tracks[NAMED].phase is Phase.STOPPED
 
 
 @pytest.mark.parametrize(

@@ -364,8 +364,7 @@ class LinkDriver:
         # What is on no lane is not ours to cut: a topic that stopped may be somebody else's by now.
         live, placed = self._recorder.live[self.link.name], self._desk.placed(self.link.name)
         cuts = {named: at for named, at in live.cuts().items() if named in placed}
-        filled = bool(self._term and self._term.never_cut) and self._desk.past_is_over(self.link.name)
-        self._log_starts.cut(self._adopter.without_mapped(cuts, live.lag.copy()), live.cut_to, filled=filled)
+        self._log_starts.cut(self._adopter.without_mapped(cuts, live.lag.copy()), live.cut_to)
 
     def _order(self, lane: int, tide: int) -> TideOrder:
         token = self._desk.token_of((self.link.name, lane))  # before the term: one that ends now fits no later lane

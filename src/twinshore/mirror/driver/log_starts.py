@@ -10,7 +10,6 @@ from twinshore.fleet.once import Once
 from twinshore.fleet.sentences import followed
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
-from twinshore.mirror.driver.left_filler import LeftFiller
 from twinshore.mirror.lane.answers import RIGHTS
 from twinshore.mirror.pump.probing import KEPT
 from twinshore.service.clock import wall_ms
@@ -50,14 +49,11 @@ class LogStarts:
     ) -> None:
         self._link, self._target, self._store, self._doubt, self._log = link, target, store, doubt, log
         self._never_now, self._never = never, False
-        self._left = LeftFiller(link, target, store, log)
         self._refused: dict[str, Once] = {}
 
-    def cut(
-        self, before: Mapping[NamedPartition, int], done: MutableMapping[NamedPartition, int], *, filled: bool = True
-    ) -> None:
+    def cut(self, before: Mapping[NamedPartition, int], done: MutableMapping[NamedPartition, int]) -> None:
         """Cuts the twins of these partitions below the offsets, and notes in `done` which were. A topic whose twin
-        cannot be cut hinders no other. `filled`: no pump that may cut writes filler any more."""
+        cannot be cut hinders no other."""
         self._never = self._never_now()
         rows = self._store.twins.of(self._link.name)
         ids = {row.topic: row.target_topic_id for row in rows}
@@ -73,7 +69,6 @@ class LogStarts:
             count += self._cut(topic, ids[topic], ours, done, told.get(topic))
         if count:
             self._log(f"{self._link.name}: cut {count} twins to their sources' log starts")
-        self._left.look({named: at for named, at in anchors.items() if named in before}, never=self._never and filled)
 
     def _cut(
         self,

@@ -56,9 +56,11 @@ _ROWS = (
         POLICY_GAP,
         "The source deleted records before they crossed: retention was faster than the mirror, or the log was cut."
         " If a worker died before it could tell how far it came, and the source has deleted that since, the row"
-        " names the offsets that hold no record on the twin. Some of them may be markers of transactions.",
+        " names the offsets that hold no record on the twin. Some of them may be markers of transactions. A gap of more"
+        " than `gap_offsets_max` offsets stops its partition.",
         "Nothing can bring these records back. Find out why the link lagged. Keep records on the source for longer "
-        "than the link ever stands still. The row closes when the twin is behind the gap.",
+        "than the link ever stands still. The row closes when the twin is behind the gap. If the partition stopped: "
+        f"{BEGIN_AGAIN}. Or raise `gap_offsets_max`, start the mirror again and type `twinshore mirror resume`.",
     ),
     KindEntry(
         IncidentKind.STALE_DROPPED,
@@ -250,10 +252,7 @@ _ROWS = (
         After.RESUMED,
         POLICY_STOP,
         "A cluster refuses something for a reason that no other kind of incident names.",
-        "Mend what the sentence names, then type `twinshore mirror resume`. A row that says *leave what never_delete "
-        "keeps* stops nothing. There the mirror filled a gap with records without a value, and `never_delete` was set "
-        "before it could cut them off, so readers see them at the offsets named. The row closes when the twin's log "
-        "begins behind them.",
+        "Mend what the sentence names, then type `twinshore mirror resume`.",
     ),
     KindEntry(
         IncidentKind.CONTENT_DIFFERS,

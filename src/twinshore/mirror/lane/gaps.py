@@ -1,7 +1,7 @@
 """What takes the offsets that a source has no more, and how far the twin's log may be cut behind it. Pure over tracks.
 
-Filler are records that readers would see. So it is written only where it may be cut off again, and markers, which
-nobody sees, take the offsets elsewhere.
+Filler are records that readers would see. So it is written only before a twin's first record, where it is cut off
+again. Markers, which no reader sees, take the offsets elsewhere.
 """
 
 from __future__ import annotations
@@ -18,10 +18,7 @@ from twinshore.mirror.lane.recent import nothing_of
 from twinshore.mirror.lane.track import Track
 from twinshore.wire.filler import FILLER_RECORDS_MAX, filler
 
-GAP_MARKED_MAX = 20_000  # A longer gap below a running twin is filled and cut off, not marked.
-GAP_MAX = 20_000_000_000  # About an hour of filling.
-UNCUT_MARKED_MAX = 1_000_000  # About a minute of marking; a right that is missing takes no longer to give.
-NEVER_CUT_MARKED_MAX = 100_000_000  # More than an hour of marking, and 8 GB on each replica.
+FILLED_MAX = 20_000_000_000  # About an hour of filling.
 
 
 def cut_limit(seen: Observation, anchor: int, *, never: bool) -> int:
@@ -32,23 +29,18 @@ def cut_limit(seen: Observation, anchor: int, *, never: bool) -> int:
     return min(anchor, seen.source_start) if never else seen.source_start
 
 
-def fill(track: Track, seen: Observation, now_ms: int, *, cut_to: int) -> tuple[Halt | None, list[Stoppage]]:
+def fill(track: Track, seen: Observation, now_ms: int, *, marked_max: int) -> tuple[Halt | None, list[Stoppage]]:
     """Queues what takes the offsets up to the source's start. What must be told of it, or a halt.
 
-    Below a twin that holds records a short gap becomes markers, since its readers may be right behind us; a longer one,
-    and all that comes before a twin's first record, becomes filler up to `cut_to`, which is cut off as soon as it is
-    written, and markers beyond that.
+    Filler takes them before the twin's first record, markers behind that: `marked_max` at most.
     """
     begin, end, named = track.fetched, seen.source_start, track.named
     if begin >= end:
         return None, []
     sentence = f"the source's log now begins at {end}, the twin ended at {begin}: retention was faster"
-    filled_to = _filled_to(track, begin, end, cut_to)
-    if not track.mapped:
-        if end - begin > GAP_MAX:
-            return Halt(IncidentKind.RETENTION_GAP, begin, end, f"{sentence}, and the gap is too long to fill"), []
-        if halt := _unfilled(track, seen, filled_to, sentence):
-            return halt, []
+    filled_to = _filled_to(track, seen)
+    if not track.mapped and (halt := _too_long(track, seen, filled_to, marked_max, sentence)):
+        return halt, []
     told: list[Stoppage] = []
     # What the source had when its twin was made, and has lost since; a gap that grew is told of for what it grew by.
     lost_from = max(begin, track.order.anchor_offset, track.told.gap_to)
@@ -81,41 +73,36 @@ def untold(track: Track, seen: Observation) -> list[Stoppage]:
     return [Stoppage(named.topic, named.partition, IncidentKind.RETENTION_GAP, begin, end, sentence, POLICY_GAP)]
 
 
-def _filled_to(track: Track, begin: int, end: int, cut_to: int) -> int:
-    """Up to where filler takes the offsets."""
-    short = begin and begin >= track.order.anchor_offset and end - begin <= GAP_MARKED_MAX
-    return begin if track.mapped or short else max(begin, min(end, cut_to))
+def _filled_to(track: Track, seen: Observation) -> int:
+    """Up to where filler takes the offsets. A topic that was at home on the target holds its own records below."""
+    begin, order = track.fetched, track.order
+    if track.mapped or order.inherited or seen.uncut:
+        return begin
+    return max(begin, min(seen.source_start, order.anchor_offset))
 
 
-def _unfilled(track: Track, seen: Observation, filled_to: int, sentence: str) -> Halt | None:
-    """Why markers cannot take what filler may not: it would last too long, or stand behind filler that stays."""
-    begin, end = track.fetched, seen.source_start
-    long = end - filled_to
-    if seen.uncut:
-        before = (
-            f"offsets {begin} to {end - 1} of twin {track.order.twin_named} must be filled: its source begins at {end}"
+def _too_long(track: Track, seen: Observation, filled_to: int, marked_max: int, sentence: str) -> Halt | None:
+    """Why what takes the offsets would take too long."""
+    begin, end, twin = track.fetched, seen.source_start, track.order.twin_named
+    if seen.uncut and end - begin > marked_max:
+        why = (
+            f"offsets {begin} to {end - 1} of twin {twin} must be filled: its source begins at {end}; they are too "
+            f"many for markers, and what fills them must be cut off again: {seen.uncut}"
         )
-        if begin < track.order.anchor_offset and _has_filler(track, seen):
-            why = "records without a value that fill a part of them already would stay for readers to see"
-        elif long > UNCUT_MARKED_MAX:
-            why = "they are too many for markers, and what fills them must be cut off again"
-        else:
-            return None
-        return Halt(IncidentKind.RIGHTS_LOST, begin, end, f"{before}; {why}: {seen.uncut}", IncidentSide.TARGET)
-    if long > NEVER_CUT_MARKED_MAX:
-        why = "never_delete lets nothing be filled here that would have to be cut off, and markers would take too long"
-        return Halt(IncidentKind.RETENTION_GAP, begin, end, f"{sentence}; {why}")
+        return Halt(IncidentKind.RIGHTS_LOST, begin, end, why, IncidentSide.TARGET)
+    if end - filled_to > marked_max:
+        why = (
+            f"more than gap_offsets_max = {marked_max} offsets are missing; delete the twin {twin.topic} on the target,"
+            f" then `twinshore mirror begin-again {track.named.topic}`"
+        )
+        return Halt(IncidentKind.RETENTION_GAP, begin, end, f"{sentence}, and {why}")
+    if filled_to - begin > FILLED_MAX:
+        return Halt(IncidentKind.RETENTION_GAP, begin, end, f"{sentence}, and that is too long to fill")
     return None
 
 
-def _has_filler(track: Track, seen: Observation) -> bool:
-    """Whether something of ours lies on a twin that holds no record of its source yet."""
-    tail = seen.tail if seen.log_end > seen.log_start else None
-    return seen.producer is not None or (tail is not None and tail.producer_id == track.stamp.producer_id)
-
-
 def _pieces(track: Track, begin: int, filled_to: int, end: int) -> Iterator[Blank | Parcel]:
-    first = track.order.anchor_offset
+    first = 0 if track.order.inherited else track.order.anchor_offset
     while begin < filled_to:
         made = filler(min(FILLER_RECORDS_MAX, filled_to - begin))
         yield parcel_of(made.header._replace(base_offset=begin), made.body)

@@ -149,7 +149,7 @@ class Lane(Roster):
         track.note_untold(now_ms, seen.wrote_epoch)
         track.led_anew()
         if go.gap_to > go.position and track.phase is Phase.RUNNING:
-            trouble, told = fill(track, seen, now_ms, cut_to=cut_to)
+            trouble, told = fill(track, seen, now_ms, marked_max=self.limits.gap_offsets_max)
             self.incidents.extend(told)
             if trouble:
                 self._stop(track, trouble)

@@ -76,6 +76,8 @@ class LaneLimits:
     join_below_bytes: int = 128 << 10
     joined_bytes_max: int = 64 << 20
     produce_timeout_s: float = 30.0
+    # Of so many missing offsets at most markers are written on a twin that holds records.
+    gap_offsets_max: int = 20_000_000
     # A request that the target's kernel has not acknowledged for so long is never delivered.
     undelivered_s: float = 4.0
     buffers_per_line: int = 2
@@ -96,6 +98,7 @@ def limits_of(settings: MirrorSettings) -> LaneLimits:
         merged_bytes_max=settings.merge_target_kb << 10,
         join_below_bytes=settings.join_below_kb << 10,
         produce_timeout_s=settings.produce_timeout_s,
+        gap_offsets_max=settings.gap_offsets_max,
         undelivered_s=min(UNDELIVERED_S_MAX, settings.tide_s / 4),
     )
 

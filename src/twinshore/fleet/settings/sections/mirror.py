@@ -72,6 +72,13 @@ class MirrorSettings:
     )
     merge_target_kb: int = setting(512, "joined batches grow to about this size", low=4, high=512)
     produce_timeout_s: float = setting(30.0, "how long a target broker may take to replicate a batch", low=1, high=600)
+    gap_offsets_max: int = setting(
+        20_000_000,
+        "most offsets, lost by the source before they crossed, that a twin with records gets markers for; where it is"
+        " more, the partition stops",
+        low=0,
+        high=1_000_000_000,
+    )
     heartbeat_s: float = setting(
         1.0, "how often a link writes a heartbeat to `twinshore.heartbeats` on its source; 0: never", low=0, high=3600
     )
