@@ -109,7 +109,7 @@ class DriverModel:
                 self._place(order)
 
     def _place(self, order: TrackOrder) -> None:
-        self.desk.assign((LINK, self.schedule.chance.randrange(self.lanes)), [order])
+        self.desk.assign((LINK, self.schedule.chance.randrange(self.lanes)), [order], self.schedule.now_s)
         self._do_wanted()
 
     def _end_term(self) -> None:

@@ -191,7 +191,7 @@ def give_away_before_it_is_let_go() -> None:
     def move(self: DeskCore, link: str, named: NamedPartition, lane: int) -> bool:
         asked = shipped(self, link, named, lane)
         for post in [one for _, one in self._of(link) if named in one.moving]:
-            self._released(link, post, Released(named, None, None))
+            self._released(link, post, Released(named, None, None), 0.0)
         return asked
 
     DeskCore.move = move  # type: ignore[method-assign]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -65,7 +65,7 @@ def carried(begin: int, end: int, epoch: int) -> Carried:
 
 def test_a_new_twin_is_untouched_once_whatever_lane_it_comes_to_again(hall: Hall) -> None:
     new, later = replace(ORDER, untouched=True), replace(ORDER, partition=1, untouched=True)
-    hall.core.assign(ONE, [new])
+    hall.core.assign(ONE, [new], 0.0)
     seat = hall.core.arrive(ONE, 0, TOKEN)
     assert seat
     assert hall.told(seat) == [Assign((new,))]
@@ -73,24 +73,24 @@ def test_a_new_twin_is_untouched_once_whatever_lane_it_comes_to_again(hall: Hall
     (go,) = hall.told(seat)
     assert isinstance(go, Go)
     assert go.untouched == (ORDERS,)
-    hall.core.assign(ONE, [later])
+    hall.core.assign(ONE, [later], 0.0)
     assert hall.told(seat) == [Assign((later,))]
     assert not hall.core.withdraw(LINK, "orders", -1, hall.now_s)
     for partition in (0, 1):
         hall.says(seat, Released(NamedPartition("orders", partition), None, None))
     hall.core.withdraw(LINK, "orders", -1, hall.now_s)
     hall.core.wanted()
-    hall.core.assign(ONE, [new, later])
+    hall.core.assign(ONE, [new, later], 0.0)
     assert hall.told(seat) == [Assign((ORDER, replace(ORDER, partition=1)))]
-    hall.core.assign(TWO, [replace(new, topic="bills")])
+    hall.core.assign(TWO, [replace(new, topic="bills")], 0.0)
     assert hall.core._posts[TWO].untouched == set(), "by its id it is the same twin"
-    hall.core.assign(TWO, [replace(new, topic="bills", target_topic_id="cc", partition=2)])
+    hall.core.assign(TWO, [replace(new, topic="bills", target_topic_id="cc", partition=2)], 0.0)
     assert hall.core._posts[TWO].untouched == {NamedPartition("bills", 2)}
 
 
 def test_a_pump_is_told_what_is_on_its_lane_and_how_much_it_may_fetch(hall: Hall) -> None:
     bounds = Bounds(1000.0, {}, {"orders": 2})
-    hall.core.assign(ONE, [ORDER])
+    hall.core.assign(ONE, [ORDER], 0.0)
     hall.core.bound(ONE, bounds)
     assert hall.core.wanted() == [], "nobody is there to be told"
     seat = hall.core.arrive(ONE, 0, TOKEN)
@@ -114,7 +114,7 @@ def test_a_grant_answers_a_question_and_ends_with_the_lease(hall: Hall) -> None:
 
 
 def test_what_an_heir_says_of_offsets_counts_for_nothing(hall: Hall) -> None:
-    hall.core.assign(ONE, [ORDER])
+    hall.core.assign(ONE, [ORDER], 0.0)
     hall.begun(ONE)
     heir = hall.core.arrive(ONE, 1, TOKEN)
     assert heir
@@ -124,7 +124,7 @@ def test_what_an_heir_says_of_offsets_counts_for_nothing(hall: Hall) -> None:
 
 
 def test_an_heir_begins_where_the_holder_stood(hall: Hall) -> None:
-    hall.core.assign(ONE, [ORDER])
+    hall.core.assign(ONE, [ORDER], 0.0)
     holder = hall.begun(ONE)
     heir = hall.core.arrive(ONE, 1, TOKEN)
     assert heir
@@ -156,7 +156,7 @@ def test_an_heir_waits_out_the_grant_of_a_holder_that_is_lost(hall: Hall) -> Non
 
 
 def test_a_partition_changes_lanes_when_its_lane_has_let_go_of_it(hall: Hall) -> None:
-    hall.core.assign(ONE, [ORDER])
+    hall.core.assign(ONE, [ORDER], 0.0)
     giver, taker = hall.begun(ONE), hall.begun(TWO)
     assert hall.core.move(LINK, ORDERS, 1)
     assert not hall.core.move(LINK, ORDERS, 1), "it is on its way"
@@ -172,7 +172,7 @@ def test_a_partition_changes_lanes_when_its_lane_has_let_go_of_it(hall: Hall) ->
 
 
 def test_what_was_asked_for_stays_where_it_is_when_its_pump_is_lost(hall: Hall) -> None:
-    hall.core.assign(ONE, [ORDER])
+    hall.core.assign(ONE, [ORDER], 0.0)
     giver = hall.begun(ONE)
     hall.begun(TWO)
     assert hall.core.move(LINK, ORDERS, 1)
@@ -184,7 +184,7 @@ def test_what_was_asked_for_stays_where_it_is_when_its_pump_is_lost(hall: Hall) 
 
 
 def test_a_partition_that_is_withdrawn_is_gone_when_nobody_can_write_it(hall: Hall) -> None:
-    hall.core.assign(ONE, [ORDER])
+    hall.core.assign(ONE, [ORDER], 0.0)
     holder = hall.begun(ONE)
     assert not hall.core.withdraw(LINK, "orders", 0, hall.now_s)
     assert hall.told(holder) == [Release(ORDERS)]
@@ -236,3 +236,68 @@ def test_a_link_that_stops_begins_no_pump(hall: Hall) -> None:
     for seat in (holder, heir):
         hall.core.depart(seat, hall.now_s, LEFT_S)
     assert hall.core.idle(LINK, hall.now_s)
+
+
+def lost(for_s: float) -> Handover:
+    """It stands at an end, and lost requests may land there for so long."""
+    return Handover("orders", 0, 9, 4, 5, calm=False, strays_s=for_s, stray_epoch=4)
+
+
+def waits(words: Iterable[OfDesk]) -> dict[tuple[int, bool], float]:
+    """For how long a pump that was told this must wait, by where it begins and by whether it knows what may land."""
+    found = [one for word in words if isinstance(word, Go | Take) for one in word.handovers]
+    return {(one.position, one.strays_moved): one.strays_s for one in found if not one.calm}
+
+
+def test_what_may_land_is_known_when_a_partition_comes_back_to_a_lane(hall: Hall) -> None:
+    """A withdrawal forgot it, and the next pump waited for less."""
+    hall.core.assign(ONE, [ORDER], hall.now_s)
+    giver, taker = hall.begun(ONE), hall.begun(TWO)
+    assert not hall.core.withdraw(LINK, "orders", 0, hall.now_s)
+    hall.says(giver, Released(ORDERS, lost(30.0), None))
+    assert hall.core.withdraw(LINK, "orders", 0, hall.now_s)
+    assert hall.core.lands_s(LINK, hall.now_s) == 30.0
+    hall.now_s += 10.0
+    hall.core.wanted()
+    hall.core.assign(TWO, [ORDER], hall.now_s)
+    assert waits(hall.told(taker)) == {(-1, True): 20.0}
+
+
+def test_what_may_land_is_known_where_a_partition_comes_to_a_lane_between_two_pumps(hall: Hall) -> None:
+    hall.core.assign(ONE, [ORDER], hall.now_s)
+    giver = hall.begun(ONE)
+    assert hall.core.move(LINK, ORDERS, 1)
+    hall.says(giver, Released(ORDERS, lost(30.0), None))
+    hall.now_s += 5.0
+    seat = hall.core.arrive(TWO, 0, TOKEN)
+    assert seat
+    hall.says(seat, SayReady())
+    assert waits(hall.told(seat)) == {(-1, True): 25.0}
+
+
+@pytest.mark.parametrize(
+    ("later_s", "calm", "wait"), [(4.3, False, {(-1, True): 25.7}), (31.0, False, {}), (4.3, True, {})]
+)
+def test_what_may_land_is_known_behind_an_heir_that_is_killed(
+    hall: Hall, later_s: float, calm: bool, wait: dict[tuple[int, bool], float]
+) -> None:
+    """It says nothing, also of what it was told."""
+    hall.core.assign(ONE, [ORDER], hall.now_s)
+    first, began_s = hall.begun(ONE), hall.now_s
+    heir = hall.core.arrive(ONE, 1, TOKEN)
+    assert heir
+    hall.says(heir, SayReady())
+    hall.says(first, Done([], [], [lost(30.0)], {}, 0.0, []))
+    assert waits(hall.told(heir)) == {(9, False): 30.0}
+    if calm:
+        third = hall.core.arrive(ONE, 2, TOKEN)
+        assert third
+        hall.says(third, SayReady())
+        hall.says(heir, Done([], [], [Handover("orders", 0, 9, 4, 5)], {}, 0.0, []))
+        heir = third
+    hall.core.depart(heir, hall.now_s, LEFT_S)
+    hall.now_s = began_s + later_s
+    last = hall.core.arrive(ONE, 3, TOKEN)
+    assert last
+    hall.says(last, SayReady())
+    assert waits(hall.told(last)) == pytest.approx(wait)

@@ -50,7 +50,7 @@ class Desk:
     def __init__(self, order: TrackOrder) -> None:
         self.core = DeskCore()
         self.core.open_lane(KEY, 9.0, "token")
-        self.core.assign(KEY, [order])
+        self.core.assign(KEY, [order], 0.0)
 
     def comes(self, tide: int, now_s: float) -> Seat:
         seat = self.core.arrive(KEY, tide, "token")

@@ -16,6 +16,7 @@ from twinshore.fleet import NamedPartition
 from twinshore.mirror.core.commands import Beat, Done, Released, SayReady, Used
 from twinshore.mirror.core.desk_words import Assign, Bounds, Finish, Granted, OfDesk, OfPump, Release, Stop, Take
 from twinshore.mirror.desk.commands import Account, Command, Dismiss, Keep, LaneKey, Seat, Tell
+from twinshore.mirror.desk.landing import Landing
 from twinshore.mirror.desk.post import Post
 from twinshore.mirror.desk.relay import Relay, Say
 from twinshore.mirror.lane.orders import Carried, Stoppage, TrackOrder
@@ -29,6 +30,7 @@ class DeskCore:
         self._posts: dict[LaneKey, Post] = {}
         # By link: until when a pump of lanes that are closed may still write, and what it sent may still land.
         self._past: dict[str, tuple[float, float]] = {}
+        self._landings: dict[str, Landing] = {}
         self._given: set[tuple[str, str, int]] = set()  # new twins that were ever on a lane
         self._visits = 0
         self._wanted: list[Command] = []
@@ -44,13 +46,14 @@ class DeskCore:
         """Tides that know the token may carry it from now on; one that is open stays as it is."""
         if key not in self._posts:
             granted_s, lands_s = self._past.get(key[0], (0.0, 0.0))
-            self._posts[key] = Post(Relay(grant_s, granted_until_s=granted_s, lands_until_s=lands_s), token)
+            relay = Relay(grant_s, granted_until_s=granted_s, lands_until_s=lands_s)
+            self._posts[key] = Post(relay, token, self._landings.setdefault(key[0], Landing()))
 
     def token_of(self, key: LaneKey) -> str:
         """What a tide has to know that carries the lane as it was opened last; empty where it is closed."""
         return post.token if (post := self._posts.get(key)) else ""
 
-    def assign(self, key: LaneKey, orders: Iterable[TrackOrder]) -> None:
+    def assign(self, key: LaneKey, orders: Iterable[TrackOrder], now_s: float) -> None:
         """More partitions for a lane, at once where a pump runs; those that are on a lane of the link stay there."""
         post, placed = self._posts[key], self.placed(key[0])
         fresh = tuple(self._given_once(key[0], order) for order in orders if order.named not in placed)
@@ -58,6 +61,9 @@ class DeskCore:
             post.place(order)
         if fresh:
             self._tell_all(post, Assign(fresh))
+            waits = post.landing.told((), [order.named for order in fresh], now_s)
+            if waits and post.relay.holder is not None:
+                self._tell(post, post.relay.holder, Take(waits))
 
     def _given_once(self, link: str, order: TrackOrder) -> TrackOrder:
         if not order.untouched:
@@ -142,7 +148,7 @@ class DeskCore:
 
     def lands_s(self, link: str, now_s: float) -> float:
         """For how long what the link's pumps have sent may still land, whatever becomes of them and of this process."""
-        ours = [max(post.relay.lands_until_s, post.relay.strays_until_s) for _, post in self._of(link)]
+        ours = [max(post.relay.lands_until_s, post.landing.until_s) for _, post in self._of(link)]
         return max(0.0, max([*ours, self._past.get(link, (0.0, 0.0))[1]]) - now_s)
 
     def nobody_writes(self, link: str, now_s: float) -> bool:
@@ -162,7 +168,7 @@ class DeskCore:
         for lane, post in list(self._of(link)):
             del self._posts[link, lane]
             granted_s, lands_s = self._past.get(link, (0.0, 0.0))
-            lands_s = max(lands_s, post.relay.lands_until_s, post.relay.strays_until_s)
+            lands_s = max(lands_s, post.relay.lands_until_s, post.landing.until_s)
             self._past[link] = max(granted_s, post.relay.granted_until_s), lands_s
             self._wanted += [Dismiss(seat) for seat in post.pumps.values()]
 
@@ -221,9 +227,10 @@ class DeskCore:
                 post.used = word.used
             case Released() if holds:
                 self._account(seat, post, [word.carried] if word.carried else [])
-                self._released(seat.link, post, word)
+                self._released(seat.link, post, word, now_s)
             case Done():
                 if holds:
+                    post.landing.hear(word.handovers, now_s)
                     self._account(seat, post, word.carried, word.incidents, word.speed)
                     post.paces, post.paces_at_s = tuple(word.paces), now_s
                 says = post.relay.done(tide, tuple(word.handovers), now_s, allowed_s, word.unread_s)
@@ -248,8 +255,10 @@ class DeskCore:
         post.account(account.carried)
         self._wanted.append(Keep(account))
 
-    def _released(self, link: str, post: Post, word: Released) -> None:
+    def _released(self, link: str, post: Post, word: Released, now_s: float) -> None:
         """The lane has let go: from now on the partition is the other lane's, which starts where this one stood."""
+        handovers = (word.handover,) if word.handover else ()
+        post.landing.hear(handovers, now_s)
         lane, order = post.release(word.named)
         other = None if lane is None else self._posts.get((link, lane))
         if other is None or order is None:
@@ -257,7 +266,7 @@ class DeskCore:
         other.place(order)
         self._tell_all(other, Assign((order,)))
         if other.relay.holder is not None:
-            self._tell(other, other.relay.holder, Take((word.handover,) if word.handover else ()))
+            self._tell(other, other.relay.holder, Take(other.landing.told(handovers, [word.named], now_s)))
 
     # -- what pumps are told
 

@@ -9,6 +9,7 @@ from twinshore.fleet import NamedPartition
 from twinshore.mirror.core.commands import Pace
 from twinshore.mirror.core.desk_words import Bounds, Go
 from twinshore.mirror.desk.commands import Seat
+from twinshore.mirror.desk.landing import Landing
 from twinshore.mirror.desk.relay import Relay
 from twinshore.mirror.lane.history import NOWHERE, Stand, told_on
 from twinshore.mirror.lane.orders import Carried, Handover, TrackOrder
@@ -23,6 +24,7 @@ class Post:
 
     relay: Relay
     token: str
+    landing: Landing = field(default_factory=Landing)
     tracks: dict[NamedPartition, TrackOrder] = field(default_factory=dict)
     told: dict[NamedPartition, Stand] = field(default_factory=dict)
     untouched: set[NamedPartition] = field(default_factory=set)
@@ -65,6 +67,7 @@ class Post:
         paces = tuple(pace._replace(learnt=pace.learnt.aged(ago_s)) for pace in self.paces)
         self.paces = ()
         untouched, self.untouched = tuple(self.untouched), set()
+        handovers = self.landing.told(handovers, self.tracks, now_s)
         return Go(handovers, dict(self.told), reached, paces, untouched)
 
     def release(self, named: NamedPartition) -> tuple[int | None, TrackOrder | None]:

@@ -36,8 +36,6 @@ class Relay:
     # Until then a broker that throttles the holder may take what it was sent before, whether or not the holder lives.
     # It knows better only when it stops in good order.
     lands_until_s: float = 0.0
-    # Until then lost requests of a holder that stopped may land. Its heir is told, and others wait.
-    strays_until_s: float = 0.0
     finishing: bool = False
     handovers: tuple[Handover, ...] = field(default=())
 
@@ -66,7 +64,6 @@ class Relay:
             return []
         self.holder, self.handovers, self.finishing = None, handovers, False
         self.granted_until_s, self.lands_until_s = 0.0, now_s + unread_s
-        self.strays_until_s = max([self.strays_until_s, *(now_s + one.strays_s for one in handovers if not one.calm)])
         return self.tick(now_s, allowed_s)
 
     def lost(self, tide: int, now_s: float, allowed_s: float) -> list[Say]:

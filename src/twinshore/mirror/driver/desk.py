@@ -65,7 +65,7 @@ class Desk:
     def assign(self, key: LaneKey, orders: Iterable[TrackOrder]) -> None:
         """More partitions for a lane, at once where a pump runs; those that are on a lane of the link stay there."""
         with self._deciding() as core:
-            core.assign(key, orders)
+            core.assign(key, orders, steady_s())
 
     def placed(self, link: str) -> dict[NamedPartition, int]:
         """Which lane of the link each partition belongs to now."""
