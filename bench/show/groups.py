@@ -55,6 +55,8 @@ KEYS = (
     "proof-borders",
     "proof-never-rests",
     "proof-budget",
+    "proof-two-at-once",
+    "proof-by-its-own-way",
     "proof-names-unseen",
     "proof-names-refused",
     "proof-of-nothing",

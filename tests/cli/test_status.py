@@ -26,7 +26,7 @@ from twinshore.mirror.lane.reading_words import JOINED, QUEUED, READ
 from twinshore.mirror.metrics import reading_word
 from twinshore.mirror.metrics.lag_word import LagWord, TopicLag, as_row
 from twinshore.store import Incident, IncidentKind, LinkStatus, Receipt, Store, TwinRow, open_store
-from twinshore.store.proof_values import ProofPiece, ProofRow, ProofState
+from twinshore.store.proof_values import ProofRow, ProofState
 
 pytestmark = pytest.mark.claim(
     "groups",
@@ -347,9 +347,8 @@ def test_looking_makes_no_store(settings_file: Path) -> None:
 
 def test_it_says_how_long_ago_all_that_is_proven_was_read(settings_file: Path, store: Store) -> None:
     three_h_ago = int(time.time() * 1000) - 3 * 3_600_000
-    piece = ProofPiece(0, 60, 60, "", 36_000_000, three_h_ago)
     row = ProofRow(LINK, "orders", 0, "exact", ProofState.IDENTICAL, 0, 60, -1, 60, 60, "", "", "aa", "bb", three_h_ago)
-    store.proofs.save([replace(row, pieces=(piece,))])
+    store.proofs.save([replace(row, size=36_000_000, oldest_ms=three_h_ago)])
     assert "proven" not in _status(settings_file, "--link", LINK), "nobody asked for a proof that never rests"
     settings_file.write_text(settings_file.read_text() + "\n[proof]\nbeside_mirror = true\n")
     (line,) = [line for line in _status(settings_file, "--link", LINK).splitlines() if "proven" in line]

@@ -19,9 +19,8 @@ from twinshore.store import ProofRow, TwinRow, open_store
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
-READ_MS = ROW.pieces[0].read_ms
-TO = ROW.pieces[0].to_offset
-YOUNG = replace(ROW, pieces=ROW.pieces[:1], to_offset=TO, source_end=TO)
+READ_MS = 1_700_000_000_000
+YOUNG = replace(ROW, oldest_ms=READ_MS, source_end=ROW.to_offset)
 KEY = AlarmKey(LINK, AlarmKind.UNPROVEN)
 NAMED = NamedPartition("orders", 3)
 
@@ -34,7 +33,7 @@ def test_the_alarm_names_the_partition_that_waits_longest() -> None:
     assert unproven_signs(LINK, [YOUNG], [], READ_MS + 99 * HOUR_MS, 0.0) == [], "nothing was asked for"
     (well,) = unproven_signs(LINK, [YOUNG], [twin(1)], READ_MS + 24 * HOUR_MS, 24.0)
     assert (well.key, well.wrong) == (KEY, False)
-    older = replace(YOUNG, topic="payments", pieces=(YOUNG.pieces[0]._replace(read_ms=READ_MS - HOUR_MS),))
+    older = replace(YOUNG, topic="payments", oldest_ms=READ_MS - HOUR_MS)
     (wrong,) = unproven_signs(LINK, [YOUNG, older], [], READ_MS + 23 * HOUR_MS + 1, 24.0)
     assert wrong.wrong and wrong.key == KEY
     assert "payments-3 was last proven whole 24.0 h ago (asked for: every 24 h), and so were 1 of 2" in wrong.sentence
@@ -84,12 +83,12 @@ def test_what_can_never_be_read_is_told_however_often_it_is_tried(proven: int) -
     for day in range(2, 60):
         row = tried(row, day, 1_000, Proven(0, proven, proven, trouble="its task died"))
         # What was proven once is read again meanwhile, and stays young.
-        row = replace(row, pieces=tuple(piece._replace(read_ms=day * DAY_MS) for piece in row.pieces))
+        row = replace(row, oldest_ms=day * DAY_MS)
         (sign,) = unproven_signs(LINK, [row], [twin(1)], day * DAY_MS + HOUR_MS, 24.0)
         risen += [day] if sign.wrong else []
     assert risen == list(range(2 if proven else 3, 60))
     well = tried(row, 60, 1_000, Proven(0, proven, 1_000, records=1_000 - proven))
-    well = replace(well, pieces=tuple(piece._replace(read_ms=60 * DAY_MS) for piece in well.pieces))
+    well = replace(well, oldest_ms=60 * DAY_MS)
     (sign,) = unproven_signs(LINK, [well], [twin(1)], 60 * DAY_MS + HOUR_MS, 24.0)
     assert not sign.wrong
 

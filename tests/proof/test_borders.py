@@ -9,7 +9,7 @@ import pytest
 from tests.proof.test_planning import LOOK, answer, cut
 from twinshore.fleet.incidents import POLICY_STOP, IncidentKind
 from twinshore.proof.borders import PartitionLook
-from twinshore.proof.pieces import narrowed
+from twinshore.proof.cursors import narrowed
 from twinshore.proof.planning import outcome, rested
 from twinshore.proof.values import Way
 from twinshore.store.proof_values import ProofRow, ProofState
@@ -53,7 +53,7 @@ def test_a_proof_is_narrowed_to_what_both_sides_hold(change: dict[str, object], 
 
 
 def test_where_offsets_had_no_record_the_least_that_is_left_is_counted() -> None:
-    row = replace(proven(LEVEL), records=100, pieces=())
+    row = replace(proven(LEVEL), records=100)
     assert narrowed(row, 10, 990).records == 90
     assert narrowed(row, 600, 1_000).records == 0
 

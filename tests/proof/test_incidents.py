@@ -25,10 +25,13 @@ def test_it_is_one_row_until_a_proof_goes_past_it(tmp_path: Path) -> None:
         first = store.ledger.add(told, now_ms=1)
         assert store.ledger.add(told, now_ms=2) == first
         opened = store.ledger.rows(open_only=True)
-    assert mended(opened, [BAD_ROW]) == []
-    assert mended(opened, [replace(ROW, partition=2)]) == [], "another partition's proof mends nothing"
-    assert mended(opened, [replace(ROW, from_offset=500)]) == [], "a proof that begins behind it says nothing of it"
-    assert mended(opened, [ROW]) == [first.id]
+    past = replace(ROW, ledger_id=first.id)
+    assert mended(opened, [replace(BAD_ROW, ledger_id=first.id)]) == []
+    assert mended(opened, [replace(past, partition=2)]) == [], "another partition's proof mends nothing"
+    assert mended(opened, [replace(past, from_offset=500)]) == [], "a proof that begins behind it says nothing of it"
+    assert mended(opened, [ROW]) == [], "it may have read that offset before the row was opened"
+    assert mended(opened, [replace(past, way="content")]) == [], "it was compared by another way"
+    assert mended(opened, [past]) == [first.id]
     place = (ROW.link, ROW.topic, ROW.partition)
     assert gone(opened, {place: 450}) == gone(opened, {(ROW.link, ROW.topic, 2): 451}) == []
     assert gone(opened, {place: 451}) == [first.id]

@@ -19,7 +19,6 @@ from twinshore.proof.surveying import Lack
 from twinshore.proof.telling import as_values, exit_code, in_words
 from twinshore.proof.values import OwedKey, Way
 from twinshore.store import KeyLookRow, ProofState, open_store
-from twinshore.store.proof_values import ProofPiece
 
 ROOT = Path(__file__).resolve().parents[2]
 ROW = outcome(LOOK, cut(LOOK), [answer(one) for one in cut(LOOK)], 5_000)
@@ -175,7 +174,7 @@ def test_programs_get_the_same() -> None:
 
 def test_the_metrics_on_the_page_are_the_ones_served(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        store.proofs.save([replace(BAD_ROW, pieces=(ProofPiece(0, 450, 450, "", 9_000, 3_000),))])
+        store.proofs.save([replace(BAD_ROW, oldest_ms=3_000)])
         store.key_looks.save([replace(LOOKED, retention_ms=5, owed=7, from_offset=1, to_offset=8)])
         registry = CollectorRegistry()
         registry.register(ProofCollector(store, lambda: 65.0))

@@ -64,8 +64,7 @@ def test_a_history_that_parted_below_a_proof_is_told_by_the_next_pass(
 
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
         (row,) = store.proofs.of()
-        aged = tuple(piece._replace(read_ms=piece.read_ms - HOUR_MS) for piece in row.pieces)
-        store.proofs.save([replace(row, pieces=aged)])  # As if it had been proven an hour ago.
+        store.proofs.save([replace(row, oldest_ms=row.oldest_ms - HOUR_MS)])  # As if it had been proven an hour ago.
         told = found_by_a_pass(tmp_path, how)
     assert (told.incident.kind, told.incident.from_offset) == (IncidentKind.CONTENT_DIFFERS, parted)
     code, text = said(tmp_path, source, west, topic, *how, "--here")

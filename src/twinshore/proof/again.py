@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from twinshore.fleet import Cluster
 from twinshore.proof.borders import PartitionLook
-from twinshore.proof.pieces import cut, laid, narrowed, pieces_of, with_pieces
-from twinshore.proof.planning import Wishes, differing, part, piece_of
+from twinshore.proof.cursors import narrowed, read_again
+from twinshore.proof.planning import Wishes, differing, part
 from twinshore.proof.values import Proven, Stretch, Way
-from twinshore.store.proof_values import ProofPiece, ProofRow, ProofState
+from twinshore.store.proof_values import ProofRow
 
 STRETCHES_MAX = 64
 # How much an offset may take on both sides where nobody knows.
@@ -23,10 +23,11 @@ OFFSET_BYTES = 2_000
 
 
 class Errand(NamedTuple):
-    """A part of what was proven, to be read again."""
+    """A part of what was proven, to be read again; `read_ms`: since when each part of its proof was read."""
 
     look: PartitionLook
     stretch: Stretch
+    read_ms: int
 
 
 def errands(
@@ -37,57 +38,61 @@ def errands(
     size_max: float,
     before_ms: int,
     skip: Collection[tuple[str, int]] = (),
-) -> list[tuple[int, Errand]]:
-    """Those of one link that come next, each with when it was read last, the oldest first; `size_max` bytes of them.
-    Nothing that was read since `before_ms`; `skip` are parts that just failed, by partition and offset."""
-    waiting: list[tuple[int, str, int, int, ProofPiece, PartitionLook]] = []
-    for look in looks:
-        row = look.resumes
-        for piece in pieces_of(row) if row is not None else ():
-            if piece.read_ms < before_ms and (f"{look.link} {look.named}", piece.from_offset) not in skip:
-                place = look.named.topic, look.named.partition, piece.from_offset
-                waiting.append((piece.read_ms, *place, piece, look))
-    found: list[tuple[int, Errand]] = []
-    for read_ms, *_, piece, look in sorted(waiting, key=lambda one: one[:4]):
-        stretch, size = _stretch(look, piece, clusters, wishes, size_max)
-        found.append((read_ms, Errand(look, stretch)))
+) -> list[Errand]:
+    """Those of one link that come next, the longest unread first; `size_max` bytes of them. Nothing that was read whole
+    since `before_ms`; `skip` are parts that just failed, by partition and offset."""
+    waiting = [
+        (row, look)
+        for look in looks
+        if (row := look.resumes) is not None
+        and row.to_offset > row.from_offset
+        and row.read_ms < before_ms
+        and (f"{look.link} {look.named}", _next(row)) not in skip
+    ]
+    found: list[Errand] = []
+    for row, look in sorted(waiting, key=lambda one: (one[0].read_ms, one[0].topic, one[0].partition)):
+        stretch, size = _stretch(look, row, clusters, wishes, size_max)
+        found.append(Errand(look, stretch, row.read_ms))
         size_max -= size
         if size_max <= 0 or len(found) == STRETCHES_MAX:
             break
     return found
 
 
+def _next(row: ProofRow) -> int:
+    return row.again_offset if row.again_offset >= 0 else row.from_offset
+
+
 def _stretch(
-    look: PartitionLook, piece: ProofPiece, clusters: tuple[Cluster, Cluster], wishes: Wishes, size_max: float
+    look: PartitionLook, row: ProofRow, clusters: tuple[Cluster, Cluster], wishes: Wishes, size_max: float
 ) -> tuple[Stretch, float]:
-    """The first part of this piece that is as large as may be, and about how large."""
-    span = piece.to_offset - piece.from_offset
-    per_offset = piece.size / span if piece.size else OFFSET_BYTES
-    count = min(span, wishes.stretch_records, max(1, int(size_max / per_offset)))
+    """What the pass reads next, as large as may be, and about how large."""
+    at, end = _next(row), row.again_end if row.again_offset >= 0 else row.to_offset
+    per_offset = row.size / (row.to_offset - row.from_offset) if row.size else OFFSET_BYTES
+    count = min(end - at, wishes.stretch_records, max(1, int(size_max / per_offset)))
     whole = Stretch(
         *clusters,
         look.named,
         look.twin,
         look.way,
-        piece.from_offset,
-        piece.from_offset + count,
-        target_start=piece.target_from,
+        at,
+        at + count,
+        target_start=row.again_target if look.way is Way.CONTENT else -1,
         extents=look.extents if look.way is Way.EXTENTS else (),
         bytes_s=wishes.bytes_s,
         digest=wishes.digest,
     )
     if look.way is Way.COMPACTED:
         # Which record of a key is the latest is known only at the end.
-        return replace(whole, end=max(look.end, piece.to_offset), digest=False), piece.size or span * per_offset
+        return replace(whole, end=max(look.end, row.to_offset), digest=False), per_offset * (end - at)
     return part(whole, whole.start, whole.end), count * per_offset
 
 
 def folded(row: ProofRow, errand: Errand, result: Proven, read_ms: int, now_ms: int) -> ProofRow | None:
     """What stands of `row`, which may have changed meanwhile, now that this was read again; None: the same as before.
     `read_ms` is when the reading began."""
-    look, stretch = errand
-    ids = look.source_topic_id, look.target_topic_id
-    if row.way != look.way or (row.source_topic_id, row.target_topic_id) != ids:
+    look, stretch, _ = errand
+    if not look.is_of(row):
         return None
     if result.difference is not None:
         within = row.from_offset <= result.to < row.to_offset
@@ -95,13 +100,8 @@ def folded(row: ProofRow, errand: Errand, result: Proven, read_ms: int, now_ms: 
     left = row
     if result.start > stretch.start:  # Retention was there meanwhile.
         left = narrowed(row, min(max(row.from_offset, result.start), row.to_offset), row.to_offset)
-    grows = look.way is Way.COMPACTED and row.state is ProofState.IDENTICAL
-    upto = max(left.to_offset, result.to) if grows else left.to_offset
-    read = cut([piece_of(stretch, result, read_ms)] if result.to > result.start else [], left.from_offset, upto)
-    pieces = laid(pieces_of(left), read[0], target_to=result.target_to) if read else None
-    if pieces is None:
-        return left if left != row else None
-    return with_pieces(left, left.from_offset, pieces)
+    left = read_again(left, stretch, result, read_ms)
+    return left if left != row else None
 
 
 class Pass(NamedTuple):
@@ -120,9 +120,7 @@ def whole_pass(rows: Sequence[ProofRow], bytes_s: float) -> Pass | None:
     if not held:
         return None
     oldest = min(held, key=lambda row: (row.read_ms, row.topic, row.partition))
-    size = sum(
-        piece.size or OFFSET_BYTES * (piece.to_offset - piece.from_offset) for row in held for piece in pieces_of(row)
-    )
+    size = sum(row.size or OFFSET_BYTES * (row.to_offset - row.from_offset) for row in held)
     return Pass(f"{oldest.topic}-{oldest.partition}", oldest.read_ms, size, size / bytes_s if bytes_s else 0.0)
 
 

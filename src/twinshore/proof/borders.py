@@ -12,15 +12,16 @@ from dataclasses import asdict, dataclass, replace
 from twinshore.fleet import NamedPartition
 from twinshore.fleet.incidents import IncidentKind
 from twinshore.mirror.incidents.kinds import After, known
-from twinshore.proof.pieces import narrowed
+from twinshore.proof.cursors import narrowed
 from twinshore.proof.values import Difference, DifferenceKind, Way, difference_from
 from twinshore.store.proof_values import ProofRow, ProofState
-from twinshore.store.values import LedgerRow
+from twinshore.store.values import Incident, LedgerRow
 
 # Rows of a proof's own, which it ends itself by going past them, or by a look at the keys.
 OWN = frozenset({IncidentKind.CONTENT_DIFFERS, IncidentKind.DELETIONS_OWED})
-# Rows that say that both sides hold different records, whatever a proof has read.
-PARTED = frozenset({IncidentKind.TRUNCATION, IncidentKind.FOREIGN_WRITE})
+# Open rows that say that both sides hold different records, whatever a proof has read: those of differences were found
+# by another way.
+PARTED = frozenset({IncidentKind.TRUNCATION, IncidentKind.FOREIGN_WRITE, IncidentKind.CONTENT_DIFFERS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,10 +144,14 @@ class PartitionLook:
             row
             for row in self.told
             if row.closed_ms is None
-            and row.incident.kind not in OWN
+            and not self._ends_itself(row.incident)
             and row.incident.from_offset < upto
             and (row.incident.to_offset <= row.incident.from_offset or row.incident.to_offset > self.first)
         )
+
+    def _ends_itself(self, incident: Incident) -> bool:
+        """A proof by this way ends such a row."""
+        return incident.kind in OWN and incident.way in ("", self.way)
 
     # What is left of what was proven
 
@@ -173,6 +178,11 @@ class PartitionLook:
         row = self.resumes or self.remembered
         found = difference_of(row) if row is not None else None
         return found if found is not None and found.offset >= max(self.first, upto) else None
+
+    def is_of(self, row: ProofRow) -> bool:
+        """Whether it speaks of these topics, compared by this way."""
+        ids = self.source_topic_id, self.target_topic_id
+        return row.way == self.way and (row.source_topic_id, row.target_topic_id) == ids
 
     @property
     def voided(self) -> bool:
@@ -205,11 +215,7 @@ class PartitionLook:
 
     @property
     def _known(self) -> ProofRow | None:
-        row = self.stored
-        ids = (self.source_topic_id, self.target_topic_id)
-        if row is None or row.way != self.way or (row.source_topic_id, row.target_topic_id) != ids:
-            return None
-        return row
+        return self.stored if self.stored is not None and self.is_of(self.stored) else None
 
     def _lost_end(self) -> Difference | None:
         """What the target held when it was proven, and holds no more though the source does."""

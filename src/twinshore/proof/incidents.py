@@ -21,17 +21,22 @@ def incident_of(row: ProofRow) -> Incident | None:
     if found is None:
         return None
     sentence = f"both sides part at offset {found.offset}: {found.kind}: {found.sentence}"
-    return Incident(row.link, row.topic, row.partition, KIND, found.offset, -1, known(KIND).policy, sentence, KIND.side)
+    return Incident(
+        row.link, row.topic, row.partition, KIND, found.offset, -1, known(KIND).policy, sentence, KIND.side, row.way
+    )
 
 
 def mended(opened: Iterable[LedgerRow], rows: Iterable[ProofRow]) -> list[int]:
-    """Open rows of differences that these proofs have gone past."""
+    """Open rows of differences that these proofs have gone past. A proof by another way says nothing of one, nor does
+    one that may have read that offset before the row was opened."""
     proven = {(row.link, row.topic, row.partition): row for row in rows}
     found = []
     for one in opened:
         incident = one.incident
         row = proven.get((incident.link, incident.topic, incident.partition))
-        if incident.kind is KIND and row is not None and row.to_offset > incident.from_offset >= row.from_offset:
+        if incident.kind is not KIND or row is None or one.id > row.ledger_id:
+            continue
+        if incident.way == row.way and row.to_offset > incident.from_offset >= row.from_offset:
             found.append(one.id)
     return found
 

@@ -9,9 +9,9 @@ from random import Random
 
 from twinshore.fleet import Cluster
 from twinshore.proof.borders import PartitionLook
-from twinshore.proof.pieces import cut, narrowed, pieces_of, with_pieces
+from twinshore.proof.cursors import emptied, extended, narrowed
 from twinshore.proof.values import Difference, Proven, Stretch, Way
-from twinshore.store.proof_values import ProofPiece, ProofRow, ProofState
+from twinshore.store.proof_values import ProofRow, ProofState
 
 SAMPLE_OFFSETS = 20_000
 BUNDLE_STRETCHES = 64
@@ -136,45 +136,63 @@ def outcome(look: PartitionLook, asked: Sequence[Stretch], results: Sequence[Pro
     return replace(row, state=ProofState.DIFFERS, sentence=json.dumps(asdict(known)))
 
 
+def meeting(look: PartitionLook, stands: ProofRow | None) -> PartitionLook | None:
+    """The look, going on from what another process has written since. None: nothing of it can be added to that."""
+    if stands is None or not look.is_of(stands):
+        return None
+    look = replace(look, stored=stands, remembered=None)
+    return look if look.resumes is not None else None
+
+
 def _come_to(look: PartitionLook, asked: Sequence[Stretch], results: Sequence[Proven], now_ms: int) -> ProofRow:
-    row = look.resumes
-    if row is not None and not asked:
-        return replace(row, source_end=look.source_end)
-    before_ms = look.stored.proven_ms if look.stored else now_ms
-    to, target_to = look.start, row.target_offset if row else -1
-    start, pieces = row.from_offset if row else look.start, pieces_of(row) if row else ()
-    state, sentence, found = ProofState.IDENTICAL, "", None
+    before = look.resumes
+    if before is not None and not asked:
+        return replace(before, source_end=look.source_end)
     by_number = {result.number: result for result in results}
-    again = [one for one in asked if row is not None and one.start < row.to_offset >= one.end]
+    again = [one for one in asked if before is not None and one.end <= look.lacks_to and one.start < before.to_offset]
     seen = by_number.get(again[0].number) if again else None
-    if row is not None and seen is not None and seen.trouble:
-        return replace(row, source_end=look.source_end)
+    if before is not None and seen is not None and seen.trouble:
+        return replace(before, source_end=look.source_end)
+    row = replace(before or _nothing(look, now_ms), state=ProofState.IDENTICAL, sentence="", source_end=look.source_end)
     lacking, rest = _lacking(look, asked, by_number), asked[len(again) :]
     if lacking is not None:
         # What lies behind the twin's beginning is proven by itself.
         edge = min(look.lacks_to, max(look.first, look.end))
-        start, to = max(start, edge), max(to, edge)
-        pieces, rest = cut(pieces, start, to), [one for one in asked if one.start >= edge]
-    for stretch in rest:
-        result = by_number.get(stretch.number)
-        if result is None or stretch.start > to:
-            break
-        if result.start > to:  # The source's retention was there meanwhile: what is proven begins anew.
-            start, pieces, target_to = result.start, (), -1
-        if result.to > result.start:
-            pieces = (*pieces, piece_of(stretch, result, look.looked_ms))
-        to, target_to = max(to, result.to), max(target_to, result.target_to)
-        found = result.difference
-        if found is not None or result.trouble or result.to < stretch.end:
-            break
+        row = narrowed(row, max(row.from_offset, edge), row.to_offset) if edge <= row.to_offset else emptied(row, edge)
+        rest = [one for one in asked if one.start >= edge]
+    row, found = _grown(row, look, rest, by_number)
     if found is not None or lacking is not None:
-        state, sentence = ProofState.DIFFERS, _in_json(lacking, found)
-    # Trouble makes nothing younger: a proof that never goes on must be seen to grow old.
-    if to == look.start and state is ProofState.IDENTICAL and not _whole(asked, by_number):
-        now_ms = before_ms
-    if row is not None and to == row.to_offset and state is ProofState.IDENTICAL:
-        return replace(row, source_end=look.source_end, proven_ms=now_ms)  # Nothing that differs was gone past.
-    return _row(look, state, sentence, (start, to, target_to), pieces, now_ms)
+        row = replace(row, state=ProofState.DIFFERS, sentence=_in_json(lacking, found))
+    elif row.to_offset == look.start and not _whole(asked, by_number):
+        # Trouble makes nothing younger: a proof that never goes on must be seen to grow old.
+        now_ms = look.stored.proven_ms if look.stored else now_ms
+    if before is not None and row.to_offset == before.to_offset and row.state is ProofState.IDENTICAL:
+        row = replace(before, source_end=look.source_end)  # Nothing that differs was gone past.
+    return replace(row, proven_ms=now_ms)
+
+
+def _grown(
+    row: ProofRow, look: PartitionLook, asked: Sequence[Stretch], by_number: Mapping[int, Proven]
+) -> tuple[ProofRow, Difference | None]:
+    """The proof with what goes on from its end without a gap, and the difference at which that stops."""
+    for stretch in asked:
+        result = by_number.get(stretch.number)
+        if stretch.start < row.to_offset:  # Another process has proven that meanwhile, or some of it.
+            if result is not None and result.difference is not None:
+                return narrowed(row, row.from_offset, min(row.to_offset, result.to)), result.difference
+            if stretch.end <= row.to_offset:
+                continue
+            break
+        if result is None or stretch.start > row.to_offset:
+            break
+        if result.start > row.to_offset:  # The source's retention was there meanwhile: what is proven begins anew.
+            row = emptied(row, result.start)
+        if result.to > result.start:
+            row = extended(row, stretch, result, look.looked_ms)
+        row = replace(row, target_offset=max(row.target_offset, result.target_to))
+        if result.difference is not None or result.trouble or result.to < stretch.end:
+            return row, result.difference
+    return row, None
 
 
 def _lacking(look: PartitionLook, asked: Sequence[Stretch], by_number: Mapping[int, Proven]) -> Difference | None:
@@ -198,31 +216,20 @@ def _whole(asked: Sequence[Stretch], by_number: Mapping[int, Proven]) -> bool:
     return bool(asked) and all(got is not None and not got.trouble and got.to >= one.end for one, got in answers)
 
 
-def _row(
-    look: PartitionLook,
-    state: ProofState,
-    sentence: str,
-    offsets: tuple[int, int, int],
-    pieces: Sequence[ProofPiece],
-    now_ms: int,
-) -> ProofRow:
-    place = look.link, look.named.topic, look.named.partition
+def _nothing(look: PartitionLook, now_ms: int) -> ProofRow:
+    """A proof of nothing yet."""
+    place = look.link, look.named.topic, look.named.partition, look.way.value
+    spans = look.start, look.start, -1, look.source_end, 0
     ids = look.source_topic_id, look.target_topic_id
-    ends = *offsets, look.source_end
-    whole = ProofRow(*place, look.way.value, state, *ends, 0, "", sentence, *ids, now_ms, ledger_id=look.ledger_id)
-    return replace(with_pieces(whole, offsets[0], pieces), to_offset=offsets[1])
-
-
-def piece_of(stretch: Stretch, result: Proven, read_ms: int) -> ProofPiece:
-    """The part of a proof that an answer is."""
-    digest = f"{result.digest:032x}" if stretch.digest else ""
-    counts = result.start, result.to, result.records, digest, result.bytes, read_ms
-    found = result.start == stretch.start
-    return ProofPiece(*counts, target_from=stretch.target_start if stretch.way is Way.CONTENT and found else -1)
+    revision = look.stored.revision if look.stored else 0
+    row = ProofRow(*place, ProofState.IDENTICAL, *spans, "", "", *ids, now_ms)
+    return replace(row, ledger_id=look.ledger_id, revision=revision)
 
 
 def differing(row: ProofRow, result: Proven, now_ms: int) -> ProofRow:
-    """What stands of a proof after a difference was found within it, or right behind it."""
+    """What stands of a proof after a difference was found within it, or behind it. The first one is kept."""
+    if row.state is ProofState.DIFFERS and row.to_offset <= result.to:
+        return row
     left = narrowed(row, row.from_offset, min(row.to_offset, max(row.from_offset, result.to)))
     sentence = json.dumps(asdict(result.difference)) if result.difference else ""
     return replace(left, state=ProofState.DIFFERS, sentence=sentence, proven_ms=now_ms)
@@ -233,7 +240,7 @@ def rested(look: PartitionLook, now_ms: int) -> ProofRow | None:
     nothing. None where the row's age may stay as it is."""
     row = look.resumes
     if row is None and look.source_end <= look.first and not look.open_over:
-        return _row(look, ProofState.IDENTICAL, "", (look.start, look.start, -1), (), now_ms)
+        return _nothing(look, now_ms)
     if row is None or row.state != ProofState.IDENTICAL or row.to_offset != look.source_end or look.open_over:
         return None
     target_to = row.target_offset if row.target_offset >= 0 else row.to_offset if look.way is Way.EXACT else 0

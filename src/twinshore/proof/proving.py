@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.settings import Settings
 from twinshore.links.standing import standing
 from twinshore.proof.borders import PARTED, PartitionLook, difference_of
-from twinshore.proof.incidents import GONE, gone, incident_of, mended
+from twinshore.proof.incidents import GONE, gone
 from twinshore.proof.job import RunBundle, run_bundles
+from twinshore.proof.keeping import Keeping, Place, place_of
 from twinshore.proof.key_looks import Keys
 from twinshore.proof.key_rounds import KeyRounds
 from twinshore.proof.lacking import KIND, row_of
-from twinshore.proof.planning import OFFSETS_COUNT, Wishes, bundled, outcome, rested, sampled_outcome, stretches
+from twinshore.proof.planning import (
+    OFFSETS_COUNT,
+    Wishes,
+    bundled,
+    meeting,
+    outcome,
+    rested,
+    sampled_outcome,
+    stretches,
+)
 from twinshore.proof.surveying import Lack, Survey, Surveyor, away
 from twinshore.proof.values import Proven, Stretch, Way
 from twinshore.service.clock import wall_ms
 from twinshore.service.ends import Ends
 from twinshore.service.identity import hold_to
-from twinshore.store import LedgerRow, ProofRow, Store
+from twinshore.store import LedgerRow, ProofRow, ProofState, Store
 
 # A new leader may show less than was there, until its followers have told it how far they are.
 SETTLE_S = 10.0
@@ -128,18 +138,40 @@ class Report:
 @dataclass(slots=True)
 class _Work:
     """A partition while its round is on. `row` is what stands of it so far; `begun`: what is to be compared of it now
-    is in `asked`."""
+    is in `asked`. `revision` is the stored row's. `barred`: another process has found a difference since the look, so
+    only a later look goes past it. `overtaken`: what stands is not of these topics, or by another way."""
 
     look: PartitionLook
     row: ProofRow
+    revision: int = 0
     asked: list[Stretch] = field(default_factory=list)
     results: list[Proven] = field(default_factory=list)
     earlier: list[Proven] = field(default_factory=list)
     keys: Keys | None = None
     begun: bool = False
+    barred: bool = False
+    overtaken: bool = False
+
+    @property
+    def counted(self) -> list[Proven]:
+        """The results that say something of what stands."""
+        return [one for one in self.results if one.difference] if self.barred else self.results
+
+    def meets(self, stands: ProofRow | None) -> bool:
+        """Goes on from what another process has written; False where nothing of this can be added to that."""
+        look = meeting(self.look, stands)
+        self.overtaken = look is None or stands is None
+        if look is None or stands is None:
+            return False
+        self.look, self.revision = look, stands.revision
+        self.barred = self.barred or stands.state is ProofState.DIFFERS
+        self.row = outcome(look, [], [], stands.proven_ms)
+        return True
 
     def goes_on(self) -> bool:
         """Where only order counts, the next stretch is known when the one before has ended."""
+        if self.barred or self.overtaken:
+            return False
         whole = [one for one in self.asked if one.target_end < 0 and one.way is Way.CONTENT]
         return bool(whole) and [one.to for one in self.results if not one.difference] == [one.end for one in whole]
 
@@ -181,6 +213,8 @@ class Proving:
         self._settings, self._store, self._run, self._way = settings, store, run, way
         self._wishes = wishes.per_task(tasks)
         self._tasks, self._stopped, self._log, self._settle_s = tasks, stopped, log, settle_s
+        self._keeping = Keeping(store)
+        self.keep = self._keeping.save
         self._seen: dict[str, tuple[Link, tuple[PartitionLook, ...]]] = {}
 
     def round(self, links: Sequence[Link], topics: Iterable[str] = (), *, again: bool = False) -> Report:
@@ -236,7 +270,11 @@ class Proving:
         looks = list(survey.looks)
         if again:  # All of it is compared anew; what was found to differ is not forgotten before that has gone past it.
             looks = [replace(look, stored=None, remembered=look.resumes) for look in looks]
-        works += (_Work(look, outcome(look, [], [], wall_ms())) for look in looks)
+        before = [look.stored for look in survey.looks]
+        works += (
+            _Work(look, outcome(look, [], [], wall_ms()), row.revision if row else 0)
+            for look, row in zip(looks, before, strict=True)
+        )
         self._prove(link, works)
         self._look_at_keys(link, works, seen_ms, again=again)
 
@@ -251,12 +289,6 @@ class Proving:
     def seen(self) -> list[tuple[Link, PartitionLook]]:
         """The partitions that the last round could compare."""
         return [(link, look) for link, looks in self._seen.values() for look in looks]
-
-    def keep(self, rows: Sequence[ProofRow]) -> None:
-        """These proofs stand from now on, and the ledger is told."""
-        if self._store is not None:
-            self._store.proofs.save(rows)
-            self._tell_ledger(self._store, rows)
 
     def _survey(self, surveyor: Surveyor, asked: Sequence[str]) -> Survey:
         """What is there. A log that ends before what was proven of it is looked at again before it is believed."""
@@ -297,7 +329,9 @@ class Proving:
                 work.asked.append(replace(stretch, number=len(wanted)))
                 wanted.append(work.asked[-1])
                 owners.append(work)
-        self._renew(work for work in works if not work.asked and not self._samples(work))
+        # A quiet partition's proof does not grow old: it was looked at, and there was nothing more.
+        quiet = [work for work in works if not work.asked and not self._samples(work)]
+        self._save(quiet, lambda work: rested(work.look, wall_ms()))
         bundles = bundled(wanted, self._wishes.stretch_records)
         for answers in run_bundles(self._run, bundles, self._tasks, self._stopped):
             touched = {}
@@ -308,48 +342,42 @@ class Proving:
                 if answer.difference is not None and not _known(work.look.stored, answer):
                     where = f"{work.look.named} at offset {answer.difference.offset}"
                     self._log(f"{link.name}: {where}: {answer.difference.kind}: {answer.difference.sentence}")
-            self._keep(touched.values())
+            self._save(touched.values(), self._outcome)
 
-    def _renew(self, works: Iterable[_Work]) -> None:
-        """A quiet partition's proof does not grow old: it was looked at, and there was nothing more."""
-        renewed = [(work, row) for work in works if (row := rested(work.look, wall_ms()))]
-        for work, row in renewed:
-            work.row = row
-        if self._store is not None and renewed:
-            self._store.proofs.save([row for _, row in renewed])
+    def _save(self, works: Collection[_Work], row_of: Callable[[_Work], ProofRow | None]) -> None:
+        """What each of these comes to is saved, folded into what other proofs have found meanwhile."""
+        ours = {place_of(work.row): work for work in works if not work.overtaken}
 
-    def _keep(self, works: Iterable[_Work]) -> None:
-        changed = []
+        def refold(place: Place, stands: ProofRow | None) -> ProofRow | None:
+            return found(ours[place]) if ours[place].meets(stands) else None
+
+        def found(work: _Work) -> ProofRow | None:
+            row = row_of(work)
+            return replace(row, revision=work.revision) if row is not None else None
+
+        rows = {place: row for place, work in ours.items() if (row := found(work)) is not None}
+        for place, row in self.keep(rows, refold).items():
+            ours[place].row, ours[place].revision = row, row.revision
         for work in works:
-            if self._samples(work):
-                row = sampled_outcome(work.look, work.results, wall_ms())
-            else:
-                row = outcome(work.look, work.asked, work.results, wall_ms())
-            if row is not None:
+            if work.overtaken and (row := row_of(work)) is not None:
                 work.row = row
-                changed.append(row)
-        self.keep(changed)
+                self._keeping.tell([row])
 
-    def _tell_ledger(self, store: Store, rows: Sequence[ProofRow]) -> None:
-        """A difference is an open row until a proof goes past it."""
-        for incident in filter(None, map(incident_of, rows)):
-            store.ledger.add(incident, now_ms=wall_ms())
-        for link in {row.link for row in rows}:
-            for number in mended(store.ledger.rows(link, open_only=True), rows):
-                store.ledger.close(number, now_ms=wall_ms())
+    def _outcome(self, work: _Work) -> ProofRow | None:
+        if self._samples(work):
+            return sampled_outcome(work.look, work.counted, wall_ms())
+        return outcome(work.look, work.asked, work.counted, wall_ms())
 
     def _tell_gone(self, link: Link, works: Sequence[_Work]) -> None:
         """Of what is no more nobody can speak: it is not proven any longer. Where both sides have lost it, neither does
         it differ."""
         if self._store is None:
             return
-        voided = [work.row for work in works if work.look.voided]
-        self._store.proofs.save(voided)
         looks = [work.look for work in works]
         below = {(link.name, look.named.topic, look.named.partition): look.gone_below for look in looks}
         for number in gone(self._store.ledger.rows(link.name, open_only=True), below):
             self._store.ledger.close(number, now_ms=wall_ms(), came_to=GONE)
-        self._tell_ledger(self._store, voided)
+        self._save(works, lambda work: work.row if work.look.voided else None)
 
     def _samples(self, work: _Work) -> bool:
         return bool(self._wishes.sample) and work.look.way in OFFSETS_COUNT

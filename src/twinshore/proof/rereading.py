@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -14,6 +14,7 @@ from twinshore.fleet.settings import Settings
 from twinshore.proof.again import Errand, errands, folded, refusal, whole_pass
 from twinshore.proof.borders import PartitionLook
 from twinshore.proof.job import RunBundle, answers_of
+from twinshore.proof.keeping import Place, Refold, place_of
 from twinshore.proof.planning import Wishes
 from twinshore.proof.values import Proven
 from twinshore.service.clock import wall_ms
@@ -28,10 +29,8 @@ IDLE_S = 1.0
 
 
 class Rereading:
-    """`looks` are those that the last round saw; `keep` takes proofs that stand anew, and tells the ledger.
-
-    All happens in `turn`, which whoever makes the rounds calls between them, so that the two never write one proof at
-    the same time. Only the reading itself is another thread's, or Spark's."""
+    """`looks` are those that the last round saw; `keep` saves proofs, and tells the ledger. All happens in `turn`, but
+    for the reading itself, which is another thread's, or Spark's."""
 
     def __init__(
         self,
@@ -41,7 +40,7 @@ class Rereading:
         wishes: Wishes,
         *,
         looks: Callable[[], Sequence[tuple[Link, PartitionLook]]],
-        keep: Callable[[Sequence[ProofRow]], None],
+        keep: Callable[[Mapping[Place, ProofRow], Refold], object],
         log: Callable[[str], None],
         rest_s: float = REST_S,
     ) -> None:
@@ -74,7 +73,7 @@ class Rereading:
     def _begin(self) -> None:
         now_ms, now_s = wall_ms(), time.monotonic()
         self._failed = {place: until_s for place, until_s in self._failed.items() if until_s > now_s}
-        stored = {(row.link, row.topic, row.partition): row for row in self._store.proofs.of()}
+        stored = {place_of(row): row for row in self._store.proofs.of()}
         looks: dict[Link, list[PartitionLook]] = {}
         for link, look in self._looks():
             row = stored.get((look.link, look.named.topic, look.named.partition))
@@ -93,38 +92,37 @@ class Rereading:
             )
             for link, ours in looks.items()
         ]
-        chosen = min((one for one in found if one), key=lambda one: one[0][0], default=[])
+        chosen = min((one for one in found if one), key=lambda one: one[0].read_ms, default=[])
         if not chosen:
             self._idle_until_s = now_s + IDLE_S
             return
         wanted = [
-            errand._replace(stretch=replace(errand.stretch, number=number)) for number, (_, errand) in enumerate(chosen)
+            errand._replace(stretch=replace(errand.stretch, number=number)) for number, errand in enumerate(chosen)
         ]
         order = json.dumps([errand.stretch.to_json() for errand in wanted])
         name = f"proof again of {wanted[0].look.named} from {wanted[0].stretch.start}"
         self._busy = (self._reader.submit(partial(self._run, order, name)), wanted, now_ms)
 
     def _take(self, done: Future[list[str]], wanted: Sequence[Errand], read_ms: int) -> None:
-        changed: dict[tuple[str, str, int], ProofRow] = {}
-        stored = {(row.link, row.topic, row.partition): row for row in self._store.proofs.of()}
+        stored = {place_of(row): row for row in self._store.proofs.of()}
+        found: dict[Place, tuple[Errand, Proven]] = {}
         for result in answers_of(done, [errand.stretch for errand in wanted]):
             errand = wanted[result.number]
             self.read_bytes += result.bytes
             self._say(errand, result)
-            place = (errand.look.link, errand.look.named.topic, errand.look.named.partition)
-            row = changed.get(place) or stored.get(place)
-            after = folded(row, errand, result, read_ms, wall_ms()) if row is not None else None
-            if after is not None:
-                changed[place] = after
-        if changed:
-            self._keep(list(changed.values()))
+            found[errand.look.link, errand.look.named.topic, errand.look.named.partition] = errand, result
+
+        def fold(place: Place, stands: ProofRow | None) -> ProofRow | None:
+            return folded(stands, *found[place], read_ms, wall_ms()) if stands is not None else None
+
+        self._keep({place: row for place in found if (row := fold(place, stored.get(place))) is not None}, fold)
 
     def _say(self, errand: Errand, result: Proven) -> None:
         look, difference = errand.look, result.difference
         if difference is not None:
             where = f"{look.named} at offset {difference.offset}"
             self._log(f"{look.link}: read again, {where}: {difference.kind}: {difference.sentence}")
-        elif result.to < errand.stretch.end:
+        if result.to < errand.stretch.end:
             self._failed[f"{look.link} {look.named}", errand.stretch.start] = time.monotonic() + REST_S
             if result.trouble:
                 self._log(f"{look.link}: {look.named} could not be read again: {result.trouble}")

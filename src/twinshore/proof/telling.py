@@ -18,6 +18,9 @@ IDENTICAL, DIFFERS, COULD_NOT = 0, 1, 2
 WORDS = ("identical", "NOT identical", "cannot tell")
 NO_DIFFERENCE = "no difference in samples"
 KEYS_SHOWN, BEHIND_SHOWN = 20, 3
+# What only the next proof needs.
+_PASS = ("again_offset", "again_target", "again_end", "again_ms")
+NOT_TOLD = ("sentence", "ledger_id", "size", "oldest_ms", "revision", *_PASS)
 
 
 def exit_code(report: Report) -> int:
@@ -117,7 +120,7 @@ def _partition(one: PartitionReport) -> Iterator[str]:
     for opened in one.opened:
         incident = opened.incident
         yield f"  NOT called identical from offset {incident.from_offset} on, by open row {opened.id} of the ledger:"
-        yield f"    {incident.kind}: {incident.sentence}"
+        yield f"    {incident.kind}{f' ({incident.way})' if incident.way else ''}: {incident.sentence}"
     for trouble, hint in one.troubles:
         yield f"  could not go on: {trouble}"
         if hint:
@@ -186,7 +189,8 @@ def as_values(report: Report) -> dict[str, Any]:
     partitions, code = [], exit_code(report)
     for one in report.partitions:
         values = asdict(one.row)
-        del values["sentence"], values["pieces"], values["ledger_id"]
+        for name in NOT_TOLD:
+            del values[name]
         difference = difference_of(one.row)
         partitions.append(
             values

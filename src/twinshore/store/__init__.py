@@ -12,7 +12,7 @@ from twinshore.store.delay_values import AlarmRow, DelayPlace, WatchRow
 from twinshore.store.delays import DelayStore
 from twinshore.store.engine import open_to_others
 from twinshore.store.lease_watch import HeldLease, LeaseWatch
-from twinshore.store.proof_values import KeyLookRow, ProofPiece, ProofRow, ProofState
+from twinshore.store.proof_values import KeyLookRow, ProofRow, ProofState
 from twinshore.store.proxy_values import (
     DropRow,
     FuseCountRow,
@@ -94,7 +94,6 @@ __all__ = [
     "LinkStatus",
     "PartitionState",
     "Position",
-    "ProofPiece",
     "ProofRow",
     "ProofState",
     "PushRow",

@@ -156,6 +156,8 @@ def _open_key(incident: Incident) -> str:
     if incident.kind in (IncidentKind.STALE_DROPPED, IncidentKind.RETENTION_GAP):
         # A pump that died may have told of a part of it; and a gap that was passed may grow, or halt the next one.
         place = (*place, incident.to_offset, incident.policy.effect.value)
+    if incident.way:
+        place = (*place, incident.way)
     if incident.kind is IncidentKind.RIGHTS_LOST and not incident.topic:
         place = (*place, incident.side.value)  # Both clusters of a link may turn the mirror away, each for itself.
     return hashlib.sha256(repr(place).encode()).hexdigest()
@@ -173,6 +175,7 @@ def _values(incident: Incident) -> dict[str, Any]:
         "effect": incident.policy.effect.value,
         "side": incident.side.value,
         "sentence": storable(incident.sentence),
+        "way": incident.way,
     }
 
 
@@ -191,6 +194,7 @@ def _ledger_row(row: RowMapping) -> LedgerRow:
         Policy(row["policy"], effect),
         row["sentence"],
         side,
+        row["way"],
     )
     parts = unpacked(row["parts"]) if row["parts"] else ()
     return LedgerRow(row["id"], incident, row["opened_ms"], row["closed_ms"], parts)

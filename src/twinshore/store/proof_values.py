@@ -4,28 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
 
 
 class ProofState(StrEnum):
     IDENTICAL = "identical"
     DIFFERS = "differs"
-
-
-class ProofPiece(NamedTuple):
-    """A part of what was proven, and when the reading of it began that last found both sides to be the same.
-
-    `digest` is empty where none is known. `size` is how many bytes of both sides were read for it, 0 where nobody
-    knows. Where offsets do not count `target_from` says where it begins on the target, -1: look for it.
-    """
-
-    from_offset: int
-    to_offset: int
-    records: int
-    digest: str
-    size: int
-    read_ms: int
-    target_from: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +18,12 @@ class ProofRow:
 
     `way` says how they were compared; `target_offset` is where the target goes on where offsets do not count, else -1.
     `digest` is that of the records, empty where none was made. Where they differ, `sentence` holds how, as JSON.
-    `pieces` are the parts of it in order, without a gap; of older proofs none are known. `ledger_id` is the newest row
-    of the ledger that was there before any of it was read.
+    `ledger_id` is the newest row of the ledger that was there before any of it was read, `size` how many bytes of both
+    sides were read for it, 0: unknown. Each part of it was read at `oldest_ms` or later, 0: unknown.
+
+    While it is read again: the pass began at `again_ms` and ends at `again_end`; all below `again_offset` is read, -1:
+    no pass is on. `again_target` is where the target goes on there, where offsets do not count. `revision` counts how
+    often the store's row was changed.
     """
 
     link: str
@@ -54,16 +41,22 @@ class ProofRow:
     source_topic_id: str
     target_topic_id: str
     proven_ms: int
-    pieces: tuple[ProofPiece, ...] = ()
     ledger_id: int = 0
+    size: int = 0
+    oldest_ms: int = 0
+    again_offset: int = -1
+    again_target: int = -1
+    again_end: int = -1
+    again_ms: int = 0
+    revision: int = 0
 
     @property
     def read_ms(self) -> int:
-        """When the part was read that was read longest ago: since then each part has been read at least once. 0: not
-        known, as where nothing is proven of what the source holds."""
+        """Since when each part has been read at least once. 0: unknown, as where nothing is proven of what the source
+        holds."""
         if self.to_offset <= self.from_offset:
             return 0 if self.source_end > self.from_offset else self.proven_ms
-        return min((piece.read_ms for piece in self.pieces), default=0)
+        return self.oldest_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

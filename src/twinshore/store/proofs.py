@@ -1,53 +1,46 @@
-"""What was proven of each partition, in SQL: one row each, the last word, and beside it the parts it consists of."""
+"""What was proven of each partition, in SQL: one row each, which only a proof that has read it may change."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from sqlalchemy import Connection, and_, select
+from sqlalchemy import Connection, select
 
-from twinshore.store.dialects import put, storable
+from twinshore.store.dialects import insert_absent, storable
 from twinshore.store.engine import Database
-from twinshore.store.proof_values import ProofPiece, ProofRow, ProofState
-from twinshore.store.tables import proof_books, proofs
+from twinshore.store.proof_values import ProofRow, ProofState
+from twinshore.store.tables import proofs
+
+PLACE = ("link", "topic", "partition")
 
 
-def save(connection: Connection, rows: Sequence[ProofRow]) -> None:
-    """Each row stands from now on as given."""
-    told, books = [], []
-    for row in rows:
-        values = {**asdict(row), "sentence": storable(row.sentence)}
-        pieces, ledger_id = values.pop("pieces"), values.pop("ledger_id")
-        told.append(values)
-        place = {name: values[name] for name in ("link", "topic", "partition")}
-        books.append({**place, "ledger_id": ledger_id, "pieces": json.dumps(pieces, separators=(",", ":"))})
-    put(connection, proofs, told)
-    put(connection, proof_books, books)
+def save(connection: Connection, rows: Sequence[ProofRow]) -> tuple[ProofRow, ...]:
+    """Saves each row whose revision is the stored one; returns the others."""
+    told = [{**asdict(row), "sentence": storable(row.sentence)} for row in rows]
+    told.sort(key=lambda one: tuple(one[name] for name in PLACE))  # Two processes lock them in one order.
+    insert_absent(connection, proofs, [one for one in told if not one["revision"]])
+    refused = set()
+    for one in told:
+        as_read = [proofs.c[name] == one[name] for name in (*PLACE, "revision")]
+        values = {**one, "revision": one["revision"] + 1}
+        if connection.execute(proofs.update().where(*as_read).values(values)).rowcount != 1:
+            refused.add(tuple(one[name] for name in PLACE))
+    return tuple(row for row in rows if (row.link, row.topic, row.partition) in refused)
 
 
 def read(connection: Connection, link: str | None) -> tuple[ProofRow, ...]:
     """The rows of one link or of all, by link, topic and partition."""
-    query = select(proofs, proof_books.c.ledger_id, proof_books.c.pieces)
-    same = (getattr(proofs.c, name) == getattr(proof_books.c, name) for name in ("link", "topic", "partition"))
-    # A proof of an older version has no book.
-    query = query.select_from(proofs.outerjoin(proof_books, and_(*same)))
-    query = query.order_by(proofs.c.link, proofs.c.topic, proofs.c.partition)
+    query = select(proofs).order_by(*(proofs.c[name] for name in PLACE))
     if link is not None:
         query = query.where(proofs.c.link == link)
-    found = []
-    for row in connection.execute(query).mappings():
-        pieces = tuple(ProofPiece(*piece) for piece in json.loads(row["pieces"] or "[]"))
-        state, ledger_id = ProofState(row["state"]), row["ledger_id"] or 0
-        found.append(ProofRow(**{**row, "state": state, "pieces": pieces, "ledger_id": ledger_id}))
-    return tuple(found)
+    rows = connection.execute(query).mappings()
+    return tuple(ProofRow(**{**row, "state": ProofState(row["state"])}) for row in rows)
 
 
 def forget(connection: Connection, link: str, topic: str) -> None:
     """Drops what was proven of a topic."""
-    for table in (proofs, proof_books):
-        connection.execute(table.delete().where(table.c.link == link, table.c.topic == topic))
+    connection.execute(proofs.delete().where(proofs.c.link == link, proofs.c.topic == topic))
 
 
 class Proofs:
@@ -56,9 +49,10 @@ class Proofs:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def save(self, rows: Sequence[ProofRow]) -> None:
-        """What was proven of these partitions; the last word stands."""
-        self._database.write(lambda connection: save(connection, rows))
+    def save(self, rows: Sequence[ProofRow]) -> tuple[ProofRow, ...]:
+        """Saves each row, as its next revision, if the stored one is as it was read: of the same revision, 0 where
+        there was none. Returns the rows that were not saved, as another process has changed what they rest on."""
+        return self._database.write(lambda connection: save(connection, rows)) if rows else ()
 
     def of(self, link: str | None = None) -> tuple[ProofRow, ...]:
         """What was proven of one link's partitions, or of all."""

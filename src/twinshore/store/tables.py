@@ -199,6 +199,7 @@ incidents = Table(
     Column("closed_ms", BigInteger, nullable=True),
     Column("parts", long_text(), nullable=True),
     Column("stands_for", Integer, nullable=False, server_default="1"),
+    Column("way", exact_name(32), nullable=False, server_default=""),
     Index("ix_incidents_place", "link", "topic", "partition", "kind"),
 )
 
@@ -356,6 +357,14 @@ proofs = Table(
     Column("source_topic_id", exact_name(64), nullable=False),
     Column("target_topic_id", exact_name(64), nullable=False),
     number("proven_ms"),
+    number("ledger_id"),
+    number("size"),
+    number("oldest_ms"),
+    number("again_offset"),
+    number("again_target"),
+    number("again_end"),
+    number("again_ms"),
+    number("revision"),
 )
 
 # One row for each partition of a compacted twin: when its keys were last compared, and how many deletions it owes.
@@ -377,15 +386,4 @@ key_looks = Table(
     number("owed"),
     number("from_offset"),
     number("to_offset"),
-)
-
-# Beside each proof: its parts as JSON, each with when it was read last, and the newest row of the ledger it knows of.
-proof_books = Table(
-    "proof_books",
-    metadata,
-    Column("link", exact_name(LINK_LENGTH), primary_key=True),
-    Column("topic", exact_name(TOPIC_LENGTH), primary_key=True),
-    Column("partition", Integer, primary_key=True, autoincrement=False),
-    number("ledger_id"),
-    Column("pieces", long_text(), nullable=False),
 )

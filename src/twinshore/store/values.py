@@ -149,7 +149,8 @@ class Position:
 class Incident:
     """Something that a twin lacks or that stopped it: where, what was done about it, and a sentence for people.
 
-    `topic` is empty for a whole link, `partition` -1 for a whole topic, offsets -1 where none are concerned.
+    `topic` is empty for a whole link, `partition` -1 for a whole topic, offsets -1 where none are concerned. `way` is
+    how both sides were compared, where a proof found it.
     """
 
     link: str
@@ -161,6 +162,7 @@ class Incident:
     policy: Policy
     sentence: str
     side: IncidentSide = IncidentSide.NONE
+    way: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,129 @@
+"""Two proofs of one partition at once, and proofs by two ways: what one of them finds the other does not wipe out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.proof.small_broker import TOPIC
+from tests.proof.test_known_differences import spoil
+from tests.proof.test_planning import DIFFERENCE, LOOK, answer, cut
+from tests.proof.test_proving import AT, Rig, log, rig
+from tests.proof.test_rereading import Again
+from twinshore.fleet.settings import load_settings
+from twinshore.proof.job import in_this_process
+from twinshore.proof.planning import Wishes, differing, meeting, outcome
+from twinshore.proof.proving import Proving, Report
+from twinshore.proof.telling import exit_code, in_words
+from twinshore.proof.values import Way
+from twinshore.store import ProofRow, ProofState
+
+
+def typed(two: Rig, meanwhile: Callable[[], None], *, again: bool) -> Report:
+    """A proof that somebody types; once it has read what it compares first, `meanwhile` happens."""
+    waiting = [meanwhile]
+
+    def run(bundle: str, name: str) -> list[str]:
+        answers = in_this_process(bundle, name)
+        if waiting:
+            waiting.pop()()
+        return answers
+
+    loaded = load_settings(two.settings, {})
+    wishes = Wishes(stretch_records=30)
+    proving = Proving(loaded, two.store, run, wishes=wishes, tasks=1, way=Way.EXACT, settle_s=0.0)
+    return proving.round(loaded.links, [TOPIC], again=again)
+
+
+@pytest.mark.claim(
+    "groups",
+    "proof-two-at-once",
+    "a difference that one proof finds while another one runs is told by both, and its row stays open",
+)
+@pytest.mark.parametrize("again", [False, True])
+def test_a_difference_that_another_proof_finds_meanwhile_stands(tmp_path: Path, again: bool) -> None:
+    with rig(tmp_path, log(), log()) as two:
+        whole, other = two.source.log, two.target.log
+        two.source.log, two.target.log = whole[:-5], other[:-5]
+        beside = Again(two)
+        assert beside.round() == 0
+        two.source.log, two.target.log = whole, other
+        clean: list[tuple[bytes, object]] = []
+
+        def rots() -> None:
+            clean.extend(two.target.log)
+            spoil(two.target, AT)
+            beside.until(lambda: bool(two.store.ledger.rows(open_only=True)))
+
+        report = typed(two, rots, again=again)
+        assert exit_code(report) == 1, "\n".join(in_words(report))
+        for _ in range(2):
+            (row,) = two.store.proofs.of()
+            assert (row.state, row.to_offset) == (ProofState.DIFFERS, AT)
+            (opened,) = two.store.ledger.rows(open_only=True)
+            assert opened.incident.from_offset == AT
+            assert exit_code(two.round()) == 1
+        two.target.log = clean  # type: ignore[assignment]
+        assert exit_code(two.round()) == 0
+        assert two.store.ledger.rows(open_only=True) == ()
+        beside.hands.close()
+
+
+@pytest.mark.claim(
+    "groups",
+    "proof-by-its-own-way",
+    "a proof by content neither closes what an exact proof found nor calls both sides identical meanwhile",
+)
+def test_a_proof_by_another_way_closes_nothing(tmp_path: Path) -> None:
+    moved = [record._replace(offset=record.offset + (record.offset >= AT)) for record in log()]
+    with rig(tmp_path, log(), moved) as two:
+        assert exit_code(two.round()) == 1
+        for _ in range(2):
+            report = two.round(Way.CONTENT)
+            assert exit_code(report) == 1, "\n".join(in_words(report))
+            assert f"NOT called identical from offset {AT} on, by open row 1 of the ledger" in "\n".join(
+                in_words(report)
+            )
+            (opened,) = two.store.ledger.rows(open_only=True)
+            assert (opened.incident.from_offset, opened.incident.way) == (AT, "exact")
+        two.target.log = two.source.log
+        assert exit_code(two.round()) == 0
+        assert two.store.ledger.rows(open_only=True) == ()
+
+
+ROW = outcome(replace(LOOK, target_end=500), cut(replace(LOOK, target_end=500)), [], 5)
+STANDS = replace(ROW, to_offset=610, records=600, ledger_id=4, revision=8)
+
+
+def meets(stands: ProofRow, *spoilt: int) -> ProofRow:
+    """What stands after a round that asked for all, where another process has proven through 610 meanwhile."""
+    asked = cut(replace(LOOK, ledger_id=3))
+    answers = [answer(one, to=450, difference=DIFFERENCE) if one.number in spoilt else answer(one) for one in asked]
+    look = meeting(LOOK, stands)
+    assert look is not None
+    return outcome(look, asked, answers, 9)
+
+
+def test_results_go_on_from_what_another_process_has_proven() -> None:
+    row = meets(STANDS)
+    assert (row.from_offset, row.to_offset, row.records) == (10, 900, 600 + 290), "counted once"
+    assert row.revision == 8
+    straddled = meets(replace(STANDS, to_offset=650))
+    assert straddled.to_offset == 650, "the rest is left to the next round"
+    found = meets(STANDS, 2)
+    assert (found.state, found.to_offset) == (ProofState.DIFFERS, 450), "a difference counts wherever it was found"
+
+
+def test_what_stands_of_other_topics_or_by_another_way_is_left() -> None:
+    assert meeting(LOOK, None) is None
+    assert meeting(LOOK, replace(STANDS, way="content")) is None
+    assert meeting(LOOK, replace(STANDS, target_topic_id="cc")) is None
+    assert meeting(replace(LOOK, source_start=700), STANDS) is None
+
+
+def test_of_two_differences_the_first_is_kept() -> None:
+    first = replace(STANDS, state=ProofState.DIFFERS, to_offset=300, sentence="first")
+    assert differing(first, answer(cut(LOOK)[2], to=450, difference=DIFFERENCE), 9) == first
