@@ -57,6 +57,8 @@ KEYS = (
     "proof-budget",
     "proof-two-at-once",
     "proof-by-its-own-way",
+    "proof-many-extents",
+    "proof-which-clusters",
     "proof-names-unseen",
     "proof-names-refused",
     "proof-of-nothing",

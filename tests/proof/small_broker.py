@@ -65,6 +65,7 @@ class SmallBroker:
         self.log = [(bytes(view), header) for view, header in split_batches(memoryview(data))]
         self.start = start
         self.settings: dict[str, str] = {}
+        self.topic_id = TOPIC_ID
         self.hidden, self.leader = False, 1
         self.faults: deque[int | str] = deque()
         self.fetched: list[int] = []
@@ -109,7 +110,7 @@ class SmallBroker:
         topic = MetadataResponseTopic(
             error_code=ErrorCode.unknown_topic_or_partition if self.hidden else ErrorCode.none,
             name=TopicName(TOPIC),
-            topic_id=None if self.hidden else uuid.UUID(int=7),
+            topic_id=None if self.hidden else uuid.UUID(bytes=self.topic_id),
             partitions=() if self.hidden else (part,),
         )
         host, port = self._address
@@ -177,7 +178,7 @@ class SmallBroker:
 
     def _fetched(self, request: Request, error: int, records: bytes) -> bytes:
         """The frame of an answer."""
-        part = Fetched(TOPIC_ID, 0, error, self.end, self.end, self.start, [], -1, records)
+        part = Fetched(self.topic_id, 0, error, self.end, self.end, self.start, [], -1, records)
         body = write_answer(request.version, FetchAnswer(0, 0, 0, [part]))
         return b"".join(answer_frame(request.key, request.version, request.number, body))
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from tests.proof.logs import batched, chunks, records
-from tests.proof.small_broker import TOPIC, SmallBroker
+from tests.proof.small_broker import TOPIC, TOPIC_ID, SmallBroker
 from twinshore.fleet import NamedPartition
 from twinshore.kafka.errors import Code
 from twinshore.logs import reader as log_reader
@@ -63,8 +63,8 @@ def look_of(named: NamedPartition, way: Way, source_end: int, target_end: int) -
         source_start=0,
         source_end=source_end,
         target_end=target_end,
-        source_topic_id="aa",
-        target_topic_id="bb",
+        source_topic_id=TOPIC_ID.hex(),
+        target_topic_id=TOPIC_ID.hex(),
     )
 
 

@@ -116,8 +116,8 @@ def test_what_is_carried_and_cannot_be_seen_is_named(tmp_path: Path, unseen: str
 
 
 def test_what_the_filters_or_the_archive_have_let_go_is_not_missed(tmp_path: Path) -> None:
-    broker = SmallBroker("east", b"")
-    with broker.serving() as one, open_store(f"sqlite:///{tmp_path}/store.db") as store:
+    east, west = SmallBroker("east", b""), SmallBroker("west", b"")
+    with east.serving() as one, west.serving() as other, open_store(f"sqlite:///{tmp_path}/store.db") as store:
         for topic in ("excluded", "archived"):
             carried(store, topic)
         store.receipts.record(
@@ -138,12 +138,13 @@ def test_what_the_filters_or_the_archive_have_let_go_is_not_missed(tmp_path: Pat
             ]
         )
         store.receipts.set_state("east->west", "archived", 0, PartitionState.ARCHIVED)
-        kafka = KafkaCluster(one)
+        source, target = KafkaCluster(one), KafkaCluster(other)
         try:
             link = Link("east", "west", (".*",), exclude=("excluded", TOPIC))
-            found = Surveyor(link, store, kafka, kafka).look()
+            found = Surveyor(link, store, source, target).look()
         finally:
-            kafka.close()
+            source.close()
+            target.close()
     assert (found.looks, found.lacks) == ((), ())
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from twinshore.fleet import Cluster
 from twinshore.proof.borders import PartitionLook
 from twinshore.proof.cursors import narrowed, read_again
-from twinshore.proof.planning import Wishes, differing, part
+from twinshore.proof.planning import Wishes, differing, longest, stretch_of
 from twinshore.proof.values import Proven, Stretch, Way
 from twinshore.store.proof_values import ProofRow
 
@@ -69,23 +69,13 @@ def _stretch(
     """What the pass reads next, as large as may be, and about how large."""
     at, end = _next(row), row.again_end if row.again_offset >= 0 else row.to_offset
     per_offset = row.size / (row.to_offset - row.from_offset) if row.size else OFFSET_BYTES
-    count = min(end - at, wishes.stretch_records, max(1, int(size_max / per_offset)))
-    whole = Stretch(
-        *clusters,
-        look.named,
-        look.twin,
-        look.way,
-        at,
-        at + count,
-        target_start=row.again_target if look.way is Way.CONTENT else -1,
-        extents=look.extents if look.way is Way.EXTENTS else (),
-        bytes_s=wishes.bytes_s,
-        digest=wishes.digest,
-    )
     if look.way is Way.COMPACTED:
         # Which record of a key is the latest is known only at the end.
-        return replace(whole, end=max(look.end, row.to_offset), digest=False), per_offset * (end - at)
-    return part(whole, whole.start, whole.end), count * per_offset
+        whole = stretch_of(look, clusters, wishes, at, max(look.end, row.to_offset))
+        return replace(whole, digest=False), per_offset * (end - at)
+    count = min(end - at, longest(look, wishes), max(1, int(size_max / per_offset)))
+    stretch = stretch_of(look, clusters, wishes, at, at + count)
+    return replace(stretch, target_start=row.again_target), count * per_offset
 
 
 def folded(row: ProofRow, errand: Errand, result: Proven, read_ms: int, now_ms: int) -> ProofRow | None:

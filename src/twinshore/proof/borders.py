@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, replace
+from math import inf
 
 from twinshore.fleet import NamedPartition
 from twinshore.fleet.incidents import IncidentKind
@@ -29,9 +30,10 @@ class PartitionLook:
     """One partition as both clusters show it. Each end is read target first: a true twin is then never ahead, and never
     begins later.
 
-    `extents` are (source, target, length); `stored` is what was proven before, of these very topics. `told` are the
-    rows of the ledger that name offsets of this partition, `ledger_id` the newest row of all, `looked_ms` when this
-    look began. `dropped` are offsets that a fresh queue did not send, each a row of the ledger.
+    `extents` are (source, target, length) of the first and the last one and of those at the twin's borders;
+    `stored` is what was proven before, of these very topics. `told` are the rows of the ledger that name offsets of
+    this partition, `ledger_id` the newest row of all, `looked_ms` when this look began. `dropped` are offsets that
+    a fresh queue did not send, each a row of the ledger.
     """
 
     link: str
@@ -52,6 +54,7 @@ class PartitionLook:
     # What was known of a partition that is proven anew from its beginning.
     remembered: ProofRow | None = None
     dropped: tuple[tuple[int, int], ...] = ()
+    cluster_ids: tuple[str, str] = ("", "")
     # Where the source ends with what lies in transactions that are still open, which nobody compares yet.
     source_high: int = -1
 
@@ -107,8 +110,6 @@ class PartitionLook:
         if not held:
             return self.source_start if self.extents else 0
         source, target, _ = held[0]
-        if target > self.target_start and held[0] == min(self.extents):
-            return 0  # There may be extents before it that were not read.
         return min(self.source_start, source + max(0, self.target_start - target))
 
     @property
@@ -146,7 +147,7 @@ class PartitionLook:
             if row.closed_ms is None
             and not self._ends_itself(row.incident)
             and row.incident.from_offset < upto
-            and (row.incident.to_offset <= row.incident.from_offset or row.incident.to_offset > self.first)
+            and _to_offset(row.incident) > self.first
         )
 
     def _ends_itself(self, incident: Incident) -> bool:
@@ -229,6 +230,13 @@ class PartitionLook:
 def difference_of(row: ProofRow) -> Difference | None:
     """How the partition differs, out of what the store keeps."""
     return difference_from(json.loads(row.sentence)) if row.sentence else None
+
+
+def _to_offset(incident: Incident) -> float:
+    """Behind which offset it says nothing; a difference is one of a single offset."""
+    if incident.kind is IncidentKind.CONTENT_DIFFERS:
+        return incident.from_offset + 1
+    return incident.to_offset if incident.to_offset > incident.from_offset else inf
 
 
 def _holds(kind: IncidentKind) -> bool:

@@ -19,7 +19,8 @@ from twinshore.proof.borders import PartitionLook, difference_of
 from twinshore.proof.job import RunBundle, run_bundles
 from twinshore.proof.key_looks import Keys
 from twinshore.proof.key_rounds import KeyRounds
-from twinshore.proof.planning import Wishes, bundled, outcome, stretches
+from twinshore.proof.mapped import mapped
+from twinshore.proof.planning import Wishes, bundled, outcome, stretch_of, stretches
 from twinshore.proof.surveying import Lack, Surveyor, away
 from twinshore.proof.traces import Examined, Finding, Writer, lost_beginning, other_records, owed
 from twinshore.proof.values import Difference, Proven, Stretch, Way
@@ -126,15 +127,16 @@ class Examination:
             whole = stretches(part.held, source, target, self.wishes)
             if part.held.source_start > part.look.source_start:
                 start, end = part.look.source_start, min(part.held.source_start, part.look.source_end)
-                before = Stretch(source, target, part.look.named, part.look.twin, Way.EXACT, start, end, digest=False)
-                part.beginning = replace(before, bytes_s=self.wishes.bytes_s, number=len(wanted))
+                before = stretch_of(part.look, (source, target), self.wishes, start, end)
+                part.beginning = replace(before, way=Way.EXACT, digest=False, number=len(wanted))
                 wanted.append(part.beginning)
                 owners.append(part)
             for stretch in whole:
                 part.asked.append(replace(stretch, number=len(wanted)))
                 wanted.append(part.asked[-1])
                 owners.append(part)
-        for answers in run_bundles(self.run, bundled(wanted, self.wishes.stretch_records), self.tasks, self.stopped):
+        known = (mapped(self.store, link.name, stretch) for stretch in wanted)
+        for answers in run_bundles(self.run, bundled(known, self.wishes.stretch_records), self.tasks, self.stopped):
             for answer in answers:
                 owners[answer.number].results.append(answer)
 

@@ -11,7 +11,8 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.proof.borders import PartitionLook
 from twinshore.proof.job import RunBundle, run_bundles
 from twinshore.proof.key_looks import Keys, due, incident_of, looked, marked, overtaken, retention_of, stands_ms
-from twinshore.proof.values import Proven, Stretch, Way
+from twinshore.proof.planning import Wishes, stretch_of
+from twinshore.proof.values import Proven, Way
 from twinshore.service.clock import wall_ms
 from twinshore.store import KeyLookRow, Store
 
@@ -51,10 +52,10 @@ class KeyRounds:
         return found
 
     def _look(self, link: Link, turn: Sequence[PartitionLook], found: dict[NamedPartition, Keys]) -> None:
-        source, target = (self.settings.cluster(name) for name in (link.source, link.target))
+        clusters = self.settings.cluster(link.source), self.settings.cluster(link.target)
+        wishes = Wishes(bytes_s=self.bytes_s)
         wanted = [
-            Stretch(source, target, look.named, look.twin, look.way, 0, 0, bytes_s=self.bytes_s, number=at, keys=True)
-            for at, look in enumerate(turn)
+            replace(stretch_of(look, clusters, wishes, 0, 0), number=at, keys=True) for at, look in enumerate(turn)
         ]
         for answers in run_bundles(self.run, [[one] for one in wanted], self.tasks, self.stopped):
             for answer in answers:

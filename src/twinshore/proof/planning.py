@@ -14,6 +14,7 @@ from twinshore.proof.values import Difference, Proven, Stretch, Way
 from twinshore.store.proof_values import ProofRow, ProofState
 
 SAMPLE_OFFSETS = 20_000
+MAPPED_MAX = 100_000
 BUNDLE_STRETCHES = 64
 # Of a partition where nothing comes any more the age of the proof is kept below this, not written at each round.
 RENEWED_MS = 300_000
@@ -35,21 +36,32 @@ class Wishes:
         return replace(self, bytes_s=self.bytes_s / tasks)
 
 
-def stretches(look: PartitionLook, source: Cluster, target: Cluster, wishes: Wishes) -> list[Stretch]:
-    """What to compare of the partition now; nothing where no more can be said than is."""
-    whole = Stretch(
-        source,
-        target,
+def stretch_of(look: PartitionLook, clusters: tuple[Cluster, Cluster], wishes: Wishes, start: int, end: int) -> Stretch:
+    """This part of what was looked at, as a task compares it; of a mapped twin `mapped` adds the extents."""
+    dropped = look.dropped if look.way in OFFSETS_COUNT else ()
+    return Stretch(
+        *clusters,
         look.named,
         look.twin,
         look.way,
-        look.start,
-        look.end,
-        extents=look.extents if look.way is Way.EXTENTS else (),
-        dropped=look.dropped if look.way in OFFSETS_COUNT else (),
+        start,
+        end,
+        dropped=tuple(one for one in dropped if one[0] < end and one[1] > start),
         bytes_s=wishes.bytes_s,
         digest=wishes.digest,
+        cluster_ids=look.cluster_ids,
+        topic_ids=(look.source_topic_id, look.target_topic_id),
     )
+
+
+def longest(look: PartitionLook, wishes: Wishes) -> int:
+    """How many offsets a task compares at most. Each may be an extent of its own, and all of these are in memory."""
+    return min(wishes.stretch_records, MAPPED_MAX) if look.way is Way.EXTENTS else wishes.stretch_records
+
+
+def stretches(look: PartitionLook, source: Cluster, target: Cluster, wishes: Wishes) -> list[Stretch]:
+    """What to compare of the partition now; nothing where no more can be said than is."""
+    whole = stretch_of(look, (source, target), wishes, look.start, look.end)
     if look.way is Way.CONTENT:
         return _by_content(look, whole, wishes)
     exceeds = look.target_end > look.source_end and look.kept_from >= look.source_end
@@ -64,10 +76,8 @@ def stretches(look: PartitionLook, source: Cluster, target: Cluster, wishes: Wis
     if at < min(look.lacks_to, whole.end):  # By itself: behind it the twin may hold all there is.
         parts.append(part(whole, at, min(look.lacks_to, whole.end)))
         at = parts[-1].end
-    parts += [
-        part(whole, start, min(start + wishes.stretch_records, whole.end))
-        for start in range(at, whole.end, wishes.stretch_records)
-    ]
+    most = longest(look, wishes)
+    parts += [part(whole, start, min(start + most, whole.end)) for start in range(at, whole.end, most)]
     if beyond >= 0:
         last = parts.pop() if parts and parts[-1].end == whole.end else replace(whole, start=whole.end)
         parts.append(replace(last, target_end=beyond))
@@ -103,10 +113,9 @@ def _sampled(whole: Stretch, wishes: Wishes) -> Iterator[Stretch]:
 
 
 def part(whole: Stretch, start: int, end: int) -> Stretch:
-    """This part of it, with the extents and what was dropped that lie there."""
-    extents = tuple(one for one in whole.extents if one[0] < end and one[0] + one[2] > start)
+    """This part of it, with what was dropped there."""
     dropped = tuple(one for one in whole.dropped if one[0] < end and one[1] > start)
-    return replace(whole, start=start, end=end, extents=extents, dropped=dropped)
+    return replace(whole, start=start, end=end, dropped=dropped)
 
 
 def bundled(wanted: Iterable[Stretch], records: int) -> Iterator[list[Stretch]]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from twinshore.fleet import Cluster, TwinshoreError, WireError
+from twinshore.fleet import Cluster, KafkaError, TwinshoreError, WireError
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.logs.reader import LogReader
 from twinshore.proof.both_sides import BothSides, named_chunks
@@ -23,13 +23,15 @@ BEGINNING_RECORDS = 2_000
 
 def prove_all(stretches: Iterable[Stretch]) -> Iterator[Proven]:
     """What became of each, over the same connections. Never raises what an operator can mend: that is `trouble`."""
-    met: dict[Cluster, KafkaCluster] = {}
+    met: dict[tuple[Cluster, str], KafkaCluster] = {}
     try:
         for stretch in stretches:
-            for cluster in (stretch.source, stretch.target):
-                if cluster not in met:
-                    met[cluster] = KafkaCluster(cluster)
-            yield _prove(stretch, met[stretch.source], met[stretch.target])
+            ends = tuple(zip((stretch.source, stretch.target), stretch.cluster_ids, strict=True))
+            for cluster, cluster_id in ends:
+                if (cluster, cluster_id) not in met:
+                    met[cluster, cluster_id] = KafkaCluster(cluster, cluster_id=cluster_id)
+            source, target = (met[end] for end in ends)
+            yield _prove(stretch, source, target)
     finally:
         for kafka in met.values():
             kafka.close()
@@ -39,10 +41,22 @@ def _prove(stretch: Stretch, source: KafkaCluster, target: KafkaCluster) -> Prov
     began_s, began_cpu_s = time.monotonic(), time.thread_time()
     prover = Prover(stretch, source, target)
     try:
+        _check_topics(stretch, source, target)
         found = look_at_keys(stretch, source, target) if stretch.keys else _looked_twice(prover)
+        if found.difference is not None or found.owed:
+            _check_topics(stretch, source, target)
     except TwinshoreError as error:
         found = prover.trouble(error)
     return replace(found, seconds=time.monotonic() - began_s, cpu_s=time.thread_time() - began_cpu_s)
+
+
+def _check_topics(stretch: Stretch, source: KafkaCluster, target: KafkaCluster) -> None:
+    """KafkaError where a topic is another one than was looked at."""
+    sides = (source, stretch.named.topic), (target, stretch.twin)
+    for (kafka, name), wanted in zip(sides, stretch.topic_ids, strict=True):
+        seen = kafka.metadata([name]).topics.get(name) if wanted else None
+        if seen is not None and not seen.error and seen.topic_id.hex() != wanted:
+            raise KafkaError(f"topic {name} on {kafka.name} was deleted and made again meanwhile", hint="prove again")
 
 
 def _looked_twice(prover: Prover) -> Proven:

@@ -16,6 +16,7 @@ from twinshore.proof.keeping import Keeping, Place, place_of
 from twinshore.proof.key_looks import Keys
 from twinshore.proof.key_rounds import KeyRounds
 from twinshore.proof.lacking import KIND, row_of
+from twinshore.proof.mapped import mapped
 from twinshore.proof.planning import (
     OFFSETS_COUNT,
     Wishes,
@@ -332,7 +333,8 @@ class Proving:
         # A quiet partition's proof does not grow old: it was looked at, and there was nothing more.
         quiet = [work for work in works if not work.asked and not self._samples(work)]
         self._save(quiet, lambda work: rested(work.look, wall_ms()))
-        bundles = bundled(wanted, self._wishes.stretch_records)
+        known = (mapped(self._store, link.name, stretch) for stretch in wanted)
+        bundles = bundled(known, self._wishes.stretch_records)
         for answers in run_bundles(self._run, bundles, self._tasks, self._stopped):
             touched = {}
             for answer in answers:

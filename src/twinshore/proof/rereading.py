@@ -15,6 +15,7 @@ from twinshore.proof.again import Errand, errands, folded, refusal, whole_pass
 from twinshore.proof.borders import PartitionLook
 from twinshore.proof.job import RunBundle, answers_of
 from twinshore.proof.keeping import Place, Refold, place_of
+from twinshore.proof.mapped import mapped
 from twinshore.proof.planning import Wishes
 from twinshore.proof.values import Proven
 from twinshore.service.clock import wall_ms
@@ -97,7 +98,8 @@ class Rereading:
             self._idle_until_s = now_s + IDLE_S
             return
         wanted = [
-            errand._replace(stretch=replace(errand.stretch, number=number)) for number, errand in enumerate(chosen)
+            errand._replace(stretch=replace(mapped(self._store, errand.look.link, errand.stretch), number=number))
+            for number, errand in enumerate(chosen)
         ]
         order = json.dumps([errand.stretch.to_json() for errand in wanted])
         name = f"proof again of {wanted[0].look.named} from {wanted[0].stretch.start}"

@@ -21,7 +21,6 @@ from twinshore.service.clock import wall_ms
 from twinshore.store import LedgerRow, Remembered, Store, TwinRow
 from twinshore.store.packed import joined
 
-EXTENTS_MAX = 100_000
 UNSEEN = ", or the right to describe it is lacking"
 CLEANED = (
     "{} is compacted, or was: both sides are cleaned each in its own time, and where offsets are not the same on both,"
@@ -80,6 +79,9 @@ class Surveyor:
         sides. A topic that is carried and cannot be seen is told as a lack, and so is one that should be carried and
         does not cross."""
         carried, begun = self._carried(), self._begun()
+        if (its_id := self._source.cluster_id()) == self._target.cluster_id():
+            same = f"{self._source.name} and {self._target.name} are the same cluster ({its_id})"
+            raise KafkaError(same, hint="check the bootstrap addresses of both clusters")
         asked = set(topics)
         names = asked or {name for name in carried if admits(self._link, name)}
         every = not asked and (begun or not names)
@@ -217,14 +219,18 @@ class Surveyor:
         if not parts:
             return
         looked_ms = wall_ms()
-        # The mirror writes what was dropped before how far its twin has come, so the ledger is read behind that.
-        extents = {named: self._extents(named) for named in parts if ways[named.topic] is Way.EXTENTS}
-        rows_of_twins = self._twins()
-        told, ledger_id = self._told()
         twin_of = {named: NamedPartition(self._link.twin_of(named.topic), named.partition) for named in parts}
         # The target first: a true twin is then never ahead of its source, and never begins later.
         target_starts = self._target.list_offsets(twin_of.values(), OffsetKind.EARLIEST)
         target_ends = self._target.list_offsets(twin_of.values(), OffsetKind.LAST_STABLE)
+        # The mirror writes what was dropped before how far its twin has come, so the ledger is read behind that.
+        extents = {
+            named: self._extents(named, target_starts[twin], target_ends[twin])
+            for named, twin in twin_of.items()
+            if ways[named.topic] is Way.EXTENTS
+        }
+        rows_of_twins = self._twins()
+        told, ledger_id = self._told()
         ends = self._source.list_offsets(parts, OffsetKind.LAST_STABLE)
         highs = self._source.list_offsets(parts, OffsetKind.HIGH_WATERMARK)
         starts = self._source.list_offsets(parts, OffsetKind.EARLIEST)
@@ -254,6 +260,7 @@ class Surveyor:
                 looked_ms=looked_ms,
                 dropped=dropped_of(told.get(named, ()), rows_of_twins.get(named)),
                 source_high=highs[named],
+                cluster_ids=(self._source.cluster_id(), self._target.cluster_id()),
             )
 
     def _twins(self) -> dict[NamedPartition, TwinRow]:
@@ -290,10 +297,10 @@ class Surveyor:
         }
         return ways, now, {name: error.message for name, error in refused.items()}
 
-    def _extents(self, named: NamedPartition) -> tuple[tuple[int, int, int], ...]:
+    def _extents(self, named: NamedPartition, start: int, end: int) -> tuple[tuple[int, int, int], ...]:
         if self._store is None:
             return ()
-        found = self._store.extents.of(self._link.name, named.topic, named.partition, limit=EXTENTS_MAX)
+        found = self._store.extents.borders(self._link.name, named.topic, named.partition, start, end)
         return tuple((extent.source, extent.target, extent.length) for extent in found)
 
 

@@ -73,8 +73,9 @@ class OwedKey(NamedTuple):
 class Stretch:
     """One errand: a stretch of one partition to compare, from `start` up to, not including, `end`, both the source's.
 
-    `target_start` counts where offsets do not (`content`); -1: find where the target begins. `extents` are (source,
-    target, length). `dropped` are offsets [begin, end) that a fresh queue did not send, in order: nothing of the
+    `cluster_ids` and `topic_ids` are the source's and the target's, as they were looked at; empty: any. `target_start`
+    counts where offsets do not (`content`); -1: find where the target begins. `extents` are (source, target, length)
+    of all that lies there. `dropped` are offsets [begin, end) that a fresh queue did not send, in order: nothing of the
     twin answers to them. `bytes_s` of 0: no bound. `rated`: make the digest. `keys`: look
     for deleted keys that live on, in both logs whole, and for nothing else.
     """
@@ -94,6 +95,8 @@ class Stretch:
     digest: bool = True
     number: int = 0
     keys: bool = False
+    cluster_ids: tuple[str, str] = ("", "")
+    topic_ids: tuple[str, str] = ("", "")
 
     @property
     def twin_named(self) -> NamedPartition:
@@ -110,6 +113,8 @@ class Stretch:
         raw["way"] = Way(raw["way"])
         for name in ("extents", "dropped"):
             raw[name] = tuple(tuple(one) for one in raw[name])
+        for name in ("cluster_ids", "topic_ids"):
+            raw[name] = tuple(raw[name])
         return Stretch(**raw)
 
 

@@ -81,6 +81,24 @@ def read(connection: Connection, key: Key, limit: int) -> tuple[Extent, ...]:
     return tuple(_extent(row) for row in connection.execute(query).mappings())[::-1]
 
 
+def between(connection: Connection, key: Key, start: int, end: int) -> tuple[Extent, ...]:
+    """The extent that begins at `start` of the source or before it, and all behind it that begin below `end`."""
+    before, _ = around_source(connection, key, start)
+    first = before.source if before else start
+    query = select(extents).where(_is(key), extents.c.source >= first, extents.c.source < end)
+    rows = connection.execute(query.order_by(extents.c.source)).mappings()
+    return tuple(_extent(row) for row in rows)
+
+
+def borders(connection: Connection, key: Key, start: int, end: int) -> tuple[Extent, ...]:
+    """The partition's first and last extent, and those around these two offsets of the twin, in order."""
+    first = connection.execute(select(extents).where(_is(key)).order_by(extents.c.source).limit(1)).mappings()
+    found = [*map(_extent, first), *around_target(connection, key, start), *around_target(connection, key, end)]
+    found.append(last(connection, key))
+    # One that grew meanwhile is taken as it was read last.
+    return tuple(sorted({one.source: one for one in found if one is not None}.values()))
+
+
 def trim(
     connection: Connection, link: str, below: Mapping[tuple[str, int], int], told: Collection[tuple[str, int]]
 ) -> int:
@@ -177,6 +195,15 @@ class Extents:
     def of(self, link: str, topic: str, partition: int, *, limit: int = 1000) -> tuple[Extent, ...]:
         """The partition's furthest extents, in order."""
         return self._database.read(lambda connection: read(connection, (link, topic, partition), limit))
+
+    def between(self, link: str, topic: str, partition: int, start: int, end: int) -> tuple[Extent, ...]:
+        """The extent that begins at `start` of the source or before it, and all behind it that begin below `end`."""
+        return self._database.read(lambda connection: between(connection, (link, topic, partition), start, end))
+
+    def borders(self, link: str, topic: str, partition: int, start: int, end: int) -> tuple[Extent, ...]:
+        """The partition's first and last extent, and those around these two offsets of the twin, in order: all that
+        says from where to where a twin with these borders holds anything."""
+        return self._database.read(lambda connection: borders(connection, (link, topic, partition), start, end))
 
     def around(
         self, link: str, topic: str, partition: int, offset: int, *, on_target: bool = False
