@@ -52,6 +52,9 @@ KEYS = (
     "groups-pending",
     "groups-home-known",
     "groups-right-behind",
+    "unheard",
+    "torn",
+    "silent-topics",
 )
 
 

@@ -22,7 +22,7 @@ LEVEL = Ends(2, 0, 100)
 
 def known(**leads: Lead) -> Seen:
     """Both clusters have orders, which is at home on east."""
-    plain = seen(homes={"orders": "east"})
+    plain = seen(homes={"orders": "east", "shared": "east"})
     west = replace(plain.clusters["west"], topics=plain.clusters["west"].topics | {"orders"})
     return replace(plain, clusters={**plain.clusters, "west": west}, leads=leads)
 

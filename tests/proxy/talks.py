@@ -24,7 +24,8 @@ EAST, WEST = Place("east", 1), Place("west", 2)
 def seen(
     *, homes: dict[str, str] | None = None, away: tuple[str, ...] = (), more_on_east: frozenset[str] = frozenset()
 ) -> Seen:
-    """east has orders, west has bills, and both have shared; whoever is asked takes all that is handled."""
+    """east has orders, west has bills, and both have shared, at home on east unless `homes` says otherwise; whoever is
+    asked takes all that is handled."""
     east, west = frozenset({"orders", "shared"}) | more_on_east, frozenset({"bills", "shared"})
     clusters = {
         "east": ClusterSeen("east", "east-id", 1, {1: Broker("e1", 9092), 3: Broker("e3", 9092)}, east, HANDLED),
@@ -33,7 +34,7 @@ def seen(
     for name in away:
         old = clusters[name]
         clusters[name] = ClusterSeen(name, old.cluster_id, old.controller, old.brokers, old.topics, HANDLED, False)
-    return Seen(clusters, homes or {}, HANDLED)
+    return Seen(clusters, {"shared": "east"} if homes is None else homes, HANDLED)
 
 
 def session(place: Place | None = EAST, news: Callable[[], None] = lambda: None) -> Session:

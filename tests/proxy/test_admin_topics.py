@@ -22,11 +22,12 @@ from tests.proxy.admin_talks import (
     played,
 )
 from tests.proxy.talks import EAST, WEST, asked, asked_part, seen
+from twinshore.homes.leader_cluster import Lacks, NoLeader, in_words
 from twinshore.proxy.core.admin.versions import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
 from twinshore.proxy.core.leads import Lead
 from twinshore.proxy.core.messages import error, filled
 from twinshore.proxy.core.offers import HANDLED
-from twinshore.proxy.core.seen import Seen
+from twinshore.proxy.core.seen import ClusterSeen, Seen
 
 CREATED = each_done("topics", lambda one: {"name": one.name, "num_partitions": 2})
 DELETED = each_done("responses", lambda one: {"name": one}, "topic_names")
@@ -74,10 +75,9 @@ def test_a_topic_that_was_deleted_a_moment_ago_is_for_its_controller_to_make() -
 def test_a_topic_that_had_a_home_is_made_there_again() -> None:
     clusters = Clusters(CREATED)
     now = seen(homes={"once": "west", "far": "nowhere"})
-    assert codes(played(creation(5, "once", "far"), clusters, now=now).topics) == {"once": 0, "far": 0}
+    assert codes(played(creation(5, "once", "far"), clusters, now=now).topics) == {"once": 0, "far": EXISTS}
     assert {place: [str(one.name) for one in parts] for place, parts in clusters.asked("topics").items()} == {
         WEST: ["once"],
-        EAST: ["far"],
     }
 
 
@@ -92,7 +92,7 @@ def test_the_clusters_own_words_of_a_home_count() -> None:
     assert list(clusters.asked("topics")) == [WEST]
     (found,) = played(creation(5, "far"), clusters, now=led("far", None)).topics
     assert (int(found.error_code), len(clusters.heard)) == (EXISTS, 1)
-    assert found.error_message == "Topic 'far' is at home on a cluster that is not behind this proxy"
+    assert found.error_message == in_words("far", NoLeader(Lacks.ELSEWHERE))
     found = played(asked(DELETE_TOPICS, 5, topic_names=("orders",)), Clusters(DELETED), now=led("orders", "east"))
     assert codes(found.responses) == {"orders": POLICY}
 
@@ -195,3 +195,31 @@ def test_partitions_are_made_at_the_topic_s_home(version: int) -> None:
     }
     assert there[WEST][1].assignments[0].broker_ids == (2,)
     assert all(found.validate_only for _, _, found in clusters.heard)
+
+
+UNSEEN = replace(
+    seen(), clusters={**seen().clusters, "west": ClusterSeen("west", "", -1, {}, frozenset(), {}, answers=False)}
+)
+
+
+@pytest.mark.claim("proxy", "unheard", "a proxy that starts while a cluster is silent leads no client to a twin")
+def test_while_a_cluster_has_not_answered_yet_no_topic_is_made_or_deleted() -> None:
+    """What it has is not known: it may have the topic, or a twin of it."""
+    for asks, told in (
+        (creation(5, "bills"), "topics"),
+        (asked(DELETE_TOPICS, 5, topic_names=("orders",)), "responses"),
+    ):
+        clusters = Clusters(CREATED if told == "topics" else DELETED)
+        (found,) = getattr(played(asks, clusters, now=UNSEEN), told)
+        assert int(found.error_code) == TIMED_OUT
+        assert found.error_message.endswith(
+            "cluster west has not answered since this proxy began, and may have it: ask again"
+        )
+        assert not clusters.heard
+
+
+def test_a_twin_without_a_leader_is_not_deleted() -> None:
+    west = replace(seen().clusters["west"], twins=frozenset({"bills"}))
+    now = replace(seen(), clusters={**seen().clusters, "west": west})
+    found = played(asked(DELETE_TOPICS, 5, topic_names=("bills",)), Clusters(DELETED), now=now)
+    assert codes(found.responses) == {"bills": POLICY}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from twinshore.proxy.core.leads import Lead
 from twinshore.proxy.core.seen import ClusterSeen
 from twinshore.proxy.follows import Led
 from twinshore.proxy.late_store import LateStore
-from twinshore.proxy.lookout import HEARD_S, Lookout
+from twinshore.proxy.lookout import HEARD_S, NOTED_S, Lookout
+from twinshore.proxy.whereabouts import Stored
 
 TOPICS = frozenset({"orders"})
 FOUND = {name: ClusterSeen(name, f"{name}-id", 1, {}, TOPICS, {}) for name in ("east", "west")}
@@ -25,7 +27,7 @@ def lookout(tmp_path: Path) -> Lookout:
     (tmp_path / "t.toml").write_text(f'[store]\nurl = "sqlite:///{tmp_path}/store.db"\n')
     store = LateStore(load_settings(tmp_path / "t.toml", {}), print)
     made = Lookout([Cluster("east", ("e:1",)), Cluster("west", ("w:1",))], LAYOUT, store, print)
-    made._knows, made._stored = True, {"orders": "east"}
+    made._stored = Stored({"orders": "east"}, {"orders": 1})
     made._take(FOUND)
     assert made.seen.route("orders") == "east"
     return made
@@ -37,7 +39,7 @@ def test_a_topic_stays_where_it_was_until_the_clusters_say_that_it_moved(
     now = [100.0]
     monkeypatch.setattr(module, "steady_s", lambda: now[0])
     lookout.led(Led(until_s=1e9))
-    lookout._stored = {"orders": "west"}
+    lookout._stored = Stored({"orders": "west"}, {"orders": 2})
     lookout._take(FOUND)
     now[0] += HEARD_S - 0.1
     lookout._take(FOUND)
@@ -52,14 +54,63 @@ def test_where_they_say_nothing_the_store_is_believed_in_the_end(
     now = [100.0]
     monkeypatch.setattr(module, "steady_s", lambda: now[0])
     lookout.led(Led(until_s=1e9))
-    lookout._stored = {"orders": "west"}
+    lookout._stored = Stored({"orders": "west"}, {"orders": 2})
     lookout._take(FOUND)
     now[0] += HEARD_S
     lookout._take(FOUND)
     assert lookout.seen.route("orders") == "west"
 
 
+@pytest.mark.claim("proxy", "unheard", "a proxy that starts while a cluster is silent leads no client to a twin")
+def test_a_higher_term_of_the_store_counts_more_than_the_word_of_a_home_that_is_back(
+    lookout: Lookout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(module, "steady_s", lambda: now[0])
+    lookout._stored = Stored({"orders": "west"}, {"orders": 2})
+    lookout.led(Led({"orders": Lead("east", 1)}, until_s=1e9))
+    assert lookout.seen.route("orders") == "east", "a word of the switch may be on its way"
+    now[0] += HEARD_S
+    lookout._take(FOUND)
+    assert (lookout.seen.route("orders"), lookout.seen.leads["orders"].term) == ("west", 2)
+    lookout.led(Led({"orders": Lead("east", 3)}, until_s=1e9))
+    assert lookout.seen.route("orders") == "east"
+
+
+@pytest.mark.claim("proxy", "torn", "two processes lead a topic of two clusters to no two of them, and say so")
+def test_two_processes_of_different_age_lead_a_topic_of_two_clusters_to_no_two_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, said = [100.0], list[str]()
+    monkeypatch.setattr(module, "steady_s", lambda: now[0])
+    (tmp_path / "t.toml").write_text(f'[store]\nurl = "sqlite:///{tmp_path}/store.db"\n')
+
+    def begun() -> Lookout:
+        store = LateStore(load_settings(tmp_path / "t.toml", {}), print)
+        made = Lookout([Cluster("east", ("e:1",)), Cluster("west", ("w:1",))], LAYOUT, store, said.append)
+        made._links = ()
+        return made
+
+    old, new = begun(), begun()
+    old._take({**FOUND, "east": replace(FOUND["east"], topics=frozenset())})
+    assert old.seen.route("orders") == "west"
+    for one in (old, new):
+        one._take(FOUND)
+    assert [one.seen.route("orders") for one in (old, new)] == ["west", None]
+    now[0] += NOTED_S
+    old._take(FOUND)
+    assert old.seen.route("orders") is None
+    assert (
+        said
+        == [
+            "topic orders has no leader: several clusters have it, and no link explains which one is its home: east,"
+            " west; delete the copy that is none, or name the topic in a link"
+        ]
+        * 2
+    )
+
+
 def test_who_follows_no_switches_goes_by_the_store_at_once(lookout: Lookout) -> None:
-    lookout._stored = {"orders": "west"}
+    lookout._stored = Stored({"orders": "west"}, {"orders": 2})
     lookout._take(FOUND)
     assert lookout.seen.route("orders") == "west"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -233,3 +234,20 @@ def test_a_topic_that_two_clusters_have_and_of_which_no_home_is_known_has_no_lea
     assert (one.name, int(one.error_code), one.partitions) == ("fresh", NO_LEADER, ())
     assert sorted(ask.place.cluster for ask in asks) == ["east", "west"]
     assert len(looks) == 1, "it is looked at once which"
+
+
+@pytest.mark.claim("proxy", "silent-topics", "topics of a silent cluster stay in metadata, without leaders")
+@pytest.mark.parametrize("version", [4, 9, 12])
+@pytest.mark.parametrize("away", [(), ("west",)])
+def test_topics_of_a_silent_cluster_stay_in_metadata_without_leaders(version: int, away: tuple[str, ...]) -> None:
+    """Whoever subscribes by a pattern would take them for deleted; it is enough that one broker hangs."""
+    plain = seen(away=away)
+    west = replace(plain.clusters["west"], partitions={"bills": 2, "shared": 2, "__consumer_offsets": 50})
+    now = replace(plain, clusters={**plain.clusters, "west": west})
+    for asks in (ask_metadata(version, every=True), ask_metadata(version, "bills")):
+        body, _ = carried(
+            session().move(asks, now), lambda ask: broker(version)(ask) if ask.place.cluster == "east" else None
+        )
+        (bills,) = [one for one in by_kio(METADATA, version, body).topics if one.name == "bills"]
+        told = [(int(one.partition_index), int(one.error_code), int(one.leader_id)) for one in bills.partitions]
+        assert (int(bills.error_code), sorted(told)) == (0, [(0, 5, -1), (1, 5, -1)])

@@ -44,17 +44,15 @@ def is_taken(address: str, place: Place, now: Seen, own: tuple[str, ...] = OWN) 
     [(PARIS, False, True), (FRANKFURT, True, False), (ELSEWHERE, True, False)],
 )
 def test_clients_write_and_read_the_topic_of_their_own_site(address: str, east: bool, west: bool) -> None:
-    assert is_taken(address, EAST, seen()) == (east, east)
-    assert is_taken(address, WEST, seen()) == (west, west)
+    assert is_taken(address, EAST, seen(homes={})) == (east, east)
+    assert is_taken(address, WEST, seen(homes={})) == (west, west)
 
 
 @pytest.mark.parametrize(
     ("now", "own"),
     [
-        (seen(), ()),
-        (seen(), ("other*",)),
         (seen(homes={"shared": "east"}), OWN),
-        (replace(seen(), leads={"shared": Lead("east", 1)}), OWN),
+        (replace(seen(homes={}), leads={"shared": Lead("east", 1)}), OWN),
     ],
 )
 def test_a_topic_that_a_link_carries_or_that_nobody_named_is_written_at_its_home(
@@ -66,12 +64,12 @@ def test_a_topic_that_a_link_carries_or_that_nobody_named_is_written_at_its_home
 
 def test_a_topic_that_the_site_does_not_have_is_where_it_is() -> None:
     made = near(own_topics=("*",))
-    assert passed(client(made, EAST).move(wanted("orders"), seen())).place == EAST
-    assert passed(client(made, WEST, FRANKFURT).move(wanted("bills"), seen())).place == WEST
+    assert passed(client(made, EAST).move(wanted("orders"), seen(homes={}))).place == EAST
+    assert passed(client(made, WEST, FRANKFURT).move(wanted("bills"), seen(homes={}))).place == WEST
 
 
 def test_what_is_seen_stays_the_same_while_nothing_is_new() -> None:
-    made, now = near(own_topics=OWN), seen()
+    made, now = near(own_topics=OWN), seen(homes={})
     assert made.as_seen(now, "paris") is made.as_seen(now, "paris")
     assert made.as_seen(now, "paris") != made.as_seen(now, "frankfurt")
     assert near().as_seen(now, "paris") is now
@@ -83,8 +81,8 @@ def test_places_are_kept_beside_the_topic_that_they_are_of(address: str, stays: 
     topic = asked_part(OFFSET_COMMIT, 7, "topics")
     part = asked_part(OFFSET_COMMIT, 7, "topics", "partitions")
     named = (filled(topic, name="shared", partitions=(filled(part, partition_index=0, committed_offset=5),)),)
-    commit = asked(OFFSET_COMMIT, 7, group_id="g", generation_id_or_member_epoch=-1, topics=named)
-    move = client(near(own_topics=OWN), EAST, address).move(commit, seen())
+    commit = asked(OFFSET_COMMIT, 7, group_id="g", generation_id_or_member_epoch=3, member_id="m", topics=named)
+    move = client(near(own_topics=OWN), EAST, address).move(commit, seen(homes={}))
     assert isinstance(move, Pass if stays else Run)
     if isinstance(move, Run):
         assert [ask.place.cluster for ask in next(move.errand)] == ["west"], "its coordinator there is asked for"
@@ -95,8 +93,8 @@ def test_a_rack_names_no_log_since_it_comes_with_a_fetch_alone() -> None:
     made = near(own_topics=OWN)
     for place, taken in ((EAST, True), (WEST, False)):
         talk = client(made, place, ELSEWHERE)
-        moves = [talk.move(wanted("shared", rack="paris"), seen()) for _ in range(3)] + [
-            talk.move(sent("shared"), seen())
+        moves = [talk.move(wanted("shared", rack="paris"), seen(homes={})) for _ in range(3)] + [
+            talk.move(sent("shared"), seen(homes={}))
         ]
         assert [isinstance(one, Pass) for one in moves] == [taken] * 4
 
@@ -105,6 +103,6 @@ def test_places_in_topics_of_each_site_are_not_reset_by_the_proxies(tmp_path: Pa
     text = f'[store]\nurl = "sqlite:///{tmp_path}/none.db"\n[near]\nown_topics = ["sha*"]\n'
     settings = parse_settings(text, name="it", env={})
     with pytest.raises(RefusedError, match=r"each site has topic shared for itself, by \[near\] own_topics"):
-        none_of_sites(["orders", "shared"], seen(), settings)
-    none_of_sites(["orders", "bills"], seen(), settings)
+        none_of_sites(["orders", "shared"], seen(homes={}), settings)
+    none_of_sites(["orders", "bills"], seen(homes={}), settings)
     none_of_sites(["shared"], seen(homes={"shared": "east"}), settings)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
 import pytest
 
 from tests.proxy.talks import LAYOUT, seen
 from twinshore.fleet import Link, Naming
+from twinshore.homes.leader_cluster import Decision, Lacks, Leader, NoLeader
+from twinshore.proxy.core.by_copies import Heard, led_by_copies, not_believed
 from twinshore.proxy.core.layout import NOBODY
-from twinshore.proxy.core.seen import Seen, apart, homes_of, one_way_homes
+from twinshore.proxy.core.seen import ClusterSeen, homes_of
 from twinshore.store import HomeRow
 
 
@@ -23,15 +29,22 @@ def test_brokers_that_would_share_a_number_are_told_apart() -> None:
     assert LAYOUT.apart([101, 1, 201, 5]) == ([1, 5], [101, 201])
 
 
-def test_a_topic_is_led_to_its_home_or_to_the_first_cluster_that_has_it() -> None:
+def test_a_topic_is_led_to_its_home_or_to_the_only_cluster_that_has_it() -> None:
     plain = seen()
     assert [plain.route(topic) for topic in ("orders", "bills", "shared", "none")] == ["east", "west", "east", None]
     assert seen(homes={"shared": "west"}).route("shared") == "west"
-    assert seen(homes={"shared": "north"}).route("shared") == "east", "north is not behind this proxy"
+    away = seen(homes={"shared": "north"})
+    assert (away.route("shared"), away.leaderless["shared"].lacks) == (None, Lacks.ELSEWHERE)
     assert seen(homes={"shared": "west"}, away=("west",)).route("shared") == "west", "what east has is a twin"
     assert plain.is_elsewhere("bills", "east")
     assert not plain.is_elsewhere("bills", "west")
     assert not plain.is_elsewhere("none", "east"), "that is for the broker to say"
+
+
+def test_a_topic_of_two_clusters_that_no_link_explains_has_no_leader() -> None:
+    torn = seen(homes={})
+    assert torn.leaderless == {"shared": NoLeader(Lacks.LINK, ("east", "west"))}
+    assert torn.is_elsewhere("shared", "east") and torn.is_elsewhere("shared", "west")
 
 
 def test_groups_are_at_home_on_the_first_cluster_also_while_it_is_away() -> None:
@@ -55,23 +68,74 @@ def test_of_a_chain_of_pairs_the_home_is_where_the_topic_is_no_twin(
     assert homes_of(HomeRow(pair, "orders", home, 1, 0, "") for pair, home in rows) == {"orders": home}
 
 
-def test_what_a_link_carries_is_at_home_where_it_begins() -> None:
-    clusters = seen(more_on_east=frozenset({"bills"})).clusters.values()
-    there, back = Link("west", "east", ("shared", "bills")), Link("east", "west", ("shared",))
-    assert one_way_homes(clusters, [there]) == {"shared": "west", "bills": "west"}
-    assert one_way_homes(clusters, [there, back]) == {"bills": "west"}, "which way shared goes the store alone knows"
-    assert one_way_homes(clusters, [Link("west", "east", ("shared",), naming=Naming.PREFIX)]) == {}
-    assert one_way_homes(clusters, [Link("west", "north", ("shared",))]) == {}
+def led(
+    topic: str,
+    heard: Heard,
+    stored: Mapping[str, str] = MappingProxyType({}),
+    more: Mapping[str, ClusterSeen] = MappingProxyType({}),
+) -> Decision:
+    """East has bills as well, unless `more` says otherwise."""
+    clusters = {**seen(more_on_east=frozenset({"bills"})).clusters, **more}
+    return led_by_copies(clusters.values(), stored, heard)[topic]
 
 
-def test_a_topic_stays_where_it_was_led_to_as_long_as_that_cluster_has_it() -> None:
-    plain = seen(more_on_east=frozenset({"bills"}))
-    assert plain.route("bills") == "east"
-    made = Seen(plain.clusters, before={"bills": "west", "orders": "west", "shared": "north"})
-    assert [made.route(topic) for topic in ("bills", "orders", "shared")] == ["west", "east", "east"]
-    assert Seen(plain.clusters, {"bills": "east"}, before={"bills": "west"}).route("bills") == "east", "a home counts"
+THERE, BACK = Link("west", "east", ("shared", "bills")), Link("east", "west", ("shared",))
+UNSEEN = ClusterSeen("east", "", -1, {}, frozenset(), {}, answers=False)
+TORN = NoLeader(Lacks.LINK, ("east", "west"))
 
 
-def test_whoever_does_not_know_yet_which_is_a_twin_leads_nobody_to_either() -> None:
-    shown = Seen(apart(seen().clusters))
-    assert [shown.route(topic) for topic in ("orders", "bills", "shared")] == ["east", "west", None]
+def test_what_a_link_carries_one_way_is_at_home_where_it_begins() -> None:
+    assert [led(topic, Heard((THERE,))) for topic in ("shared", "bills")] == [Leader("west"), Leader("west")]
+    assert led("shared", Heard((THERE, BACK))) == TORN, "which way shared goes neither link says"
+    assert led("shared", Heard((Link("west", "east", ("shared",), naming=Naming.PREFIX),))) == TORN
+    assert led("shared", Heard((THERE, BACK)), {"shared": "east"}) == Leader("east"), "the store remembers"
+
+
+def test_a_copy_that_its_cluster_calls_a_twin_is_none() -> None:
+    east = replace(seen().clusters["east"], twins=frozenset({"shared"}))
+    assert led("shared", Heard((THERE, BACK)), more={"east": east}) == Leader("west")
+    assert led("shared", Heard(()), more={"east": east}) == Leader("west"), "also where its link was taken away"
+
+
+@pytest.mark.claim("proxy", "unheard", "a proxy that starts while a cluster is silent leads no client to a twin")
+@pytest.mark.parametrize("links", [(THERE,), None])
+def test_a_silent_cluster_that_could_carry_a_topic_is_waited_for(links: tuple[Link, ...] | None) -> None:
+    silent = frozenset({"east"})
+    for more in ({"east": UNSEEN}, {}):
+        heard = Heard(links, silent, 1.0)
+        clusters = {**seen().clusters, **more}
+        assert led("bills", heard, more=clusters) == NoLeader(Lacks.LEASE, ("east",), 4.0)
+        assert led("bills", replace(heard, waited_s=5.0), more=clusters) == Leader("west", ("east",))
+        assert led("bills", replace(heard, waited_s=5.0, start_all=True), more=clusters) == NoLeader(
+            Lacks.SILENT, ("east",)
+        )
+    west = replace(seen().clusters["west"], twins=frozenset({"bills"}))
+    twin = NoLeader(Lacks.SOURCE, ("west",))
+    assert led("bills", Heard(links, silent, 99.0), more={"east": UNSEEN, "west": west}) == twin
+    stored = {"bills": "west"}
+    assert led("bills", Heard(links, silent, 0.0), stored, {"east": UNSEEN, "west": west}) == Leader("west")
+
+
+def test_a_cluster_that_cannot_carry_a_topic_is_not_waited_for() -> None:
+    heard = Heard((BACK,), frozenset({"east"}), 0.0)
+    assert led("bills", heard, more={"east": UNSEEN}) == Leader("west")
+
+
+@pytest.mark.claim("proxy", "unheard", "a proxy that starts while a cluster is silent leads no client to a twin")
+def test_a_twin_whose_source_is_not_behind_the_proxy_has_no_leader_here() -> None:
+    west = replace(seen().clusters["west"], twins=frozenset({"bills"}))
+    from_north = (Link("north", "west", ("bills",)),)
+    assert led_by_copies([west], {}, Heard(from_north))["bills"] == NoLeader(Lacks.SOURCE, ("west",))
+    assert led_by_copies([west], {"bills": "north"}, Heard(from_north))["bills"] == NoLeader(
+        Lacks.ELSEWHERE, ("north",)
+    )
+
+
+@pytest.mark.claim("proxy", "unheard", "a proxy that starts while a cluster is silent leads no client to a twin")
+def test_a_word_is_not_believed_before_the_clusters_were_waited_for_that_could_say_a_higher_one() -> None:
+    clusters, words = seen().clusters.values(), {"shared": "west", "orders": "east"}
+    heard = Heard((THERE,), frozenset({"east"}), 1.0)
+    assert not_believed(words, clusters, {}, heard) == {"shared": NoLeader(Lacks.LEASE, ("east",), 4.0)}
+    assert not_believed(words, clusters, {"shared": "west"}, heard) == {}, "the store remembers"
+    assert not_believed(words, clusters, {}, replace(heard, waited_s=9.0))["shared"] == Leader("west", ("east",))
+    assert not_believed(words, clusters, {}, Heard((THERE,))) == {}

@@ -41,7 +41,12 @@ def test_who_does_not_follow_keeps_groups_on_the_first_cluster(
         def read(self) -> dict[str, HomeLine]:
             return {GROUPS_HOME: MOVED}
 
+    class NoTwins(Notes):
+        def read(self) -> frozenset[str]:  # type: ignore[override]
+            return frozenset()
+
     monkeypatch.setattr(whereabouts, "HomeNotes", Notes)
+    monkeypatch.setattr(whereabouts, "TwinNotes", NoTwins)
     settings = parse_settings(f"[proxy]\nfollows_switches = {follows}\n", name="test", env={})
     clusters = cast(dict[str, Any], {name: Told(name) for name in ("east", "west")})
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:

@@ -54,7 +54,7 @@ class Lacks(StrEnum):
     LEASE = "a cluster that could carry it is silent, and is waited for"
     SILENT = "a cluster that could carry it is silent, and may be its home"
     SOURCE = "what answered has a twin of it, and its home did not answer"
-    ELSEWHERE = "it is at home on a cluster that is not known here"
+    ELSEWHERE = "it is at home on a cluster that is not behind this proxy or known to this client"
     CLASH = "clusters say different homes in one version"
     LINK = "several clusters have it, and no link explains which one is its home"
 

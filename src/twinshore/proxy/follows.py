@@ -35,13 +35,15 @@ WroteBy = Mapping[tuple[str, int], Mapping[int, Wrote]]
 @dataclass(frozen=True, slots=True)
 class Led:
     """What is known of homes by now. `learns`: topics of which is being asked who wrote what last. `unsure`: partitions
-    of which not all is known that had crossed by force. `until_s`: how long that holds."""
+    of which not all is known that had crossed by force. `until_s`: how long that holds. `unheard`: clusters whose words
+    were not read yet."""
 
     leads: Mapping[str, Lead] = field(default_factory=dict)
     wrote: WroteBy = field(default_factory=dict)
     learns: frozenset[str] = frozenset()
     unsure: Mapping[tuple[str, int], int] = field(default_factory=dict)
     until_s: float = -math.inf
+    unheard: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,12 @@ class Follows:
         """Groups have members who were told to gather, and have not yet; these are some of them."""
         self._centre.busy(groups)
 
+    def has_heard(self) -> bool:
+        """Whether the words of all clusters were read; or those of some, and the others were waited for."""
+        unheard = self._centre.unheard()
+        waited = unheard < self._clusters.keys() and steady_s() >= self._began_s + LEASE_S
+        return not unheard or waited
+
     def trouble(self) -> str:
         """Why writers wait though no switch holds them; empty where they do not."""
         now_s = steady_s()
@@ -167,7 +175,7 @@ class Follows:
             self._unsure = {named: more for one in self._known.values() for named, more in one.unsure.items()}
             self._has_learnt = False
         learns = frozenset(topic for topic, term in self._learning if topic in leads and leads[topic].term == term)
-        self._led = Led(leads, self._wrote, learns, self._unsure, self._centre.until_s())
+        self._led = Led(leads, self._wrote, learns, self._unsure, self._centre.until_s(), self._centre.unheard())
         self.changed(self._led)
 
     async def _learn(self, old: str, new: str, topics: Mapping[str, Lead]) -> None:

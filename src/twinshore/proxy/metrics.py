@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from twinshore.homes.leader_cluster import Lacks
 from twinshore.kafka.clock import steady_s
 from twinshore.proxy.core.alarms import Alarms
 from twinshore.proxy.core.totals import Totals
@@ -59,6 +61,16 @@ class ProxyCollector(Collector):
         for cluster in list(seen.clusters.values()):
             answers.add_metric([cluster.name], float(cluster.answers))
         yield answers
+        leaderless = Counter(one.lacks.name.lower() for one in seen.leaderless.values())
+        gauge = GaugeMetricFamily("twinshore_proxy_leaderless", "topics without a leader, by why", labels=["why"])
+        for why in Lacks:
+            gauge.add_metric([why.name.lower()], leaderless[why.name.lower()])
+        yield gauge
+        yield GaugeMetricFamily(
+            "twinshore_proxy_led_unheard",
+            "topics whose leader was chosen without a cluster that did not answer since this proxy began",
+            value=len(seen.led_unheard),
+        )
         yield from self._near()
         yield from self._fuses()
         yield from self._traffic()

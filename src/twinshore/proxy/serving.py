@@ -15,7 +15,7 @@ from twinshore.fleet import Cluster, ConfigError
 from twinshore.fleet.once import Once, in_words
 from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings.sections import near
-from twinshore.fleet.settings.sections.proxy import SECTION, ProxySettings
+from twinshore.fleet.settings.sections.proxy import ALL, SECTION, ProxySettings
 from twinshore.kafka.clock import steady_s
 from twinshore.proxy.control import Control
 from twinshore.proxy.core.alarms import Alarms
@@ -114,13 +114,19 @@ class _Serving:
         asked = self._asked
         layout = layout_of(asked, clusters)
         gate = Gate(asked, clusters, log)
-        self._lookout = Lookout(clusters, layout, store, log)
+        rules = near_of(settings.of(near.SECTION), clusters)
+        self._lookout = Lookout(
+            *(clusters, layout, store, log),
+            follows=asked.follows_switches,
+            start_all=asked.start == ALL,
+            is_own=rules.rules.is_own,
+        )
         self._house = House(layout, self._lookout.seen, log, self._lookout.news, gate)
         self._house.quotas = Quotas(asked.client_bytes_s)
         self._house.crowd = Crowd(asked.clients_max, asked.clients_of_one_address_max)
         self._totals, self._alarms = Totals(), Alarms(asked.alarms)
         self._house.flows = Flows(kept=self._alarms.place_of)
-        self._house.near = near_of(settings.of(near.SECTION), clusters)
+        self._house.near = rules
         if asked.balancers:
             self._house.balancers = Networks((one, one) for one in asked.balancers)
         self._levels = Levels(clusters, self._house.near, lambda: self._house.seen, store, log)
@@ -187,14 +193,14 @@ class _Serving:
         await self._asked_to_end.wait()
 
     async def _begin(self, server: MetricsServer | None) -> None:
-        """Looks, opens, and goes on doing so. Clients come in once a cluster has been seen: before that nobody could
-        tell them what they may ask."""
+        """Looks, opens, and goes on doing so. Clients come in once a cluster has been seen, as nothing before that says
+        what they may ask, and home words were read: readers would be led to old homes, and commit there."""
         await asyncio.gather(self._lookout.first(), self._control.first())
         self._store.check_version()  # one that is merely away is waited for
         tasks = (self._lookout.look(), self._control.run(), self._levels.run(), self._telling.run())
         looking = [asyncio.create_task(one) for one in tasks]
         try:
-            while not self._house.seen.offers:
+            while not (self._house.seen.offers and (self._follows is None or self._follows.has_heard())):
                 await self._wait_for_news(server)
             await self._doors.open(self._house.seen)
             # What is loaded by now stays: to look through it for garbage would hold up clients now and then.

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import combinations
+from typing import NamedTuple
 
-from twinshore.fleet import ConfigError, KafkaError, NamedPartition, Naming, RefusedError
+from twinshore.fleet import ConfigError, KafkaError, Link, NamedPartition, Naming, RefusedError
 from twinshore.fleet.nouns import GROUPS_HOME
 from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings.edge import did_you_mean
 from twinshore.fleet.settings.sections import near, proxy
 from twinshore.homes.home_lines import Clash, HomeLine, stands
-from twinshore.homes.home_notes import HomeNotes
+from twinshore.homes.home_notes import HomeNotes, TwinNotes
+from twinshore.homes.leader_cluster import in_words as led_in_words
 from twinshore.kafka.clock import steady_s
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.group_members import DEAD, EMPTY, GroupMembers, members_of
 from twinshore.kafka.groups import CLASSIC, CONSUMER, GroupListing, Groups
-from twinshore.links.homes import BETWEEN
+from twinshore.links.homes import BETWEEN, pair_of
 from twinshore.links.known import of_all_settings
+from twinshore.proxy.core.by_copies import Heard, led_by_copies
 from twinshore.proxy.core.leads import Lead, leads_of
 from twinshore.proxy.core.near.rules import Rules
 from twinshore.proxy.core.reset_goals import Spot
-from twinshore.proxy.core.seen import ClusterSeen, Seen, homes_of, one_way_homes
+from twinshore.proxy.core.seen import ClusterSeen, Seen, homes_of
 from twinshore.store import Store
 from twinshore.wire.group_places import Where
 
@@ -52,13 +56,18 @@ def see_clusters(
         try:
             told = kafka.metadata()
             lines.append(HomeNotes(kafka).read())
+            noted = TwinNotes(kafka).read()
         except KafkaError as error:
             silent[name] = error
             found[name] = ClusterSeen(name, "", -1, {}, frozenset(), {}, answers=False)
             continue
-        topics = frozenset(topic for topic, one in told.topics.items() if not one.internal)
-        found[name] = ClusterSeen(name, told.cluster_id, told.controller, {}, topics, {})
-    return Seen(found, _homes(found, settings, store), leads=leads_by(lines, found, settings)), silent
+        ids = {topic: one.topic_id for topic, one in told.topics.items() if not one.internal}
+        twins = frozenset(topic for topic, topic_id in ids.items() if topic_id.hex() in noted)
+        found[name] = ClusterSeen(name, told.cluster_id, told.controller, {}, frozenset(ids), {}, twins=twins)
+    links = of_all_settings(settings, store)
+    homes, _ = stored_homes(links, store, found.keys())
+    by_copies = led_by_copies(found.values(), homes, Heard(links))
+    return Seen(found, homes, leads=leads_by(lines, found, settings), by_copies=by_copies), silent
 
 
 def leads_by(
@@ -75,15 +84,37 @@ def leads_by(
     return leads_of(said, names, {}, 0)
 
 
-def _homes(clusters: Mapping[str, ClusterSeen], settings: Settings, store: Store) -> dict[str, str]:
-    links = of_all_settings(settings, store)
-    homes = one_way_homes(clusters.values(), links)
-    for link in links:
-        if link.naming is Naming.SAME and {link.source, link.target} <= clusters.keys():
-            homes |= {row.topic: link.source for row in store.twins.carried(link.name)}
-    names = sorted(clusters)
-    pairs = [BETWEEN.join((one, other)) for one in names for other in names if one < other]
-    return homes | homes_of(row for pair in pairs for row in store.homes.of(pair).values())
+class Stored(NamedTuple):
+    """The homes that the store remembers, and their terms where it has them."""
+
+    homes: Mapping[str, str] = {}
+    terms: Mapping[str, int] = {}
+
+
+def pairs_of(links: Iterable[Link], clusters: Collection[str]) -> list[str]:
+    """The pairs that these clusters are in."""
+    return sorted(
+        {BETWEEN.join(sorted(pair)) for pair in combinations(clusters, 2)}
+        | {pair_of(link) for link in same_named(links, clusters)}
+    )
+
+
+def same_named(links: Iterable[Link], clusters: Collection[str]) -> list[Link]:
+    """Those that give twins their source's name, from or to these clusters."""
+    return [one for one in links if one.naming is Naming.SAME and not {one.source, one.target}.isdisjoint(clusters)]
+
+
+def stored_homes(links: Sequence[Link], store: Store, clusters: Collection[str]) -> Stored:
+    """Also of topics whose twins a link carries, wherever these come from."""
+    homes, terms = dict[str, str](), dict[str, int]()
+    for link in same_named(links, clusters):
+        homes |= {row.topic: link.source for row in store.twins.carried(link.name)}
+    rows = [row for pair in pairs_of(links, clusters) for row in store.homes.of(pair).values()]
+    homes |= homes_of(rows)
+    for row in rows:
+        if row.home == homes[row.topic]:
+            terms[row.topic] = max(row.term, terms.get(row.topic, 0))
+    return Stored(homes, terms)
 
 
 def standing(
@@ -102,6 +133,8 @@ def standing(
         raise RefusedError(f"groups are at home on {home}, which does not answer")
     if seen.groups_gather:
         raise RefusedError("groups are about to move", hint="`twinshore proxy groups` shows where they are")
+    if lacking := [topic for topic in wanted if topic in seen.leaderless]:
+        raise RefusedError(led_in_words(lacking[0], seen.leaderless[lacking[0]]))
     if away := [topic for topic in wanted if seen.route(topic) is None]:
         raise ConfigError(f"there is no topic {away[0]}{did_you_mean(away[0], sorted(seen.routes))}")
     groups = {name: _groups(clusters[name]) for name in clusters if name not in silent}

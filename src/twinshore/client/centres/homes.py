@@ -60,6 +60,7 @@ class HomesCentre:
         self._following = Following(self._id, name, topics, begin, lease_s, told)
         self._news, self._warned = news, Warned(warn)
         self._shown: set[str] = set()
+        self._unheard = set(sites)
         self._troubles: dict[str, str] = {}
         self._stopping, self._deaf = threading.Event(), threading.Event()
         self._threads = [
@@ -113,6 +114,11 @@ class HomesCentre:
         """How long what it was ordered holds at most, on the steady clock."""
         with self._guard:
             return self._following.until_s()
+
+    def unheard(self) -> frozenset[str]:
+        """The clusters whose lines were not read yet."""
+        with self._guard:
+            return frozenset(self._unheard)
 
     def held(self) -> frozenset[str]:
         """Topics that a switch holds, and of which was not said yet that nothing is on its way."""
@@ -202,6 +208,7 @@ class HomesCentre:
             asked_s = steady_s()
         found = homes.read()
         with self._guard:
+            self._unheard.discard(site.name)
             self._following.read(found, asked_s, steady_s())
             return self._following.poll_s()
 

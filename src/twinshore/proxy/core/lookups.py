@@ -7,7 +7,7 @@ knew, and so would not follow a topic to a cluster where it has had fewer leader
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
@@ -88,6 +88,36 @@ def _metadata(
     counting: Counting,
     copies: Callable[[str, Seen], Sequence[str]],
 ) -> Errand:
+    found, elsewhere, several = yield from _told_by_each(request, asked, wanted, layout, seen, copies)
+    if any(seen.route(topic) is None and not one.error_code for topic, one in found.items()):
+        news()
+    for topic in several:  # one of them is a twin, and it will be known soon which
+        found[topic] = replace(found[topic], error_code=error(Code.LEADER_NOT_AVAILABLE), partitions=())
+    for topic, twin in elsewhere:
+        if topic in found:
+            found[topic] = _with_replicas(found[topic], twin)
+    named = dict.fromkeys(topic for names in wanted.values() for topic in names or ())
+    for topic in named if asked.topics is not None else _remembered(seen):
+        if topic not in found:
+            found[topic] = topic_ids.with_id(_without_leaders(request, topic, seen), "", seen)
+    for topic in named:
+        if found[topic].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
+            counting.unknown(request, topic)
+    part = part_of(answer_kind(METADATA, request.version), "topics")
+    no_such = error(Code.UNKNOWN_TOPIC_ID)
+    nameless = [filled(part, topic_id=one, name=None, error_code=no_such) for one in unknown]
+    return _told_metadata(request, [*found.values(), *nameless], layout, seen)
+
+
+def _told_by_each(
+    request: Request,
+    asked: Any,
+    wanted: Mapping[str, list[str] | None],
+    layout: Layout,
+    seen: Seen,
+    copies: Callable[[str, Seen], Sequence[str]],
+) -> Generator[Sequence[Ask], Sequence[Said], tuple[dict[str, Any], list[tuple[str, Any]], set[str]]]:
+    """Topics as their own clusters tell of them; copies of them elsewhere; and those that several clusters have."""
     answering = [name for name in wanted if seen.clusters[name].answers]
     asks = [_ask_metadata(request, asked, name, wanted[name]) for name in answering]
     said = (yield asks) if asks else []
@@ -103,22 +133,28 @@ def _metadata(
             _take(found, several, name, renamed, seen)
             if name in copies(str(topic.name), seen):
                 elsewhere.append((str(topic.name), renamed))
-    if any(seen.route(topic) is None and not one.error_code for topic, one in found.items()):
-        news()
-    for topic in several:  # one of them is a twin, and it will be known soon which
-        found[topic] = replace(found[topic], error_code=error(Code.LEADER_NOT_AVAILABLE), partitions=())
-    for topic, twin in elsewhere:
-        if topic in found:
-            found[topic] = _with_replicas(found[topic], twin)
-    part = part_of(answer_kind(METADATA, request.version), "topics")
-    for topic in dict.fromkeys(topic for names in wanted.values() for topic in names or ()):
-        if topic not in found:
-            found[topic] = filled(part, name=topic, error_code=error(Code.LEADER_NOT_AVAILABLE))
-        elif found[topic].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
-            counting.unknown(request, topic)
-    no_such = error(Code.UNKNOWN_TOPIC_ID)
-    nameless = [filled(part, topic_id=one, name=None, error_code=no_such) for one in unknown]
-    return _told_metadata(request, [*found.values(), *nameless], layout, seen)
+    return found, elsewhere, several
+
+
+def _remembered(seen: Seen) -> Iterator[str]:
+    """Topics that clients know, and that no cluster may have told of just now: it is silent, or they have no leader."""
+    for topic in (*seen.routes, *seen.leaderless):
+        if not is_twinshores(topic) and any(topic in one.partitions for one in seen.clusters.values()):
+            yield topic
+
+
+def _without_leaders(request: Request, topic: str, seen: Seen) -> Any:
+    """With as many partitions as it was seen to have: whoever reads by a pattern must not take it for deleted."""
+    kind = part_of(answer_kind(METADATA, request.version), "topics")
+    part = part_of(answer_kind(METADATA, request.version), "topics", "partitions")
+    home = seen.clusters.get(seen.routes.get(topic, ""))
+    counts = [one.partitions.get(topic, 0) for one in ([home] if home else seen.clusters.values())]
+    code = error(Code.LEADER_NOT_AVAILABLE)
+    partitions = tuple(
+        filled(part, partition_index=number, error_code=code, leader_id=NOBODY, leader_epoch=epochs.NO_EPOCH)
+        for number in range(max(counts))
+    )
+    return filled(kind, name=topic, partitions=partitions, error_code=error(Code.NONE) if partitions else code)
 
 
 def _ask_metadata(request: Request, asked: Any, cluster: str, names: Sequence[str] | None) -> Ask:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from twinshore.fleet.sentences import counted, listed
+from twinshore.homes.leader_cluster import in_words
 from twinshore.links.filters import is_of_no_application
 from twinshore.proxy.core.layout import Layout
 from twinshore.proxy.core.seen import Seen
@@ -39,17 +40,17 @@ class Prospect:
 
     @property
     def clashes(self) -> Mapping[str, list[str]]:
-        """Of them those of which nobody says where they are at home: all but the first cluster's are out of reach."""
+        """Of them those of which nothing says where they are at home: they have no leader."""
         return {
             topic: clusters
             for topic, clusters in self.several.items()
-            if not self.seen.has_home(topic) and not self.is_own(topic)
+            if topic in self.seen.leaderless and not self.is_own(topic)
         }
 
     @property
     def unknown(self) -> list[str]:
         """Topics that were asked for and that no cluster has."""
-        return [topic for topic in self.asked if self.seen.route(topic) is None]
+        return [topic for topic in self.asked if topic not in self.seen.routes and topic not in self.seen.leaderless]
 
     @property
     def exit_code(self) -> int:
@@ -99,18 +100,17 @@ class Prospect:
         for topic in self.asked:
             where = self.seen.route(topic)
             told = f"led to {where}{self._why(topic)}" if where is not None else "no cluster has it"
-            yield f"topic {topic}: {told}"
+            lacking = self.seen.leaderless.get(topic)
+            yield f"topic {topic}: {told}" if lacking is None else in_words(topic, lacking)
         led = Counter(where for topic, where in self.seen.routes.items() if not is_of_no_application(topic))
         several = sum(self.seen.has_home(topic) for topic in self.several)
         told = ", ".join(f"{led[name]:,} to {name}" for name in self.seen.clusters)
         yield f"topics are led: {told}; {counted(several, 'topic')} of these on several clusters, at home on one"
         clashes = sorted(self.clashes.items(), key=lambda one: one[0] not in self.asked)
         for topic, clusters in clashes[:NAMED]:
-            led_to = self.seen.route(topic) or clusters[0]
-            hidden = [name for name in clusters if name != led_to]
             yield (
                 f"CLASH: {topic} is on {' and '.join(clusters)}, and neither links nor clusters say where it is at"
-                f" home: clients are led to {led_to}, and see nothing of it on {' and '.join(hidden)}"
+                f" home: no client can write or read it"
             )
         if (more := len(clashes) - NAMED) > 0:
             yield f"and {counted(more, 'more clash')}: --json names them"

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from twinshore.fleet.nouns import GROUPS_HOME, Link, Naming
-from twinshore.links.filters import admits
-from twinshore.links.homes import BETWEEN, counterpart
+from twinshore.fleet.nouns import GROUPS_HOME
+from twinshore.homes.leader_cluster import Decision, Lacks, Leader, NoLeader
+from twinshore.links.homes import BETWEEN
+from twinshore.proxy.core.by_copies import led_by_copies
 from twinshore.proxy.core.leads import Lead, Wrote
 from twinshore.store.values import HomeRow
 
@@ -31,7 +30,8 @@ class Broker(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class ClusterSeen:
     """One cluster as it was seen last. `offers`: the versions of each API that all its brokers take. `answers`: whether
-    it answered when it was last asked. `ids`: the cluster's own ids of its topics."""
+    it answered when it was last asked. `ids`: the cluster's own ids of its topics; `partitions`: how many each has;
+    `twins`: those that `twinshore.twins` there calls twins."""
 
     name: str
     cluster_id: str
@@ -41,6 +41,13 @@ class ClusterSeen:
     offers: Ranges
     answers: bool = True
     ids: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    partitions: Mapping[str, int] = field(default_factory=dict, repr=False)
+    twins: frozenset[str] = frozenset()
+
+    @property
+    def was_seen(self) -> bool:
+        """Whether it has answered since this process began."""
+        return bool(self.cluster_id)
 
 
 @dataclass(frozen=True)
@@ -48,9 +55,11 @@ class Seen:
     """`clusters` in the order of the settings. `homes` are the store's, `leads` the clusters' own words, which count
     more. `offers`: the versions that clients may send. `wrote`: what producers wrote last to partitions that have moved
     in good order, or by force; `unsure`: partitions of the latter of which not all is known that had crossed. `waits`:
-    why every writer must wait; empty where none must. `before`: where topics were led before: of one that has no home,
-    another cluster's may be a twin that has just been made. `own`: of topics that each site has for itself, the cluster
-    where these clients have theirs."""
+    why every writer must wait; empty where none must. `own`: of topics that each site has for itself, the cluster
+    where these clients have theirs. `by_copies`: what the table of `homes.leader_cluster` says of topics without a
+    word, as far as this was asked already; `not_believed`: what it says of those whose word is not believed yet.
+
+    `routes`: the leader cluster of each topic; `leaderless`: topics that have none now, and why."""
 
     clusters: Mapping[str, ClusterSeen]
     homes: Mapping[str, str] = field(default_factory=dict)
@@ -59,19 +68,31 @@ class Seen:
     wrote: Mapping[tuple[str, int], Mapping[int, Wrote]] = field(default_factory=dict)
     learns: frozenset[str] = frozenset()
     waits: str = ""
-    before: Mapping[str, str] = field(default_factory=dict, repr=False)
     own: Mapping[str, str] = field(default_factory=dict)
     unsure: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    by_copies: Mapping[str, Decision] | None = field(default=None, repr=False)
+    not_believed: Mapping[str, Decision] = field(default_factory=dict)
+    decided: Mapping[str, Decision] = field(init=False, repr=False)
     routes: Mapping[str, str] = field(init=False)
-    away: frozenset[str] = field(init=False)
+    leaderless: Mapping[str, NoLeader] = field(init=False)
 
     def __post_init__(self) -> None:
-        routes = routes_of(self.clusters.values(), self.homes, self.before)
-        away = {topic for topic, lead in self.leads.items() if lead.cluster not in self.clusters}
-        routes |= {topic: name for topic, name in self.own.items() if not self.has_home(topic)}
-        routes |= {topic: str(lead.cluster) for topic, lead in self.leads.items() if topic not in away}
-        object.__setattr__(self, "away", frozenset(away))
-        object.__setattr__(self, "routes", {topic: one for topic, one in routes.items() if topic not in away})
+        decided = self.by_copies
+        if decided is None:
+            decided = led_by_copies(self.clusters.values(), self.homes)
+        object.__setattr__(self, "decided", decided)
+        found = dict(decided)
+        found |= {topic: Leader(name) for topic, name in self.own.items() if not self.has_home(topic)}
+        away = NoLeader(Lacks.ELSEWHERE)
+        found |= {
+            topic: Leader(lead.cluster) if lead.cluster in self.clusters and lead.cluster else away
+            for topic, lead in self.leads.items()
+        }
+        found |= self.not_believed
+        routes = {topic: one.cluster for topic, one in found.items() if isinstance(one, Leader)}
+        leaderless = {topic: one for topic, one in found.items() if isinstance(one, NoLeader)}
+        object.__setattr__(self, "routes", routes)
+        object.__setattr__(self, "leaderless", leaderless)
 
     @cached_property
     def deaf(self) -> Seen:
@@ -95,9 +116,27 @@ class Seen:
         return [name for name, one in self.clusters.items() if CONSUMER_GROUP_DESCRIBE not in one.offers]
 
     def has_home(self, topic: str) -> bool:
-        """Whether the topic is at home somewhere, by the clusters' word or the store's: another cluster's is its
-        twin."""
-        return topic in self.leads or topic in self.homes
+        """Whether the topic is at home somewhere, by the clusters' word or the store's, or as its other copies are
+        twins."""
+        if topic in self.leads or topic in self.homes:
+            return True
+        return isinstance(self.decided.get(topic), Leader) and len(self.holders(topic)) > 1
+
+    def holders(self, topic: str) -> list[str]:
+        """The clusters that were seen to have the topic."""
+        return [name for name, one in self.clusters.items() if topic in one.topics]
+
+    @property
+    def led_unheard(self) -> Mapping[str, Leader]:
+        """Topics whose leader was chosen without a cluster that could say otherwise."""
+        found = {**self.decided, **self.not_believed}
+        known = {topic for topic in self.leads if topic not in self.not_believed}
+        return {t: one for t, one in found.items() if isinstance(one, Leader) and one.unheard and t not in known}
+
+    @property
+    def unseen(self) -> list[str]:
+        """The clusters that have not answered since this process began: what they have is not known."""
+        return [name for name, one in self.clusters.items() if not one.was_seen]
 
     def must_wait(self, topic: str) -> bool:
         """Whether nothing may be written to the topic now."""
@@ -105,12 +144,13 @@ class Seen:
         return bool(self.waits) or topic in self.learns or (lead is not None and lead.held)
 
     def route(self, topic: str) -> str | None:
-        """The cluster that the topic's clients are led to; None where no cluster is known to have it."""
+        """The cluster that the topic's clients are led to; None where it has no leader, or no cluster is known to have
+        it."""
         return self.routes.get(topic)
 
     def is_elsewhere(self, topic: str, cluster: str) -> bool:
         """Whether the topic is known to be at another cluster. One that is not known yet is its broker's to refuse."""
-        return topic in self.away or self.routes.get(topic, cluster) != cluster
+        return topic in self.leaderless or self.routes.get(topic, cluster) != cluster
 
     def group_home(self) -> str:
         """The cluster where groups are: that which the clusters say, else the first one. Also while it is away, since a
@@ -150,50 +190,6 @@ class Seen:
     def answering(self) -> list[str]:
         """The clusters that answered when they were last asked."""
         return [name for name, one in self.clusters.items() if one.answers]
-
-
-def routes_of(
-    clusters: Iterable[ClusterSeen], homes: Mapping[str, str], before: Mapping[str, str] = MappingProxyType({})
-) -> dict[str, str]:
-    """Which cluster the clients of each topic are led to: its home, else where they were led before, else the first
-    that has it. A home that has not been seen to have the topic stands all the same: it may be away, and what others
-    have is a twin."""
-    routes: dict[str, str] = {}
-    known = {one.name: one for one in clusters}
-    for one in known.values():
-        for topic in one.topics:
-            routes.setdefault(topic, one.name)
-    routes |= {topic: name for topic, name in before.items() if name in known and topic in known[name].topics}
-    return routes | {topic: home for topic, home in homes.items() if home in known}
-
-
-def apart(clusters: Mapping[str, ClusterSeen]) -> dict[str, ClusterSeen]:
-    """The clusters without topics that several of them have: whoever does not know yet which is a twin leads nobody."""
-    count = Counter(topic for one in clusters.values() for topic in one.topics)
-    return {
-        name: replace(one, topics=frozenset(topic for topic in one.topics if count[topic] == 1))
-        for name, one in clusters.items()
-    }
-
-
-def one_way_homes(clusters: Iterable[ClusterSeen], links: Iterable[Link]) -> dict[str, str]:
-    """Topics that two clusters have of which a link carries them from one to the other, and none back: what the second
-    has is a twin, or will be."""
-    known = {one.name: one for one in clusters}
-    same = [link for link in links if link.naming is Naming.SAME and {link.source, link.target} <= known.keys()]
-    found: dict[str, str] = {}
-    for link in same:
-        back = counterpart(link, same)
-        for topic in known[link.source].topics & known[link.target].topics:
-            if admits(link, topic) and not (back is not None and admits(back, topic)):
-                found[topic] = link.source
-    # Of a chain the first one is the home.
-    targets = {(link.target, topic): link.source for link in same for topic in found if admits(link, topic)}
-    for topic, home in found.items():
-        for _ in same:
-            home = targets.get((home, topic), home)
-        found[topic] = home
-    return found
 
 
 def homes_of(rows: Iterable[HomeRow]) -> dict[str, str]:

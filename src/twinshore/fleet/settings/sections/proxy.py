@@ -18,6 +18,7 @@ PORT_MAX = 65535
 _BY_NAME = "new_topics_by_name"
 EVERY_ADDRESS = ("0.0.0.0", "::")
 SAME = "same"
+LEASE, ALL = "lease", "all"
 _HOST = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)+", re.IGNORECASE)
 # By which clients may log in here.
 MECHANISMS = (SaslMechanism.PLAIN.value, SaslMechanism.SCRAM_SHA_512.value)
@@ -69,6 +70,12 @@ class ProxySettings:
         True,
         "hold writers while a switch moves their topics; the clusters are told so in `twinshore.followers`."
         " false: where no switch ever moves a topic of these clusters",
+    )
+    start: str = setting(
+        "lease",
+        "what a proxy does that starts while a cluster is silent, where nothing remembers where its topics are at home:"
+        " `lease` waits for it for five seconds and then goes by the others; `all` keeps these topics without a leader"
+        " until it answers",
     )
     client_bytes_s: int = setting(
         0, "bytes a second that the clients of one client id may send and receive at this proxy; 0: no limit", low=0
@@ -135,6 +142,8 @@ def read_proxy(written: Written, complaints: Complaints) -> ProxySettings:
         complaints.add(written.place, "clusters: each once")
     if found.address in EVERY_ADDRESS and not found.advertised_host:
         complaints.add(written.place, f"advertised_host: is required where address is {found.address}")
+    if found.start not in (LEASE, ALL):
+        complaints.add(written.place, f"start: must be `lease` or `all`, not {found.start!r}")
     names = found.clusters or tuple(known)
     whole = replace(found, clusters=names, advertised_host=found.advertised_host or found.address)
     by_name = _read_names(inner[_BY_NAME], whole, written.place, complaints)

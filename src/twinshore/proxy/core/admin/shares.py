@@ -156,7 +156,7 @@ def _held(names: Sequence[str], cluster: ClusterSeen, said: Said, version: int) 
 def located(topics: Iterable[str], seen: Seen) -> Piece[dict[str, str]]:
     """Where each of these is at home; only for those that nobody was known to have, the clusters are asked. What is at
     home on a cluster that is none of the proxy's is nowhere, as clients see it."""
-    names = set(topics) - seen.away
+    names = set(topics) - seen.leaderless.keys()
     known = {name: home for name in names if (home := seen.route(name)) is not None}
     held = yield from holders(sorted(names - known.keys()), seen)
     return known | {name: clusters[0] for name, clusters in held.items()}
@@ -165,6 +165,12 @@ def located(topics: Iterable[str], seen: Seen) -> Piece[dict[str, str]]:
 def moves(topic: str) -> str:
     """What is said of one that is not to be changed while a switch moves it."""
     return f"topic {topic} may not be changed now, as a switch moves it or its home is not known: ask again"
+
+
+def unseen(topic: str, seen: Seen) -> str:
+    """Why the topic may not be made or deleted: whether another cluster has it is not known."""
+    silent = " and ".join(seen.unseen)
+    return f"topic {topic}: cluster {silent} has not answered since this proxy began, and may have it: ask again"
 
 
 def refused_whole(request: Request, code: Code, says: str) -> Parts:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
+from twinshore.homes.leader_cluster import Lacks, in_words
 from twinshore.kafka.errors import Code
 from twinshore.proxy.core.admin.shares import (
     CHANGE_S,
-    NO_SUCH_TOPIC,
     Shares,
     Words,
     controller,
@@ -18,6 +18,7 @@ from twinshore.proxy.core.admin.shares import (
     located,
     moves,
     place_of,
+    unseen,
 )
 from twinshore.proxy.core.layout import Layout
 from twinshore.proxy.core.messages import read_asked
@@ -25,6 +26,7 @@ from twinshore.proxy.core.moves import Errand, Move, Run
 from twinshore.proxy.core.seen import Seen
 from twinshore.wire.serving.requests import Request
 
+_NO_SUCH: Final = Code.UNKNOWN_TOPIC_OR_PARTITION
 _CREATED: Final = Words("topics", "topics", lambda one: {"name": one.name})
 _DELETED: Final = Words("topic_names", "responses", lambda one: {"name": one})
 _GROWN: Final = Words("topics", "results", lambda one: {"name": one.name})
@@ -47,9 +49,10 @@ def _create(request: Request, asked: Any, layout: Layout, seen: Seen, news: Call
         if elsewhere:
             says = f"Topic '{name}' already exists, on cluster {elsewhere[0]}"
             shares.refuse(one, Code.TOPIC_ALREADY_EXISTS, says)
-        elif name in seen.away:
-            says = f"Topic '{name}' is at home on a cluster that is not behind this proxy"
-            shares.refuse(one, Code.TOPIC_ALREADY_EXISTS, says)
+        elif name in seen.leaderless:
+            shares.refuse(one, Code.TOPIC_ALREADY_EXISTS, in_words(name, seen.leaderless[name]))
+        elif seen.unseen:
+            shares.refuse(one, Code.REQUEST_TIMED_OUT, unseen(name, seen))
         else:
             _give(shares, one, home, layout, seen)
     body = yield from shares.errand()
@@ -102,7 +105,9 @@ def _delete(request: Request, asked: Any, layout: Layout, seen: Seen, news: Call
     held = yield from holders(map(str, asked.topic_names), seen)
     for topic in asked.topic_names:
         clusters = held.get(str(topic), [])
-        if len(clusters) > 1 or topic in seen.homes or topic in seen.leads:
+        if seen.unseen:
+            shares.refuse(topic, Code.REQUEST_TIMED_OUT, unseen(str(topic), seen))
+        elif len(clusters) > 1 or topic in seen.leaderless or seen.has_home(str(topic)):
             why = f"it is on {' and '.join(clusters)}" if len(clusters) > 1 else "it has a home"
             says = f"topic {topic} counts as mirrored, as {why}: it is deleted at its cluster's own address only"
             shares.refuse(topic, Code.POLICY_VIOLATION, says)
@@ -123,8 +128,10 @@ def _create_partitions(request: Request, asked: Any, layout: Layout, seen: Seen)
     shares = Shares(request, asked, _GROWN, seen)
     homes = yield from located([str(one.name) for one in asked.topics], seen)
     for one in asked.topics:
-        if one.name in seen.away:
-            shares.refuse(one, Code.UNKNOWN_TOPIC_OR_PARTITION, NO_SUCH_TOPIC)
+        if one.name in seen.leaderless:
+            lacking = seen.leaderless[str(one.name)]
+            code = _NO_SUCH if lacking.lacks is Lacks.ELSEWHERE else Code.REQUEST_TIMED_OUT
+            shares.refuse(one, code, in_words(str(one.name), lacking))
         elif seen.must_wait(str(one.name)):
             shares.refuse(one, Code.REQUEST_TIMED_OUT, moves(str(one.name)))
         else:

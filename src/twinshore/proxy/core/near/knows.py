@@ -120,8 +120,10 @@ class Near:
     def _with_own(self, seen: Seen, site: str) -> Seen:
         own: dict[str, str] = {}
         for topic in {topic for one in seen.clusters.values() for topic in one.topics}:
-            if self.rules.is_own(topic) and not seen.has_home(topic) and (home := seen.route(topic)) is not None:
-                own[topic] = next(iter(self.at(topic, site, seen)), home)
+            if self.rules.is_own(topic) and not seen.has_home(topic):
+                holders = seen.holders(topic)
+                near = self.rules.before_home(site, holders[0]) if site else ()
+                own[topic] = next((one for one in near if one in holders), holders[0])
         return replace(seen, own=own) if own else seen
 
     def wants(self, topic: str) -> None:
