@@ -81,11 +81,11 @@ def test_places_are_kept_beside_the_topic_that_they_are_of(address: str, stays: 
     topic = asked_part(OFFSET_COMMIT, 7, "topics")
     part = asked_part(OFFSET_COMMIT, 7, "topics", "partitions")
     named = (filled(topic, name="shared", partitions=(filled(part, partition_index=0, committed_offset=5),)),)
-    commit = asked(OFFSET_COMMIT, 7, group_id="g", generation_id_or_member_epoch=3, member_id="m", topics=named)
+    commit = asked(OFFSET_COMMIT, 7, group_id="g", generation_id_or_member_epoch=-1, topics=named)
     move = client(near(own_topics=OWN), EAST, address).move(commit, seen(homes={}))
     assert isinstance(move, Pass if stays else Run)
     if isinstance(move, Run):
-        assert [ask.place.cluster for ask in next(move.errand)] == ["west"], "its coordinator there is asked for"
+        assert [ask.place.cluster for ask in next(move.errand)] == ["east"], "home says whether the group has members"
 
 
 def test_a_rack_names_no_log_since_it_comes_with_a_fetch_alone() -> None:
