@@ -9,7 +9,7 @@ import pytest
 
 from tests.switch.world import Hands, World, play
 from twinshore.fleet import WireError
-from twinshore.switch.decision import Cannot, Done, Wait, after, begin, turn_back
+from twinshore.switch.decision import Back, Cannot, Done, Wait, after, begin, held_anew, turn_back
 from twinshore.switch.deeds import DEEDS, DUTIES, Deed, Kind
 from twinshore.switch.record import Moved, Record, State
 
@@ -64,6 +64,40 @@ def test_a_switch_that_is_killed_at_any_deed_ends_whole(trouble: Deed | None, mo
             break
     else:
         pytest.fail("more than 60 calls: the kills did not reach the end")
+
+
+@pytest.mark.claim(
+    "switch",
+    "hold-runs-out",
+    "a hold that runs out at any moment of a switch, killed or not: nothing is lost, and nobody is left held",
+)
+@pytest.mark.parametrize("moment", [0, 1, 2])
+def test_a_hold_that_runs_out_at_any_moment_loses_nothing(moment: int) -> None:
+    """Writers go on by themselves, and where no authorizer runs nothing keeps them out."""
+    ended_so: set[tuple[State, bool]] = set()
+    for kill in range(400):
+        world = World(random.Random(kill * 11 + moment), authorizer=kill % 3 == 0, runs_out=0.2)
+        ended = play(record(), Hands(world, (kill % 20, moment)), NOW_MS)
+        check(world, ended)
+        ended_so.add((ended.state, world.shut))
+    both = {(State.DONE, True), (State.TURNED_BACK, False), (State.TURNED_BACK, True)}
+    assert ended_so == both, "it turns back before the point of no return, and behind it"
+
+
+def test_who_goes_on_with_it_holds_the_writers_again() -> None:
+    deeds = DEEDS[Kind.PLANNED]
+    for deed in deeds:
+        held = deeds.index(Deed.HOLD) <= deeds.index(deed) <= deeds.index(Deed.COMMIT)
+        assert held_anew(_at(record(), deed), NOW_MS).deed is (Deed.HOLD if held else deed)
+    back = turn_back(_at(record(), Deed.PROVE), "differs", NOW_MS)
+    assert held_anew(back, NOW_MS) == back
+
+
+def test_behind_the_point_of_no_return_it_turns_back_only_where_writers_went_on() -> None:
+    for deed in (Deed.FENCE, Deed.FLIP):
+        back = after(_at(record(), deed), Back("somebody wrote on east"), NOW_MS)
+        assert (back.state, back.deed, back.why) == (State.TURNING_BACK, Deed.HOLD, "somebody wrote on east")
+        assert after(back, Back("again"), NOW_MS) == back
 
 
 def test_behind_the_point_of_no_return_nothing_turns_back() -> None:

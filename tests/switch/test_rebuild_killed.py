@@ -79,10 +79,8 @@ class Hands:
             raise KilledError
 
     def _undo(self, now: Record) -> Outcome:
-        if now.deed is Deed.LET_GO:
-            self.world.let_go = False
-        elif now.deed is Deed.CLAIM:
-            self.world.claimed = False
+        if now.deed is Deed.CLAIM:
+            self.world.claimed = self.world.let_go = False
         return Done(now)
 
     def _do(self, now: Record) -> Outcome:

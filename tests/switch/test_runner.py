@@ -132,6 +132,62 @@ def test_a_drill_that_is_stopped_is_written_down_as_ended() -> None:
         assert book.kept[-1].state is State.TURNED_BACK
 
 
+class Away(Notebook):
+    """The store is away from when writers are held, and stays away until the process is gone."""
+
+    def __init__(self, stops_at_s: float | None = None) -> None:
+        super().__init__()
+        self.now_ms, self.deeds, self._stops_at_s = NOW_MS, list[tuple[Deed, State]](), stops_at_s
+
+    def save(self, one: Record) -> None:
+        self.now_ms += 400
+        if self._stops_at_s is not None and self.now_ms >= NOW_MS + self._stops_at_s * 1000:
+            self.stop.set()
+        if Deed.HOLD not in [deed for deed, _ in self.deeds]:
+            super().save(one)
+        elif self.now_ms < NOW_MS + 6_000:
+            raise StoreError("connection refused")
+        else:
+            raise RefusedError("its lease ran out")
+
+    def once(self, one: Record) -> Outcome:
+        self.deeds.append((one.deed, one.state))
+        return Done(one)
+
+    def play(self, hold_s: float) -> None:
+        begun = record(hold_s_max=hold_s)
+        run(begun, self.once, self.save, now_ms=lambda: self.now_ms, tell=self.said.append, stop=self.stop)
+
+
+@pytest.mark.claim(
+    "switch",
+    "store-away-in-the-hold",
+    "the store goes away while writers are held: they go on after `--hold-s`, or at once after a stop",
+)
+@pytest.mark.parametrize(("hold_s", "stops_at_s"), [(1.0, None), (60.0, 3.0)])
+def test_writers_do_not_wait_for_the_store(hold_s: float, stops_at_s: float | None) -> None:
+    book = Away(stops_at_s)
+    with pytest.raises(RefusedError, match="nobody is held" if stops_at_s else "its lease ran out"):
+        book.play(hold_s)
+    assert (Deed.HOLD, State.TURNING_BACK) in book.deeds
+    assert [one for one in book.deeds if one[1] is State.TURNING_BACK] == [(Deed.HOLD, State.TURNING_BACK)]
+    assert all(not one.let_write_ms for one in book.kept), "who goes on by the store's record holds them again"
+
+
+def test_behind_the_point_of_no_return_the_store_is_waited_for() -> None:
+    book, left = Notebook(), [StoreError("locked")] * 2
+    keep = book.save
+
+    def save(one: Record) -> None:
+        if one.deed is Deed.GIVE and left:
+            book.stop.set()
+            raise left.pop()
+        keep(one)
+
+    book.save = save  # type: ignore[method-assign]
+    assert book.run(Done).state is State.DONE
+
+
 def test_a_record_that_the_store_does_not_take_is_waited_for() -> None:
     """Whoever ended now would leave writers held."""
     book, left = Notebook(), [StoreError("locked")] * 2

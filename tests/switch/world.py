@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field, replace
 
-from twinshore.switch.decision import Cannot, Done, Outcome, Wait, after
-from twinshore.switch.deeds import Deed
+from twinshore.switch.decision import Back, Cannot, Done, Outcome, Wait, after, held_anew
+from twinshore.switch.deeds import Deed, Kind
 from twinshore.switch.record import Record, State
 
 
@@ -32,12 +32,14 @@ class World:
     acknowledged: int = 0
     late: list[tuple[int, int]] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
+    authorizer: bool = True
+    runs_out: float = 0.0  # how likely a hold runs out meanwhile: writers go on by themselves
 
     def breathe(self) -> None:
         """Some time passes: writers write, the mirror copies, a late request may arrive."""
         for _ in range(self.rng.randrange(4)):
             home, _, word = self.line
-            if word in ("settled", "announced") and not (home == "east" and self.rights_held):
+            if word != "held" and not (home == "east" and self.rights_held):
                 self.logs[home].append(self.acknowledged)
                 self.acknowledged += 1
         if self.carrying:
@@ -46,6 +48,8 @@ class World:
             if self.carrying == "east" and self.rng.random() < 0.2 and len(target) < len(source):
                 self.late.append((len(target), source[len(target)]))
             target[:] = source[:upto] if upto >= len(target) else target
+        if self.line[2] == "held" and self.rng.random() < self.runs_out:
+            self.line = (*self.line[:2], "run out")
         if self.late and self.rng.random() < 0.3:
             at, record = self.late.pop()
             west = self.logs["west"]
@@ -68,6 +72,7 @@ class Hands:
     kill: tuple[int, int] = (-1, 0)
     trouble: Deed | None = None
     calls: int = 0
+    holds: bool = False  # by the clock of the process
 
     def once(self, record: Record) -> Outcome:
         """The deed that is due, or its undoing."""
@@ -81,13 +86,15 @@ class Hands:
 
     def _moment(self, which: int) -> None:
         if self.kill == (self.calls, which):
+            self.holds = False
             raise KilledError
 
     def _do(self, record: Record) -> Outcome:
         world, deed = self.world, record.deed
         if deed is self.trouble:
             return Cannot("the test wants it so")
-        home, term, _ = world.line
+        home, term, word = world.line
+        self.holds &= word == "held"
         if deed is Deed.CLAIM:
             world.claimed = True
         elif deed is Deed.ANNOUNCE:
@@ -95,7 +102,9 @@ class Hands:
         elif deed is Deed.HOLD:
             world.line = (home, term, "held")
             self._moment(1)
-            world.rights_held = True
+            world.rights_held, self.holds = world.authorizer, True
+        elif deed is Deed.COMMIT and record.kind is Kind.PLANNED and not self.holds:
+            return Cannot("the hold has run out")
         elif deed is Deed.LEVEL:
             if len(world.logs["west"]) != len(world.logs["east"]):
                 return Wait("the twin is behind")
@@ -103,6 +112,11 @@ class Hands:
             return Done(replace(record, topics=(replace(record.topics[0], points=points),)))
         elif deed is Deed.LET_GO:
             world.carrying = ""
+        elif deed in (Deed.FENCE, Deed.FLIP) and record.kind is Kind.PLANNED and not self.holds and home == "east":
+            world.line, self.holds = (home, term, "held"), True
+            if record.topics[0].points != (len(world.logs["east"]),):
+                return Back("somebody wrote")
+            return Wait("writers are held again")
         else:
             self._behind_the_decision(record)
         return Done(record)
@@ -116,6 +130,8 @@ class Hands:
         elif deed is Deed.FLIP:
             if not world.shut:
                 world.wrong.append("flipped before the fence")
+            if world.line[0] == "east" and record.topics[0].points != (len(world.logs["east"]),):
+                world.wrong.append("flipped over what was written at the old home")
             world.line = ("west", 2, "settled")
             self._moment(1)
             world.carrying = "west"
@@ -128,13 +144,11 @@ class Hands:
         if home == "west":
             world.wrong.append("turned back behind the flip")
         if deed is Deed.CLAIM:
-            world.claimed = False
+            world.claimed, world.carrying = False, "east"
         elif deed in (Deed.ANNOUNCE, Deed.HOLD):
             world.rights_held = False
             self._moment(1)
             world.line = (home, term, "settled")
-        elif deed is Deed.LET_GO:
-            world.carrying = "east"
         return Done(record)
 
 
@@ -142,13 +156,14 @@ def play(record: Record, hands: Hands, now_ms: int, steps_max: int = 500) -> Rec
     """Until the switch has ended; a killed process is followed by another one, which has the record alone."""
     kept = record.to_json()
     for _ in range(steps_max):
-        now_ms += 10
+        now_ms += 100
         current = Record.from_json(kept)
         if current.ended:
             return current
         try:
             outcome = hands.once(current)
         except KilledError:
-            continue  # nothing of what it knew is left
+            kept = held_anew(current, now_ms).to_json()  # nothing of what it knew is left
+            continue
         kept = after(current, outcome, now_ms).to_json()
     raise AssertionError(f"no end after {steps_max} steps: {Record.from_json(kept).deed}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from twinshore.fleet import FOLLOWERS_TOPIC, HOMES_TOPIC, TWINS_TOPIC, KafkaError, RefusedError
@@ -142,13 +142,17 @@ class HomeNotes:
             )
         return self.log.homes
 
-    def say(self, lines: Iterable[HomeLine], now_ms: int) -> dict[str, HomeLine]:
+    def say(self, lines: Iterable[HomeLine], now_ms: int, may: Callable[[], None] | None = None) -> dict[str, HomeLine]:
         """Writes those that would stand; what stands for each of these topics afterwards. Whoever wants to know whether
-        his line won asks `log.won`."""
+        his line won asks `log.won`. `may` is asked right before they are written, where some are, and raises where that
+        may not be any more."""
         wanted = list(lines)
         with self._cluster.errand():
             self.read()
-            self._append([line.line() for line in wanted if not self.log.outdone(line)], now_ms)
+            ours = [line.line() for line in wanted if not self.log.outdone(line)]
+            if ours and may:
+                may()
+            self._append(ours, now_ms)
             self.read()
             self._append(self.log.mending(), now_ms)
         return {line.topic: self.log.homes[line.topic] for line in wanted if line.topic in self.log.homes}

@@ -39,7 +39,15 @@ class Cannot:
     record: Record | None = None
 
 
-Outcome = Done | Wait | Cannot
+@dataclass(frozen=True, slots=True)
+class Back:
+    """It must turn back, also behind its point of no return: the topics have not moved, and writers went on."""
+
+    sentence: str
+    record: Record | None = None
+
+
+Outcome = Done | Wait | Cannot | Back
 
 
 def begin(record: Record, now_ms: int) -> Record:
@@ -54,11 +62,13 @@ def after(record: Record, outcome: Outcome, now_ms: int) -> Record:
     """The record once this came of its deed."""
     if record.ended:
         return record
+    if isinstance(outcome, Back):
+        return record if record.state is State.TURNING_BACK else _back(record, outcome.sentence, now_ms)
     found = _kept(record, outcome)
     if record.state is State.TURNING_BACK:
         return _turning(found, outcome, now_ms)
     if isinstance(outcome, Done):
-        if not found.committed and (late := _too_long_held(found, now_ms)):
+        if late := too_long_held(found, now_ms):
             return turn_back(found, late, now_ms)
         return _onward(found, outcome.sentence, now_ms)
     if not found.committed:
@@ -74,6 +84,16 @@ def turn_back(record: Record, why: str, now_ms: int) -> Record:
     """On its way back. Past the point of no return it is left as it is."""
     if record.committed or record.ended or record.state is State.TURNING_BACK:
         return record
+    return _back(record, why, now_ms)
+
+
+def held_anew(record: Record, now_ms: int) -> Record:
+    """For whoever goes on with what another process began: a hold is that process's own, and may have run out."""
+    going = record.state is State.GOING and record.kind in HOLDS and not record.committed
+    return replace(record, deed=Deed.HOLD, deed_ms=now_ms) if going and DUTIES[record.deed].held else record
+
+
+def _back(record: Record, why: str, now_ms: int) -> Record:
     back = replace(record, why=why, waits="").tell(now_ms, f"turns back: {why}")
     # One that began anew may have run the operator's command before, whose end is owed all the same.
     deed = Deed.BEFORE if record.command and is_past(record.kind, Deed.BEFORE, record.deed) else record.deed
@@ -83,7 +103,7 @@ def turn_back(record: Record, why: str, now_ms: int) -> Record:
     return replace(back, state=State.TURNING_BACK, deed=undo, deed_ms=now_ms)
 
 
-def _kept(record: Record, outcome: Outcome) -> Record:
+def _kept(record: Record, outcome: Done | Wait | Cannot) -> Record:
     """What the deed found; what is this module's stays as it was."""
     if outcome.record is None:
         return record
@@ -107,7 +127,7 @@ def _onward(record: Record, sentence: str, now_ms: int) -> Record:
     return replace(told, deed=deed, deed_ms=now_ms, held_ms=held_ms, let_write_ms=let_ms, waits="")
 
 
-def _turning(record: Record, outcome: Outcome, now_ms: int) -> Record:
+def _turning(record: Record, outcome: Done | Wait | Cannot, now_ms: int) -> Record:
     """Nothing ends the way back but its end: whoever was held must be let go."""
     if not isinstance(outcome, Done):
         waits = outcome.sentence
@@ -141,12 +161,12 @@ def _late(record: Record, now_ms: int) -> str:
     waited_s = (now_ms - record.deed_ms) / 1000
     if not 0 <= waited_s <= duty.patience_s:
         return f"it took longer than {duty.patience_s:g} s to {duty.does}"
-    return _too_long_held(record, now_ms)
+    return too_long_held(record, now_ms)
 
 
-def _too_long_held(record: Record, now_ms: int) -> str:
-    """Why writers must not wait any longer; empty where they may."""
-    if not record.held_ms or not DUTIES[record.deed].held or record.kind not in HOLDS:
+def too_long_held(record: Record, now_ms: int) -> str:
+    """Why the switch must turn back, as writers wait too long; empty where they may wait, or it cannot."""
+    if record.committed or not record.held_ms or not DUTIES[record.deed].held or record.kind not in HOLDS:
         return ""
     held_s = (now_ms - record.held_ms) / 1000
     return "" if 0 <= held_s <= record.hold_s_max else f"writers would wait for longer than {record.hold_s_max:g} s"

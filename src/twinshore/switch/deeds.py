@@ -79,7 +79,9 @@ class Duty:
 
 
 DUTIES: Mapping[Deed, Duty] = {
-    Deed.CLAIM: Duty("claim what moves, so that no other switch moves it", "give it back", patience_s=10),
+    Deed.CLAIM: Duty(
+        "claim what moves, so that no other switch moves it", "give it back; the mirror carries it again", patience_s=10
+    ),
     Deed.PREPARE: Duty("see that the twins follow closely, and prove all but their tails", patience_s=600),
     Deed.MAKE: Duty(
         "make what is lacking on the new home, empty, and let it end nearly where the old one does", patience_s=600
@@ -94,7 +96,7 @@ DUTIES: Mapping[Deed, Duty] = {
     Deed.DRAIN: Duty("wait until open transactions have ended and the logs stand still", held=True),
     Deed.LEVEL: Duty("wait until the twins are level", held=True),
     Deed.PROVE: Duty("prove the tails", held=True),
-    Deed.LET_GO: Duty("have the mirror let the topics go", "have the mirror carry them again", held=True),
+    Deed.LET_GO: Duty("have the mirror let the topics go", held=True),
     Deed.COMMIT: Duty("decide: from here on the switch goes on", held=True),
     Deed.FENCE: Duty("shut out late requests of the old link", held=True),
     Deed.GIVE: Duty("give the new home its settings and rights", held=True),

@@ -21,7 +21,7 @@ from twinshore.switch.deeds import Deed, Kind
 from twinshore.switch.hands import anew, old_places, rescue
 from twinshore.switch.hands.behind_tails import go_on, unfit
 from twinshore.switch.hands.by_deed import ByDeed
-from twinshore.switch.hands.claims import busy, carry_again, claim, give_back, let_go
+from twinshore.switch.hands.claims import busy, claim, give_back, let_go
 from twinshore.switch.hands.coordinators import loading
 from twinshore.switch.hands.log_ends import changed, log_ends, open_transactions
 from twinshore.switch.hands.mirrors import MirrorSilence, MirrorWatch
@@ -84,7 +84,6 @@ class Failback(ByDeed):
         }
         self._undoing = {
             Deed.CLAIM: self._release,
-            Deed.LET_GO: lambda record: carry_again(store, record),
         }
 
     # -- before the point of no return

@@ -62,7 +62,6 @@ class Rebuild(ByDeed):
         }
         self._undoing = {
             Deed.CLAIM: self._release,
-            Deed.LET_GO: lambda record: carry_again(store, record),
         }
 
     # -- before the point of no return

@@ -18,6 +18,7 @@ from twinshore.switch.deeds import DEEDS, MAKES_TWINS, Deed, Kind, is_past
 
 TOLD_MAX = 500
 NAMED_MAX = 5
+BEHIND_S = 5.0  # what comes behind `commit` takes less, or the writers are held again
 WAITS = "the store gives what it remembers: `twinshore switch resume`"
 
 
@@ -147,6 +148,12 @@ class Record:
         """Of a forced switch: how long after it was begun the new home took writes; 0 while it is not known."""
         known = self.let_write_ms and self.kind is Kind.FORCED
         return (self.let_write_ms - (self.told[0].at_ms if self.told else self.begun_ms)) / 1000 if known else 0.0
+
+    @property
+    def hold_ms(self) -> int:
+        """How long a word that holds counts. Clients end it by themselves, so long after they heard it; `hold_s_max`
+        bounds what comes before `commit`."""
+        return int((self.hold_s_max + BEHIND_S) * 1000)
 
     def tried_for(self, ms: int, now_ms: int) -> bool:
         """Whether the deed is tried for so long. A clock that went back, as that of another host may, counts so too."""

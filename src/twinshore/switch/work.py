@@ -16,22 +16,21 @@ from twinshore.links.homes import pair_of
 from twinshore.service.clock import wall_ms
 from twinshore.service.identity import recognise
 from twinshore.store import AuditRow, Flip, Store
-from twinshore.switch.decision import Cannot, Done, Outcome, Wait
+from twinshore.switch.decision import Back, Cannot, Done, Outcome, Wait
 from twinshore.switch.deeds import HOLDS, Deed, Kind
 from twinshore.switch.hands import drilled, fence, log_ends, places, settings_given, tails
 from twinshore.switch.hands.by_deed import ByDeed
 from twinshore.switch.hands.carried import stopped_of
-from twinshore.switch.hands.claims import busy, carry_again, claim, give_back, let_go
+from twinshore.switch.hands.claims import busy, claim, give_back, let_go
 from twinshore.switch.hands.debts import SILENT_MS_MAX, remember, settled
 from twinshore.switch.hands.mirrors import MirrorWatch
-from twinshore.switch.hands.words import ClusterWords
+from twinshore.switch.hands.words import MARGIN_S, ClusterWords
 from twinshore.switch.hands.writers import Writers
-from twinshore.switch.record import Moved, Record
+from twinshore.switch.record import Moved, Record, State
 
 NAMED_MAX = 5
 BEHIND_MAX = 5_000  # what crosses within the hold
 TAKE_UP_MS_MAX = 60_000  # the topics are at home elsewhere already, and nobody waits for it
-FOLLOWERS_MS = 1_000  # so long those who follow are waited for before rules keep everybody out
 PENDING_MS_MAX = 5_000  # writers wait, and what an open transaction then does is read again
 LET_GO_MS_MAX = 4_000  # of a mirror that may be gone with the old home
 
@@ -56,6 +55,7 @@ class Work(ByDeed):
         self._link, self._back, self._settings, self._store = link, back, settings, store
         self._old, self._new, self._words, self._writers, self._log = old, new, words, writers, log
         self._now_ms = now_ms
+        self._held_again = False
         self._mirror = MirrorWatch(store, link.name, settings.mirror.lease_s)
         self._doing = {
             Deed.CLAIM: self._claim,
@@ -78,8 +78,13 @@ class Work(ByDeed):
             Deed.CLAIM: self._release,
             Deed.ANNOUNCE: self._settle,
             Deed.HOLD: self._unhold,
-            Deed.LET_GO: lambda record: carry_again(self._store, record),
         }
+
+    def once(self, record: Record) -> Outcome:
+        """As `ByDeed`. Before what nobody can undo it is sure that nobody has written since the topics' points."""
+        if record.kind in HOLDS and record.state is State.GOING and record.deed in (Deed.FENCE, Deed.FLIP):
+            return self._not_held(record) or super().once(record)
+        return super().once(record)
 
     # -- before the point of no return
 
@@ -119,10 +124,9 @@ class Work(ByDeed):
         return Done(said)
 
     def _hold(self, record: Record) -> Outcome:
-        said = record if _said(record, Deed.HOLD) else self._words.say(record, HomeState.HELD)
-        writing = self._words.awaited(said, parked=True)
+        said = record if _said(record, Deed.HOLD) and self._words.holds() else self._words.say(record, HomeState.HELD)
         # Whoever follows ends by itself what is on its way: a rule that came first would have it refused.
-        if writing and not record.tried_for(FOLLOWERS_MS, self._now_ms()):
+        if writing := self._words.awaited(said, parked=True):
             return Wait(f"{listed(writing, NAMED_MAX)} still writes", said)
         self._words.must_be_ours(record)  # before each change of rights: somebody may have ended the switch meanwhile
         denied = self._writers.deny(said)
@@ -155,6 +159,8 @@ class Work(ByDeed):
     def _commit(self, record: Record) -> Outcome:
         """The topics are this switch's still, and nobody wrote meanwhile: whoever cannot be held may have."""
         self._words.must_be_ours(record)
+        if record.kind in HOLDS and not self._words.holds(MARGIN_S):
+            return Cannot("the hold has nearly run out")
         if record.kind in HOLDS and (why := self._changed(record) or self._written(record)):
             return Cannot(why)
         return Done(record, "from here on the switch goes on")
@@ -163,6 +169,29 @@ class Work(ByDeed):
         return log_ends.written_since(self._old, record) or log_ends.written_since(self._new, record)
 
     # -- past it
+
+    def _not_held(self, record: Record) -> Outcome | None:
+        """None while the hold lasts. One that has nearly run out, or was another process's, is said again; where
+        somebody has written on the old home meanwhile, the switch turns back: nobody was told of the new home yet."""
+        if (self._words.holds(MARGIN_S) and not self._held_again) or self._words.has_flipped(record):
+            return None
+        away = bool(log_ends.answers(self._old))
+        self._words.left_out = self._old if away else None
+        try:
+            if not self._words.holds(MARGIN_S):
+                self._words.say(record, HomeState.HELD)
+                self._held_again = True
+            if writing := self._words.awaited(record, parked=True):
+                return Wait(f"writers are held again: {listed(writing, NAMED_MAX)} still writes")
+        finally:
+            self._words.left_out = None
+        if not away and (why := log_ends.written_since(self._old, record)):
+            return Back(
+                f"{why}, as the hold had run out; where {record.new} has the fence already, `twinshore mirror rebuild` "
+                "fills its twins anew"
+            )
+        self._held_again = False
+        return None
 
     def _fence(self, record: Record) -> Outcome:
         shut = self._shut(record)

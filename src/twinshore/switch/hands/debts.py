@@ -85,7 +85,7 @@ def settle(cluster: KafkaCluster, switch: str, topics: Collection[str], by: str)
     notes = HomeNotes(cluster)
     ours = [line for topic, line in notes.read().items() if topic in topics and line.switch == switch]
     held = [line for line in ours if line.state is not HomeState.SETTLED]
-    over = [replace(one, step=one.step + 1, state=HomeState.SETTLED, switch="", set_by=by) for one in held]
+    over = [replace(one, step=one.step + 1, state=HomeState.SETTLED, switch="", set_by=by, hold_ms=0) for one in held]
     if over:
         notes.say(over, wall_ms())
     return notes

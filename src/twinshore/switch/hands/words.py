@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from math import inf
 
 from twinshore.fleet import KafkaError, RefusedError
 from twinshore.fleet.terms import FIRST_TERM
@@ -16,12 +17,13 @@ from twinshore.homes.follower_lines import FollowerLog
 from twinshore.homes.home_lines import FORCED, PLANNED, Clash, HomeLine, HomeState, stands
 from twinshore.homes.home_notes import FollowerNotes, HomeNotes
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.service.clock import wall_ms
+from twinshore.service.clock import steady_s, wall_ms
 from twinshore.store import Flip
 from twinshore.switch.deeds import HOLDS, Kind
 from twinshore.switch.record import Moved, Record
 
 Told = HomeLine | Clash | None
+MARGIN_S = 3.0  # a request for the word of the new home has landed by then, or is given up
 
 
 class ClusterWords:
@@ -32,22 +34,38 @@ class ClusterWords:
         self._notes = {cluster.name: HomeNotes(cluster) for cluster in (old, new)}
         self._followers = FollowerLog()
         self._hearing = {cluster.name: FollowerNotes(cluster, self._followers) for cluster in (old, new)}
+        self._held_until_s = -inf
+        self.left_out: KafkaCluster | None = None  # does not answer, and is told nothing for the time being
 
     def say(self, record: Record, state: HomeState) -> Record:
-        """Says of each topic, in the term that stands, that it is announced or held."""
+        """Says of each topic, in the term that stands, that it is announced or held. Each word that holds is a new
+        one: whoever hears it is held for its whole time from then on."""
+        began_s = steady_s()
         told = self._told(record)
         self.must_be_ours(record)
         lines = [self._next(record, one, told[one.topic], state) for one in record.topics]
         for cluster in self.heard(record):
             self._write(cluster, lines)
+        if state is HomeState.HELD:
+            self._held_until_s = began_s + record.hold_ms / 1000
         return replace(record, said=record.deed)
+
+    def holds(self, margin_s: float = 0.0) -> bool:
+        """Whether a hold that this process has said lasts for so long at every follower. These count from when they
+        heard it, and this process from before it said so."""
+        return steady_s() + margin_s < self._held_until_s
+
+    def has_flipped(self, record: Record) -> bool:
+        """Whether the new home says already that a topic is at home there."""
+        there = self._notes[self._new.name].read()
+        return any(one.term > topic.term for topic in record.topics if (one := _by(there.get(topic.topic), record)))
 
     def flip(self, record: Record, flips: Sequence[Flip]) -> Record:
         """The new home first: from then on the topics are at home there, whatever becomes of the rest. An old home that
-        does not answer is told when it does: writers wait."""
+        does not answer is told when it does. KafkaError, and nothing said, where a hold may end meanwhile."""
         cluster_id = self._new.cluster_id()
         lines = [_flipped(record, one, cluster_id) for one in flips]
-        self._write(self._new, lines)
+        self._write(self._new, lines, self._must_hold if record.kind in HOLDS else None)
         if self._old in self.heard(record):
             with suppress(KafkaError):
                 self._write(self._old, lines)
@@ -117,7 +135,8 @@ class ClusterWords:
 
     def heard(self, record: Record) -> list[KafkaCluster]:
         """The clusters that hear of this switch: the old home does not where it is gone."""
-        return [self._new] if record.kind is Kind.FORCED else [self._old, self._new]
+        both = [self._new] if record.kind is Kind.FORCED else [self._old, self._new]
+        return [one for one in both if one is not self.left_out]
 
     def _told(self, record: Record) -> dict[str, Told]:
         logs = [self._notes[cluster.name].read() for cluster in self.heard(record)]
@@ -133,13 +152,15 @@ class ClusterWords:
                 f"topic {one.topic} is at home on {there.home} in term {there.term}, as the clusters say",
                 hint="the store is behind: start the mirror, which takes up what the clusters say",
             )
-        if there is not None and there.term == term and (there.state, there.switch) == (state, record.id):
+        held = state is HomeState.HELD
+        if there is not None and there.term == term and (there.state, there.switch) == (state, record.id) and not held:
             return there
         step = there.step + 1 if there is not None and there.term == term else 0
+        lasts = record.hold_ms if held else 0
         home_id = there.cluster_id if there is not None and there.home == record.old else self._old.cluster_id()
         if there is not None and (there.term, there.home) == (term, record.old):
             # With all that a store needs which was away when the topic came to this home.
-            return replace(there, step=step, state=state, switch=record.id, set_by=record.by)
+            return replace(there, step=step, state=state, switch=record.id, set_by=record.by, hold_ms=lasts)
         return HomeLine(
             topic=one.topic,
             home=record.old,
@@ -150,11 +171,16 @@ class ClusterWords:
             switch=record.id,
             since_ms=wall_ms(),
             set_by=record.by,
+            hold_ms=lasts,
         )
 
-    def _write(self, cluster: KafkaCluster, lines: Sequence[HomeLine]) -> None:
+    def _must_hold(self) -> None:
+        if not self.holds(MARGIN_S):
+            raise KafkaError("the hold would run out before the new home has the topics", retriable=True)
+
+    def _write(self, cluster: KafkaCluster, lines: Sequence[HomeLine], may: Callable[[], None] | None = None) -> None:
         notes = self._notes[cluster.name]
-        notes.say(lines, wall_ms())
+        notes.say(lines, wall_ms(), may)
         lost = [line for line in lines if not notes.log.won(line)]
         if lost:
             raise KafkaError(
@@ -181,6 +207,10 @@ def _elsewhere(record: Record, there: HomeLine) -> str:
         f"is at home on {there.home} in term {there.term} by now, as the clusters say: the store is behind, and a "
         "mirror that runs takes it up"
     )
+
+
+def _by(line: HomeLine | None, record: Record) -> HomeLine | None:
+    return line if line is not None and line.switch == record.id and line.home == record.new else None
 
 
 def _flipped(record: Record, one: Flip, cluster_id: str) -> HomeLine:
