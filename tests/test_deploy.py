@@ -26,6 +26,7 @@ BY_PROMETHEUS = {"up": ("job", "instance")}
 NOTHING: Any = SimpleNamespace(states={}, sampled_ms={}, book={})
 # Metric and labels, of the mirror's own, of the proof's and of the delay monitor's.
 SERVED = {one.served: tuple(one.labels) for one in METRICS} | dict.fromkeys(proof.TABLE, proof.LABELS) | BY_PROMETHEUS
+SERVED["twinshore_proxy_waiting_clients"] = ()  # by a proxy: tests/scenarios/test_switch_orphaned.py
 for family in DelayCollector(NOTHING, NOTHING).collect():
     SERVED[family.name + "_total" * (family.type == "counter")] = tuple(family._labelnames)  # type: ignore[attr-defined]
 FUNCTIONS = {"time", "absent", "max", "max_over_time", "min", "sum", "rate", "increase", "deriv", "topk"}

@@ -22,6 +22,7 @@ KEYS = (
     "planned",
     "two-proxies",
     "new-home-dies",
+    "orphaned-hold",
     "java",
     "groups-move",
     "newer-groups",

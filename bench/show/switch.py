@@ -22,7 +22,7 @@ typed by hand.
 # What tests are marked with, in the order of the page.
 KEYS = (
     *("there-and-back", "held-by-acl", "super-user"),
-    *("hold-runs-out", "store-away-in-the-hold"),
+    *("hold-runs-out", "store-away-in-the-hold", "orphaned-hold", "home-of-the-topic"),
     *("forced-under-load", "store-killed", "failback-unclean", "rebuild"),
     *("late-produce", "transactions", "hanging", "streams", "streams-in-flight", "one-group", "waves"),
     *("killed-at-each-deed", "killed-on-brokers", "killed-forced", "killed-failback", "two-operators", "drill"),

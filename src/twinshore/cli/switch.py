@@ -296,14 +296,16 @@ def agree(old: str, *, yes: bool, alive: str) -> None:
     habit."""
     if old and yes and alive != old:
         raise RefusedError(
-            f"{old} answers, and a planned switch would lose nothing: --yes alone does not force it",
-            hint=f"leave --force out; or add `--alive {old}` if it is to be left all the same",
+            f"{old} may hold records that would stay behind: --yes alone does not leave it",
+            hint=f"switch from {old} without --force; or add `--alive {old}` if it is to be left all the same",
         )
     if yes:
         return
     if not old:
         typer.confirm("Go on?", abort=True)
-    elif typer.prompt(f"{old} answers. Type its name to leave it all the same", default="", show_default=False) != old:
+        return
+    asked = f"Records may stay behind on {old}. Type its name to leave it all the same"
+    if typer.prompt(asked, default="", show_default=False) != old:
         raise typer.Abort
 
 

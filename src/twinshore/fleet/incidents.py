@@ -39,6 +39,7 @@ class IncidentKind(StrEnum):
     HOME_UNDECIDED = "home undecided"
     TAIL_RESCUED = "tail rescued"
     OLD_HOME_OPEN = "old home open"
+    WRITERS_HELD = "writers held"
 
     @property
     def side(self) -> IncidentSide:
@@ -121,4 +122,5 @@ _SIDES = {
     IncidentKind.HOME_UNDECIDED: _BOTH,
     IncidentKind.TAIL_RESCUED: _TARGET,
     IncidentKind.OLD_HOME_OPEN: _TARGET,
+    IncidentKind.WRITERS_HELD: _SOURCE,
 }

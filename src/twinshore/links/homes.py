@@ -59,6 +59,17 @@ def pair_of(link: Link) -> str:
     return BETWEEN.join(sorted((link.source, link.target)))
 
 
+def of_topic(pair: str, rows: Iterable[HomeRow]) -> HomeRow | None:
+    """Where a topic is at home by the rows of all pairs that hang together with this one: the latest term stands. A
+    topic of this name between other clusters is another one."""
+    left, near, found = list(rows), set(pair.split(BETWEEN)), list[HomeRow]()
+    while ours := [row for row in left if near.intersection(row.pair.split(BETWEEN))]:
+        left = [row for row in left if row not in ours]
+        found += ours
+        near.update(name for row in ours for name in row.pair.split(BETWEEN))
+    return max(found, key=lambda row: (row.term, row.pair == pair), default=None)
+
+
 def counterpart(link: Link, links: Iterable[Link]) -> Link | None:
     """The link the other way, where the two are a pair."""
     if link.naming is not Naming.SAME:

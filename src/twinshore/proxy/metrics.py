@@ -55,6 +55,11 @@ class ProxyCollector(Collector):
             "1 while the proxy hears of switches, which wait for it; else writers wait",
             value=float(steady_s() < self._house.until_s),
         )
+        yield GaugeMetricFamily(
+            "twinshore_proxy_waiting_clients",
+            "clients whose request waits for a switch, or to hear where its topic is",
+            value=len(self._house.holding),
+        )
         answers = GaugeMetricFamily(
             "twinshore_proxy_cluster_answers", "1 where the cluster answers", labels=["cluster"]
         )

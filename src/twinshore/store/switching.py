@@ -162,6 +162,14 @@ class Switching:
         """The topics of this pair that are in a switch, by name."""
         return self._database.read(lambda connection: read(connection, switching.c.pair == pair))
 
+    def everywhere(self, topics: Collection[str]) -> tuple[TopicInSwitch, ...]:
+        """Topics of these names in any pair."""
+        names = sorted(set(topics))
+        some = [names[start : start + homes.TOPICS_AT_ONCE] for start in range(0, len(names), homes.TOPICS_AT_ONCE)]
+        return self._database.read(
+            lambda connection: tuple(row for one in some for row in read(connection, switching.c.topic.in_(one)))
+        )
+
     def of_link(self, link: str) -> tuple[TopicInSwitch, ...]:
         """Those that this link carries, or carried until it let them go."""
         return self._database.read(lambda connection: read(connection, switching.c.link == link))

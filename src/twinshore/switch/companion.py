@@ -29,6 +29,7 @@ from twinshore.switch.debts import DEBT, Debt, may_pay
 from twinshore.switch.hands.carried import left_to_link
 from twinshore.switch.hands.debts import pay
 from twinshore.switch.hands.guarding import Guarding, RulesOf
+from twinshore.switch.held_writers import HeldWriters
 from twinshore.switch.old_homes import guarded_at_home, left_to_others, open_still, untold
 
 EVERY_S = 5.0
@@ -210,13 +211,19 @@ class OldHomeCompanion:
         self._beside.log(f"{self._link.name}: {sentence}")
 
 
-class Nobody:
-    """Beside a link that no switch moves topics along."""
+class Both:
+    """Old homes, and switches that hold writers. None of it beside a link that no switch moves topics along."""
+
+    def __init__(self, beside: Beside) -> None:
+        kinds = (OldHomeCompanion, HeldWriters) if beside.link.naming is Naming.SAME else ()
+        self._each = [kind(beside) for kind in kinds]
 
     def close(self) -> None:
-        """Nothing runs."""
+        """Waits for what is under way."""
+        for one in self._each:
+            one.close()
 
 
 def begin(beside: Beside) -> Companion:
     """Starts it, beside a link whose topics can change homes."""
-    return OldHomeCompanion(beside) if beside.link.naming is Naming.SAME else Nobody()
+    return Both(beside)

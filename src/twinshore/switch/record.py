@@ -14,7 +14,7 @@ from typing import Any
 from twinshore.fleet import WireError
 from twinshore.fleet.sentences import listed
 from twinshore.store.switch_values import SwitchRow
-from twinshore.switch.deeds import DEEDS, MAKES_TWINS, Deed, Kind, is_past
+from twinshore.switch.deeds import DEEDS, HOLDS, MAKES_TWINS, Deed, Kind, is_past
 
 TOLD_MAX = 500
 NAMED_MAX = 5
@@ -135,6 +135,11 @@ class Record:
     @property
     def ended(self) -> bool:
         return self.state in ENDED
+
+    @property
+    def holds_writers(self) -> bool:
+        """Whether writers wait for it now, as far as the record tells."""
+        return bool(self.held_ms) and not (self.let_write_ms or self.ended) and self.kind in HOLDS
 
     @property
     def held_s(self) -> float:

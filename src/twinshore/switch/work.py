@@ -21,7 +21,7 @@ from twinshore.switch.deeds import HOLDS, Deed, Kind
 from twinshore.switch.hands import drilled, fence, log_ends, places, settings_given, tails
 from twinshore.switch.hands.by_deed import ByDeed
 from twinshore.switch.hands.carried import stopped_of
-from twinshore.switch.hands.claims import busy, claim, give_back, let_go
+from twinshore.switch.hands.claims import busy, claim, give_back, homes_of, let_go
 from twinshore.switch.hands.debts import SILENT_MS_MAX, remember, settled
 from twinshore.switch.hands.mirrors import MirrorWatch
 from twinshore.switch.hands.words import MARGIN_S, ClusterWords
@@ -94,10 +94,11 @@ class Work(ByDeed):
         if why := self._words.claim(record):
             return Cannot(why)
         # Asked only now: until it was ours, another switch may have ended.
-        homes = self._store.homes.of(pair_of(self._link))
+        homes = homes_of(self._store, self._link, record.names())
         for one in record.topics:
             home = homes.get(one.topic)
-            if home is not None and (home.home, home.term) != (record.old, max(one.term, FIRST_TERM)):
+            stays = home is None or home.home == record.old or (record.kind is Kind.FORCED and home.home != record.new)
+            if home is not None and not (stays and home.term == max(one.term, FIRST_TERM)):
                 return Cannot(f"topic {one.topic} is at home on {home.home} in term {home.term} by now")
         if record.kind is Kind.FORCED and not record.kept:
             record = settings_given.last_known(self._store, record)

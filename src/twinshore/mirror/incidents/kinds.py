@@ -350,6 +350,13 @@ _ROWS = (
         "Keep producers away from the old home. Mend what the sentence names: most often the cluster must come back, "
         "or the mirror's user lacks `Alter` on it. The row closes within seconds once it is told and guarded.",
     ),
+    KindEntry(
+        IncidentKind.WRITERS_HELD,
+        After.GOES_ON,
+        _tells("turn the switch back once its process has given no sign of life for some seconds"),
+        "A switch has held writers for more than three seconds. Who follows goes on by itself, 5 s after `--hold-s`.",
+        "Where its process is gone the mirror ends it: see `twinshore switch status`. The row closes within seconds.",
+    ),
 )
 KINDS: Mapping[IncidentKind, KindEntry] = {row.kind: row for row in _ROWS}
 

@@ -11,9 +11,9 @@ from collections.abc import Collection, Sequence
 from twinshore.fleet import Link, RefusedError
 from twinshore.fleet.sentences import are, listed
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.links.homes import pair_of
+from twinshore.links.homes import BETWEEN, of_topic, pair_of
 from twinshore.service.clock import wall_ms
-from twinshore.store import Asked, Store, TopicInSwitch
+from twinshore.store import Asked, HomeRow, Store, TopicInSwitch
 from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.hands.debts import unsaid
 from twinshore.switch.record import Record
@@ -29,7 +29,24 @@ def claim(store: Store, record: Record, names: Collection[str] | None = None) ->
         TopicInSwitch(pair, name, record.id, record.carrier, Asked.ANNOUNCED, now_ms)
         for name in (record.names() if names is None else names)
     ]
-    return tuple(row for row in store.switching.begin(rows) if row.switch_id != record.id)
+    ours = store.switching.begin(rows)
+    return tuple(row for row in {*ours, *_near(store, pair, [row.topic for row in rows])} if row.switch_id != record.id)
+
+
+def _near(store: Store, pair: str, names: Collection[str]) -> list[TopicInSwitch]:
+    """What is claimed of these topics by switches from or to either cluster of the pair: a claim is the topic's."""
+    clusters = set(pair.split(BETWEEN))
+    found = store.switching.everywhere(names)
+    return [row for row in found if clusters.intersection(row.pair.split(BETWEEN))]
+
+
+def homes_of(store: Store, link: Link, topics: Collection[str]) -> dict[str, HomeRow]:
+    """Where these topics are at home, whichever clusters the last switch was between."""
+    rows: dict[str, list[HomeRow]] = {}
+    for row in store.homes.everywhere(topics):
+        rows.setdefault(row.topic, []).append(row)
+    found = {topic: of_topic(pair_of(link), some) for topic, some in rows.items()}
+    return {topic: row for topic, row in found.items() if row is not None}
 
 
 def busy(others: Collection[TopicInSwitch]) -> str:
@@ -42,13 +59,13 @@ def busy(others: Collection[TopicInSwitch]) -> str:
 
 def taken(store: Store, pair: str, names: Collection[str]) -> RefusedError | None:
     """What a plan for these topics, or what else is claimed by these names, is refused with where a switch has them."""
-    rows = [row for row in store.switching.of(pair) if row.topic in names]
+    rows = _near(store, pair, names)
     if not rows:
         return None
     held = listed([row.topic for row in rows], NAMED_MAX)
     return RefusedError(
         f"{held} {are(rows)} in switch {rows[0].switch_id[:ID_SHOWN]} already",
-        hint="`twinshore switch status` shows it",
+        hint="`twinshore switch status` shows it; the mirror ends one whose process is gone while it holds writers",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -26,7 +26,7 @@ from twinshore.service.identity import recognise
 from twinshore.store import Store, TwinRow
 from twinshore.switch.deeds import DEEDS, DUTIES, Deed, Kind
 from twinshore.switch.hands.carried import paused_of, stopped_of
-from twinshore.switch.hands.claims import taken
+from twinshore.switch.hands.claims import homes_of, taken
 from twinshore.switch.hands.log_ends import answers, behind
 from twinshore.switch.hands.torn import may_be_torn
 from twinshore.switch.operations.meaning import Switch, link_of, must_be_expressions
@@ -57,7 +57,8 @@ class DeedStep:
 class SwitchPlan(Plan[DeedStep]):
     """`record`: how the switch begins; None where it is refused. `back_topics`: what the link back must be given to
     carry, before the switch begins; empty where it carries them already. `takes_over`: switches of dead processes that
-    have these topics, and are ended first. `alive`: the old home of a forced switch that answers all the same."""
+    have these topics, and are ended first. `alive`: the home that must be named
+    to leave it by force: the old one answers all the same, or the topic is at home on a third cluster."""
 
     record: Record | None = None
     back_topics: tuple[str, ...] = ()
@@ -102,7 +103,7 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "", kept:
         open_to = () if asked.kind is Kind.FORCED else unheld(ends.source, topics)
         strange = tuple(_strange(link, topics, store)) if asked.kind is Kind.FORCED else ()
         later = (left_open(ends.source, topics, away),) if asked.kind is Kind.FORCED else ()
-        about = _remarks(asked, link, lag, away)
+        about = _remarks(asked, link, lag, away, _elsewhere(link, topics, store))
         remarks = (*about, *filter(None, (room.words,)), *strange, *torn, *unknown, *open_to, *later)
     record = Record(
         id=secrets.token_hex(16),
@@ -121,6 +122,7 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "", kept:
     untaken = () if kept else tuple(topic for topic in topics if back is None or not admits(back, topic))
     steps = tuple(DeedStep(deed) for deed in DEEDS[asked.kind])
     alive = link.source if asked.kind is Kind.FORCED and not away else ""
+    alive = next(iter(_elsewhere(link, topics, store).values()), alive) if asked.kind is Kind.FORCED else alive
     return SwitchPlan(steps, tuple(shown), remarks, record=record, back_topics=untaken, takes_over=others, alive=alive)
 
 
@@ -157,7 +159,13 @@ def _refused(asked: Switch, link: Link, topics: Sequence[str], store: Store, awa
         return RefusedError(f"mapped twins have offsets of their own and are not switched: {listed(mapped, NAMED_MAX)}")
     if link.mode is Mode.MAPPED:
         return adopting(link, "switched")
-    homes = store.homes.of(pair_of(link))
+    homes = homes_of(store, link, topics)
+    if asked.kind is not Kind.FORCED and (moved := _elsewhere(link, topics, store)):
+        topic, home = next(iter(moved.items()))
+        return RefusedError(
+            f"topic {topic} is at home on {home}, and not on {link.source}",
+            hint=f"switch it from {home}, along a link `{home}->{asked.to}`",
+        )
     if worn := [topic for topic in topics if topic in homes and homes[topic].term >= TERM_MAX]:
         return RefusedError(
             f"{listed(worn, NAMED_MAX)} {have(worn)} changed homes {TERM_MAX:,} times: brokers could not tell old "
@@ -205,7 +213,7 @@ def _unfit(
 def moved_of(topic: str, rows: Sequence[TwinRow], link: Link, store: Store) -> Moved:
     """The topic as a switch begins with it, by its twin's rows."""
     ours = [row for row in rows if row.topic == topic]
-    home = store.homes.of(pair_of(link)).get(topic)
+    home = homes_of(store, link, [topic]).get(topic)
     return Moved(
         topic=topic,
         old_id=ours[0].source_topic_id,
@@ -230,7 +238,16 @@ def _shown(asked: Switch, link: Link, rows: Sequence[TwinRow], store: Store, *, 
         yield from missing.sentences(link.source, len(topics), wall_ms())
 
 
-def _remarks(asked: Switch, link: Link, lag: int, away: str) -> Iterator[str]:
+def _elsewhere(link: Link, topics: Sequence[str], store: Store) -> dict[str, str]:
+    """Which of these topics a switch between other clusters has moved away from the link's source, and to where."""
+    homes = homes_of(store, link, topics)
+    return {topic: row.home for topic, row in homes.items() if row.home not in (link.source, link.target)}
+
+
+def _remarks(asked: Switch, link: Link, lag: int, away: str, elsewhere: Mapping[str, str]) -> Iterator[str]:
+    if asked.kind is Kind.FORCED:
+        for topic, home in elsewhere.items():
+            yield f"topic {topic} is at home on {home}: what was written there since does not come to {link.target}"
     if asked.kind is Kind.FORCED and not away:
         yield f"{link.source} answers: a planned switch would lose nothing"
     if asked.kind is Kind.FORCED:

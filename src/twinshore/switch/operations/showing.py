@@ -50,7 +50,7 @@ class Shown:
         """What whoever is on call must know of a switch that nobody goes on with, and what he can do."""
         if not self.lifeless or self.record.ended:
             return ""
-        held = "; WRITERS WAIT" if self.record.held_ms and not self.record.let_write_ms else ""
+        held = "; WRITERS WAIT" if self.record.holds_writers else ""
         back = "" if self.record.committed else f", `twinshore switch rollback {self.id[:ID_SHOWN]}` turns it back"
         onward = f"`twinshore switch resume {self.id[:ID_SHOWN]}` goes on"
         return f"; its process gives no sign of life{held}: {onward}{back}"

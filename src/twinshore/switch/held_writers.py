@@ -1,0 +1,109 @@
+"""Beside a running link: a switch whose process is gone keeps nobody waiting.
+
+While a switch holds writers of the link's topics for some seconds, a row of the ledger says so. Its lease is watched:
+once it has run out the switch is turned back here. Past its point of no return it is gone on with.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+
+from twinshore.fleet.once import Once, in_words
+from twinshore.links.homes import pair_of
+from twinshore.mirror.incidents import link_row
+from twinshore.service.clock import steady_s
+from twinshore.service.companions import Beside
+from twinshore.service.lease_keeper import LeaseKeeper
+from twinshore.service.scheduler import tasks
+from twinshore.store import IncidentKind
+from twinshore.switch import alone
+from twinshore.switch.operations.running import Asking, resume, roll_back
+from twinshore.switch.record import Record, readable
+
+EVERY_S = 1.0
+TOLD_AFTER_S = 3.0  # most holds are over before
+FIRST_S = 5.0  # an operator who ends it by hand goes first
+
+
+class HeldWriters:
+    """Of the switches that move topics of this link from its source."""
+
+    def __init__(self, beside: Beside) -> None:
+        self._beside, self._link, self._store = beside, beside.link, beside.store
+        self._owner = f"link {self._link.name}, process {os.getpid()}, {secrets.token_hex(4)}"
+        self._version, self._switches = -1, frozenset[str]()
+        self._keepers: dict[str, LeaseKeeper] = {}
+        self._since_s: dict[str, float] = {}
+        self._told: str | None = None  # unknown: an earlier process may have told something
+        self._trouble = Once(self._log)
+        ends = (self._link.source, self._link.target)
+        self._task = tasks.every(f"held writers {self._link.name}", self._turn, asks=ends, last=self._leave_all)
+
+    def close(self) -> None:
+        """Waits for a switch that is being ended."""
+        self._task.close()
+
+    def _turn(self) -> float:
+        try:
+            self._look()
+            self._trouble.well("switches that hold writers are looked at again")
+        except Exception as error:
+            self._trouble.say(f"switches that hold writers are not ended now: {in_words(error)}")
+        return EVERY_S
+
+    def _look(self) -> None:
+        if not self._beside.active():
+            self._leave_all()
+            return
+        held = self._held()
+        for switch in self._keepers.keys() - held.keys():
+            self._leave(switch)
+        now_s = steady_s()
+        for switch in held.keys() - self._keepers.keys():
+            self._since_s[switch] = now_s
+            name, grace_s = f"switch {switch}", alone.GRACE_S + FIRST_S
+            self._keepers[switch] = LeaseKeeper(self._store, name, self._owner, alone.LEASE_S, grace_s).begin()
+        self._tell([one for one in held.values() if now_s >= self._since_s[one.id] + TOLD_AFTER_S])
+        for record in held.values():
+            if self._keepers[record.id].generation():
+                self._leave(record.id)
+                self._end(record)
+
+    def _held(self) -> dict[str, Record]:
+        version = self._store.switching.version_lately(pair_of(self._link))
+        if version != self._version:
+            rows = self._store.switching.of_link(self._link.name)
+            self._version, self._switches = version, frozenset(row.switch_id for row in rows)
+        found: dict[str, Record] = {}
+        for switch in self._switches:
+            row = self._store.switches.of(switch)
+            record = readable(row.record) if row else None
+            if record is not None and record.holds_writers:
+                found[switch] = record
+        return found
+
+    def _end(self, record: Record) -> None:
+        self._log(f"the process of switch {record.id[:8]} is gone while it holds writers: it is ended here")
+        asking = Asking(f"link {self._link.name}", self._log, threading.Event())
+        ended = (resume if record.committed else roll_back)(record.id, self._beside.settings, self._store, asking)
+        self._log(ended.verdict())
+
+    def _tell(self, held: list[Record]) -> None:
+        said = [f"writers wait for switch {one.id[:8]} of {one.by}: {one.called()}" for one in held]
+        sentence = "; ".join(sorted(said))
+        if sentence != self._told:
+            link_row.tell(self._store, self._link.name, IncidentKind.WRITERS_HELD, sentence, self._beside.log)
+            self._told = sentence
+
+    def _leave(self, switch: str) -> None:
+        self._keepers.pop(switch).close(release=True)
+
+    def _leave_all(self) -> None:
+        self._told = None
+        for switch in list(self._keepers):
+            self._leave(switch)
+
+    def _log(self, sentence: str) -> None:
+        self._beside.log(f"{self._link.name}: {sentence}")

@@ -1,0 +1,104 @@
+"""A switch that holds writers is told of, and ended once its process is gone; on a store of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from tests.switch.test_companion import settings, store
+from tests.switch.test_decision import NOW_MS, record
+from twinshore.fleet.settings import Settings
+from twinshore.service.companions import Beside
+from twinshore.store import Asked, IncidentKind, Store, TopicInSwitch
+from twinshore.switch import alone as alone_module
+from twinshore.switch import held_writers
+from twinshore.switch.alone import alone
+from twinshore.switch.deeds import Deed
+from twinshore.switch.held_writers import HeldWriters
+from twinshore.switch.record import Record
+
+__all__ = ["settings", "store"]
+LEASE_S = 0.6
+
+
+class Noted(HeldWriters):
+    """Notes which switches are to be ended, as there is no cluster."""
+
+    def __init__(self, beside: Beside) -> None:
+        self.ended: list[Record] = []
+        super().__init__(beside)
+
+    def _end(self, record: Record) -> None:
+        self.ended.append(record)
+
+
+@pytest.fixture
+def beside(settings: Settings, store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Noted]:
+    for module, name, value in (
+        (alone_module, "LEASE_S", LEASE_S),
+        (alone_module, "GRACE_S", 0.1),
+        (held_writers, "FIRST_S", 0.1),
+        (held_writers, "TOLD_AFTER_S", 0.2),
+        (held_writers, "EVERY_S", 0.05),
+    ):
+        monkeypatch.setattr(module, name, value)
+    link = next(one for one in settings.links if one.name == "east->west")
+    made = Noted(Beside(link, settings, store, lambda: True, lambda _: None))
+    yield made
+    made.close()
+
+
+def told(store: Store) -> list[str]:
+    rows = [row.incident for row in store.ledger.rows("east->west", open_only=True)]
+    return [one.sentence for one in rows if one.kind is IncidentKind.WRITERS_HELD]
+
+
+def until(holds: object, within_s: float = 10.0) -> None:
+    assert callable(holds)
+    over_s = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < over_s, "it does not come to it"
+        time.sleep(0.02)
+
+
+def at(deed: Deed, held_ms: int) -> Record:
+    return replace(record(), deed=deed, held_ms=held_ms)
+
+
+@pytest.mark.claim(
+    "switch",
+    "orphaned-hold",
+    "a switch holds writers and its process dies: an incident names it, and the mirror ends it",
+)
+def test_a_hold_is_told_of_and_ended_once_its_process_is_gone(store: Store, beside: Noted) -> None:
+    one = at(Deed.DRAIN, NOW_MS)
+    store.switching.begin([TopicInSwitch("east<>west", "orders", one.id, "east->west", Asked.ANNOUNCED, 1)])
+    with alone(f"switch {one.id}", store, "anna") as lease:
+        held = lease.row()
+        assert held is not None and store.switches.save(at(Deed.ANNOUNCE, 0).row(NOW_MS), held)
+        time.sleep(4 * LEASE_S)
+        assert told(store) == [], "nobody waits yet"
+        assert store.switches.save(one.row(NOW_MS), held)
+        until(lambda: told(store))
+        assert "orders" in told(store)[0]
+        time.sleep(3 * LEASE_S)
+        assert beside.ended == [], "its process is alive"
+    until(lambda: beside.ended)
+    assert beside.ended[0].id == one.id
+    with alone(f"switch {one.id}", store, "the mirror") as lease:
+        held = lease.row()
+        assert held is not None and store.switches.save(replace(one, let_write_ms=NOW_MS + 1).row(NOW_MS), held)
+        until(lambda: told(store) == [])
+
+
+def test_a_switch_that_holds_nobody_is_left_to_its_operator(store: Store, beside: Noted) -> None:
+    one = at(Deed.ANNOUNCE, 0)
+    store.switching.begin([TopicInSwitch("east<>west", "orders", one.id, "east->west", Asked.ANNOUNCED, 1)])
+    with alone(f"switch {one.id}", store, "anna") as lease:
+        held = lease.row()
+        assert held is not None and store.switches.save(one.row(NOW_MS), held)
+    time.sleep(3 * LEASE_S)
+    assert (beside.ended, told(store)) == ([], [])
