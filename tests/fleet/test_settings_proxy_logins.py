@@ -40,7 +40,30 @@ def test_a_principal_is_led_on_as_one_user_everywhere_or_as_another_at_a_cluster
         ("CN=app,O=corp", "east"): LedOnAs("app", Secret(env="APP")),
         ("CN=app,O=corp", "west"): LedOnAs("west", Secret(file="west")),
     }
-    assert proxy(f'{LOGINS}credentials = "same"\n').logins == {}
+    alone = CLUSTERS.replace('["east", "west"]', '["west"]')
+    assert parse_settings(f'{alone}{LOGINS}credentials = "same"\n', name="t", env={}).of(SECTION).logins == {}
+
+
+WEST_ALONE = '[proxy.credentials.a.clusters.west]\nusername = "a"\npassword_file = "a"'
+CERTIFICATE = """
+[clusters.cert]
+bootstrap = ["c:1"]
+[clusters.cert.security]
+tls = true
+cert_file = "proxy.pem"
+key_file = "proxy.key"
+"""
+
+
+def test_a_table_names_a_user_for_each_cluster_that_asks_or_others_are_the_proxy_by_word() -> None:
+    asks = CLUSTERS.replace('bootstrap = ["e:1"]', 'bootstrap = ["e:1"]\nsecurity = { sasl = "PLAIN", username = "o" }')
+    asks = asks.replace('username = "o" }', 'username = "o", password_file = "o" }')
+    shown = CLUSTERS.replace("[proxy]", CERTIFICATE + "[proxy]").replace('"east", "west"', '"cert", "west"')
+    for text, complaint in ((asks, "cluster east has no user for it"), (shown, "cluster cert knows clients by")):
+        with pytest.raises(ConfigError, match=complaint):
+            parse_settings(f"{text}{LOGINS}{WEST_ALONE}", name="test", env={})
+        found = parse_settings(f'{text}{LOGINS}credentials_else = "own"\n{WEST_ALONE}', name="test", env={})
+        assert list(found.of(SECTION).logins) == [("a", "west")]
 
 
 @pytest.mark.parametrize(
@@ -62,6 +85,8 @@ def test_a_principal_is_led_on_as_one_user_everywhere_or_as_another_at_a_cluster
         (f"{LOGINS}[proxy.credentials.a]", '[proxy.credentials."a"] needs username and password_env'),
         (f'{LOGINS}[proxy.credentials.a]\npassword = "a"', "a secret never stands in the settings"),
         (f"{LOGINS}[proxy.credentials.a]\ncluster = 1", "cluster: unknown; did you mean clusters?"),
+        (f'{LOGINS}credentials_else = "own"', "credentials_else: has no effect without tables"),
+        (f'{LOGINS}credentials_else = "me"\n[proxy.credentials.a]', "credentials_else: must be `own` or empty"),
         (f"{LOGINS}credentials = 1", "credentials: must be text in quotes"),
         (
             f'{LOGINS}[proxy.credentials.a.clusters.wst]\nusername = "a"\npassword_file = "a"',
@@ -95,7 +120,7 @@ def test_a_user_and_a_password_are_of_no_use_where_a_token_is_shown() -> None:
 
 def test_the_same_password_without_users_needs_a_cluster_that_can_say_whether_it_is_right() -> None:
     same = 'sasl = ["PLAIN"]\ncredentials = "same"\n'
-    assert proxy(same).credentials == "same"
-    text = CLUSTERS.replace('clusters = ["east", "west"]', 'clusters = ["east"]')
-    with pytest.raises(ConfigError, match="has the clusters say who may come in, and none of them asks"):
-        parse_settings(f"{text}{same}", name="test", env={})
+    text = CLUSTERS.replace('clusters = ["east", "west"]', 'clusters = ["west"]')
+    assert parse_settings(f"{text}{same}", name="test", env={}).of(SECTION).credentials == "same"
+    with pytest.raises(ConfigError, match="same lets everybody in as the proxy at cluster east"):
+        proxy(same)

@@ -23,7 +23,7 @@ CLIENT_FINAL = (
 
 
 def server(user: str = "anna", keys: ScramKeys = KEYS, mechanism: SaslMechanism = SHA_512) -> ScramServer:
-    return ScramServer(mechanism, {user: keys}.get, "ours")
+    return ScramServer(mechanism, {user: keys}.__getitem__, "ours")
 
 
 def test_the_exchange_of_rfc_7677() -> None:
@@ -31,7 +31,7 @@ def test_the_exchange_of_rfc_7677() -> None:
     salt = text.partition(",s=")[2].partition(",")[0]
     keys = keys_of("pencil", SaslMechanism.SCRAM_SHA_256, base64.b64decode(salt), 4096)
     nonce = text.removeprefix(f"r={NONCE}").partition(",")[0]
-    found = ScramServer(SaslMechanism.SCRAM_SHA_256, {"user": keys}.get, nonce)
+    found = ScramServer(SaslMechanism.SCRAM_SHA_256, {"user": keys}.__getitem__, nonce)
     assert found.first(CLIENT_FIRST) == SERVER_FIRST
     assert found.final(CLIENT_FINAL) == SERVER_FINAL
     assert found.user == "user"
@@ -44,13 +44,11 @@ def test_our_client_and_our_server_agree(user: str) -> None:
     assert ours.user == user
 
 
-def test_a_wrong_password_and_an_unknown_user_are_refused() -> None:
+def test_a_wrong_password_is_refused() -> None:
     client, ours = ScramClient(SHA_512, "anna", "wrong", "theirs", "east"), server()
     said = client.final(ours.first(client.first()))
-    with pytest.raises(LoginRefusedError, match="user 'anna': the password is wrong"):
+    with pytest.raises(LoginRefusedError, match="user 'anna': there is no such user, or the password is wrong"):
         ours.final(said)
-    with pytest.raises(LoginRefusedError, match="no user 'eve'"):
-        server().first(b"n,,n=eve,r=theirs")
 
 
 @pytest.mark.parametrize(

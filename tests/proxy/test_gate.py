@@ -14,8 +14,8 @@ import pytest
 
 from tests.proxy.stage import Client, Stage, about_topics, nothing, on_stage
 from tests.proxy.talks import by_kio, said_part
-from twinshore.fleet import ConfigError
-from twinshore.fleet.settings.sections.proxy import ProxySettings
+from twinshore.fleet import ConfigError, Secret
+from twinshore.fleet.settings.sections.proxy import LedOnAs, ProxySettings
 from twinshore.kafka.errors import Code
 from twinshore.lab.keys import Authority
 from twinshore.proxy import entry, porch
@@ -262,6 +262,36 @@ def test_a_login_that_is_right_is_served_and_a_wrong_one_waits_and_hears_so(tmp_
         assert (stage.house.counts.refused, len(stage.house.guests)) == (1, 1)
 
     on_stage(play, metadata, gate=lambda log: Gate(own, (), log))
+
+
+@pytest.mark.claim("proxy", "principals", "a principal without credentials comes in at no cluster as the proxy itself")
+def test_a_principal_without_a_table_is_refused_once_there_is_one(tmp_path: Path) -> None:
+    logins = {("carol", "east"): LedOnAs("carol", Secret())}
+    own = with_users(tmp_path, logins=logins)
+
+    async def play(stage: Stage) -> None:
+        client = await stage.client()
+        assert await log_in(client, "anna", ANNA) == Code.SASL_AUTHENTICATION_FAILED
+        assert await client.is_hung_up_on()
+        await is_told(stage, "principal 'anna' has no table in [proxy.credentials]")
+
+    on_stage(play, nothing, gate=lambda log: Gate(own, (), log))
+    for other in (replace(own, credentials_else="own"), replace(own, logins={}), with_users(tmp_path)):
+        assert not Gate(other).refuses(Who("anna"))
+    assert not Gate(own).refuses(Who("carol"))
+
+
+@pytest.mark.claim("proxy", "principals", "a principal without credentials comes in at no cluster as the proxy itself")
+def test_a_certificate_without_a_table_is_hung_up_on_once_there_is_one(tmp_path: Path) -> None:
+    own = rig(tmp_path, client_ca_file=str(tmp_path / "ca.pem"), logins={("CN=carol", "east"): LedOnAs("c", Secret())})
+    own = replace(own, asked=replace(own.asked, client_ca_file=str(own.authority.ca_file)))
+
+    async def play(stage: Stage) -> None:
+        client = await stage.client(own.client(shows="anna"))
+        assert await client.is_hung_up_on()
+        await is_told(stage, "principal 'CN=anna' has no table in [proxy.credentials]")
+
+    on_stage(play, nothing, gate=own.gate)
 
 
 async def log_in(client: Client, user: str, password: str) -> int:

@@ -24,11 +24,12 @@ from twinshore.wire.headers import frame, read_response_header
 
 SCRAM = SaslMechanism.SCRAM_SHA_512.value
 KEYS = keys_of("sesame", SaslMechanism.SCRAM_SHA_512, b"of the sea", 4096)
+OTHER_KEYS = keys_of("nobody has it", SaslMechanism.SCRAM_SHA_512, b"of the sky", 4096)
 
 
 def login(*mechanisms: str) -> Login:
     """There is anna alone, whose password is sesame."""
-    return Login({"anna": KEYS}.get, mechanisms or (SCRAM, "PLAIN"), lambda: "ours")
+    return Login(lambda user: KEYS if user == "anna" else OTHER_KEYS, mechanisms or (SCRAM, "PLAIN"), lambda: "ours")
 
 
 def sent(key: int, version: int, body: Parts) -> memoryview:

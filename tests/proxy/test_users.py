@@ -45,7 +45,29 @@ def test_a_password_of_a_file_and_a_salted_one_log_in_both_ways(
         assert not found.knows(user, "wrong")
         assert not by_scram(found, user, "wrong")
     assert not found.knows("eve", "open")
-    assert found.scram_keys("eve") is None
+
+
+@pytest.mark.claim("proxy", "users-hidden", "a client learns by no answer to a login whether there is such a user")
+def test_a_client_learns_from_no_challenge_which_users_exist(tmp_path: Path) -> None:
+    def challenge(found: UsersOfFile, user: str) -> tuple[int, int, bytes]:
+        first = ScramServer(SHA_512, found.scram_keys, "x").first(f"n,,n={user},r=abc".encode())
+        return len(first), found.scram_keys(user).iterations, found.scram_keys(user).salt
+
+    salted = keys_of("open", SHA_512, b"of the sea", 8192).text
+    found = users(tmp_path, f'[anna]\nscram_sha_512 = "{salted}"\n')
+    assert challenge(found, "anna")[:2] == challenge(found, "eve")[:2]
+    assert not by_scram(found, "eve", "open")
+    again = users(tmp_path, f'[anna]\nscram_sha_512 = "{salted}"\n')
+    assert challenge(found, "eve") == challenge(again, "eve"), "another process tells the same"
+    assert challenge(found, "eve")[2] != challenge(found, "mallory")[2]
+
+
+def test_a_password_of_a_file_has_one_salt_in_all_processes(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("sesame\n")
+    text = f'[anna]\npassword_file = "{tmp_path}/secret"\n'
+    one, other = users(tmp_path, text), users(tmp_path, text)
+    assert one.scram_keys("anna") == other.scram_keys("anna")
+    assert not one.knows("eve", "sesame")
 
 
 def test_a_table_that_was_made_here_is_understood_and_lets_in_whoever_has_the_password(tmp_path: Path) -> None:

@@ -73,9 +73,9 @@ def read_keys(text: str, mechanism: SaslMechanism) -> ScramKeys:
 
 class ScramServer:
     """client's first message -> first() -> client's final message -> final(). One use only. `keys`: what is kept of a
-    user; None where there is no such user. `user` is known after first(), and proven after final()."""
+    user, or of one that does not exist what no password fits. `user` is known after first(), proven after final()."""
 
-    def __init__(self, mechanism: SaslMechanism, keys: Callable[[str], ScramKeys | None], nonce: str) -> None:
+    def __init__(self, mechanism: SaslMechanism, keys: Callable[[str], ScramKeys], nonce: str) -> None:
         self._digest = _DIGEST[mechanism]
         self._keys_of, self._nonce = keys, nonce
         self.user = ""
@@ -92,8 +92,6 @@ class ScramServer:
         if other.removeprefix("a=") not in ("", fields["n"]):
             raise LoginRefusedError(f"user {self.user!r:.80} would act as somebody else")
         found = self._keys_of(self.user)
-        if found is None:
-            raise LoginRefusedError(f"there is no user {self.user!r:.80}")
         self._keys, self._nonce = found, fields["r"] + self._nonce
         self._binding = f"{binding},{other},".encode()
         said = f"r={self._nonce},s={base64.b64encode(found.salt).decode()},i={found.iterations}"
@@ -113,7 +111,7 @@ class ScramServer:
             raise LoginRefusedError(f"user {self.user!r:.80}: it has no proof of the password")
         client_key = bytes(a ^ b for a, b in zip(proof, mask, strict=True))
         if not hmac.compare_digest(hashlib.new(self._digest, client_key).digest(), self._keys.stored_key):
-            raise LoginRefusedError(f"user {self.user!r:.80}: the password is wrong")
+            raise LoginRefusedError(f"user {self.user!r:.80}: there is no such user, or the password is wrong")
         signature = hmac.digest(self._keys.server_key, signed, self._digest)
         return b"v=" + base64.b64encode(signature)
 

@@ -33,10 +33,16 @@ class Host(Protocol):
 
 class Entry:
     """That of one client. While `busy` nothing more of it is read. `judge` says why somebody is not who he says; empty
-    where he is; None where nobody can be asked."""
+    where he is; None where nobody can be asked. `refuses` says why somebody is not let in who is who he says."""
 
-    def __init__(self, login: Login, judge: Callable[[Who], Awaitable[str | None]], now_s: float) -> None:
-        self._login, self._judge = login, judge
+    def __init__(
+        self,
+        login: Login,
+        judge: Callable[[Who], Awaitable[str | None]],
+        now_s: float,
+        refuses: Callable[[Who], str] = lambda _: "",
+    ) -> None:
+        self._login, self._judge, self._refuses = login, judge, refuses
         self._until_s = now_s + LOGIN_S
         self._pause: asyncio.TimerHandle | None = None
         self._judging: asyncio.Task[None] | None = None
@@ -59,9 +65,12 @@ class Entry:
         match self._login.step(frame, offers):
             case Answer(said):
                 host.say(said)
-            case Enter(who, said):
-                host.say(said)
-                host.let_in(who)
+            case Enter(who, said, refused):
+                if why := self._refuses(who):
+                    self._refuse(refused, why, host)
+                else:
+                    host.say(said)
+                    host.let_in(who)
             case Refuse(why, said):
                 self._refuse(said, why, host)
             case Judge() as asked:
@@ -81,6 +90,8 @@ class Entry:
 
     async def _ask(self, asked: Judge, host: Host) -> None:
         why = await self._judge(asked.who)
+        if why == "":
+            why = self._refuses(asked.who)
         self._judging = None
         if why is None:
             host.hang_up("no cluster answers that could say whether its login is right")

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from twinshore.fleet import Cluster, KafkaError, TwinshoreError
-from twinshore.fleet.settings.sections.proxy import SAME, ProxySettings
+from twinshore.fleet.settings.sections.proxy import OWN, SAME, ProxySettings
 from twinshore.kafka.clock import steady_s
 from twinshore.kafka.errors import Code
 from twinshore.kafka.nodes import parse_address
@@ -80,10 +80,17 @@ class Gate:
         if not self._asked.sasl:
             return None
         login = Login(self._scram_keys, self._asked.sasl, lambda: secrets.token_urlsafe(24))
-        return Entry(login, self._judge, steady_s())
+        return Entry(login, self._judge, steady_s(), self.refuses)
 
-    def _scram_keys(self, user: str) -> ScramKeys | None:
-        return self._users.value.scram_keys(user) if self._users else None
+    def refuses(self, who: Who) -> str:
+        """Why this principal is not let in, whatever it has proven; empty where it is."""
+        known = {principal for principal, _ in self._asked.logins}
+        if not known or who.name in known or self._asked.credentials_else == OWN:
+            return ""
+        return f"principal {who.name!r:.80} has no table in [proxy.credentials]"
+
+    def _scram_keys(self, user: str) -> ScramKeys:
+        return (self._users.value if self._users else UsersOfFile({})).scram_keys(user)
 
     def who(self, transport: asyncio.BaseTransport) -> Who:
         """Whom a client's certificate names."""

@@ -77,6 +77,9 @@ class Guest(asyncio.BufferedProtocol):
         self._brokers.who = self._house.gate.who(transport)
         tune(transport)
         self._house.came(self)
+        if self._entry is None and (why := self._house.gate.refuses(self._brokers.who)):
+            self.hang_up(why)
+            return
         self._read()  # behind a handshake of TLS something may have come already
 
     def stands_before(self, place: Place | None) -> None:

@@ -20,6 +20,7 @@ from twinshore.kafka.scram_server import ScramKeys, keys_of, read_keys
 # As many as Kafka's own tool takes where it is not told.
 ITERATIONS: Final = 4096
 SALT_BYTES: Final = 24
+_DIGEST_BYTES: Final = 64
 _MECHANISM: Final = SaslMechanism.SCRAM_SHA_512
 
 
@@ -44,29 +45,45 @@ class _User:
 
 class UsersOfFile:
     """A password that stands in a file of its own is read again at each login. Of a salted one nobody can be logged in
-    elsewhere."""
+    elsewhere. A user that is not in the file has keys as well, which no password fits: a client learns from no answer,
+    and from no time that it takes, which users exist. `seal`: from which salts follow, the same in each process."""
 
-    def __init__(self, users: Mapping[str, _User]) -> None:
+    def __init__(self, users: Mapping[str, _User], seal: bytes = b"") -> None:
         self._users = users
-        self._seal = secrets.token_bytes(32)
+        self._seal = seal or secrets.token_bytes(32)
+        self._salted = [one.keys for one in users.values() if one.keys is not None]
 
-    def scram_keys(self, user: str) -> ScramKeys | None:
+    def scram_keys(self, user: str) -> ScramKeys:
         found = self._users.get(user)
         if found is None or not found.password:
-            return found.keys if found else None
+            return found.keys if found and found.keys else self._of_nobody(user)
         plain = _read(found.password)
+        if not plain:
+            return self._of_nobody(user)
         if found.keys is None or not hmac.compare_digest(plain.encode(), found.plain.encode()):
-            found.keys = keys_of(plain, _MECHANISM, secrets.token_bytes(SALT_BYTES), ITERATIONS) if plain else None
+            found.keys = keys_of(plain, _MECHANISM, self._drawn(user, SALT_BYTES), ITERATIONS)
             found.plain = plain
         return found.keys
 
+    def _of_nobody(self, user: str) -> ScramKeys:
+        """As one of the salted users has them, if there are any; they are the same each time."""
+        number = int.from_bytes(self._drawn(user, 4))
+        like = self._salted[number % len(self._salted)] if self._salted else None
+        size, iterations = (len(like.salt), like.iterations) if like else (SALT_BYTES, ITERATIONS)
+        drawn = self._drawn(user, size + 2 * _DIGEST_BYTES)
+        return ScramKeys(drawn[:size], iterations, drawn[size:-_DIGEST_BYTES], drawn[-_DIGEST_BYTES:])
+
+    def _drawn(self, user: str, size: int) -> bytes:
+        return hashlib.shake_256(self._seal + user.encode()).digest(size)
+
     def knows(self, user: str, password: str) -> bool:
         found = self._users.get(user)
-        if found is None:
-            return False
-        if found.password:
+        if found is not None and found.password:
             plain = _read(found.password)
             return bool(plain) and hmac.compare_digest(plain.encode(), password.encode())
+        if found is None and not self._salted:
+            return False
+        found = found or _User(self._of_nobody(user), Secret())
         assert found.keys is not None
         sealed = hashlib.blake2b(password.encode(), key=self._seal).digest()
         if hmac.compare_digest(sealed, found.proven):
@@ -89,7 +106,8 @@ def _read(password: Secret) -> str:
 def read_users(file: str) -> UsersOfFile:
     """ConfigError with all that is wrong in it."""
     try:
-        raw: dict[str, Any] = tomllib.loads(Path(file).read_text(encoding="utf-8"))
+        text = Path(file).read_text(encoding="utf-8")
+        raw: dict[str, Any] = tomllib.loads(text)
     except OSError as error:
         raise ConfigError(f"[proxy] users_file {file} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
@@ -98,7 +116,7 @@ def read_users(file: str) -> UsersOfFile:
     users = {name: _user(section, f'["{name}"]', complaints) for name, section in raw.items()}
     if complaints.lines:
         raise ConfigError(f"[proxy] users_file {file}: {'; '.join(complaints.lines)}")
-    return UsersOfFile(users)
+    return UsersOfFile(users, hashlib.sha256(text.encode()).digest())
 
 
 def _user(raw: object, place: str, complaints: Complaints) -> _User:

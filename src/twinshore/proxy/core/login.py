@@ -44,10 +44,11 @@ class Answer(NamedTuple):
 
 
 class Enter(NamedTuple):
-    """It is who it says, and hears so by this frame."""
+    """It is who it says, and hears so by this frame; or by the other one that it is refused all the same."""
 
     who: Who
     frame: Parts
+    refused: Parts
 
 
 class Refuse(NamedTuple):
@@ -69,12 +70,10 @@ Step: TypeAlias = Answer | Enter | Refuse | Judge | HangUp
 
 
 class Login:
-    """That of one client. `keys`: what is kept of a user for SCRAM; None where there is none. `software`: the library
+    """That of one client. `keys`: what is kept of a user for SCRAM, or seems to be. `software`: the library
     that it says that it is."""
 
-    def __init__(
-        self, keys: Callable[[str], ScramKeys | None], mechanisms: Sequence[str], nonce: Callable[[], str]
-    ) -> None:
+    def __init__(self, keys: Callable[[str], ScramKeys], mechanisms: Sequence[str], nonce: Callable[[], str]) -> None:
         self._keys, self._mechanisms, self._nonce = keys, mechanisms, nonce
         self._mechanism = self.software = ""
         self._bare = False
@@ -113,7 +112,8 @@ class Login:
             if self._scram is None:
                 self._scram = ScramServer(SaslMechanism(self._mechanism), self._keys, self._nonce())
                 return Answer(frames(self._scram.first(message), ""))
-            return Enter(Who(self._scram.user), frames(self._scram.final(message), ""))
+            entered = frames(self._scram.final(message), "")
+            return Enter(Who(self._scram.user), entered, frames(None, _REFUSED))
         except LoginRefusedError as refused:
             return Refuse(f"its login is refused: {refused.message}", frames(None, _REFUSED))
 

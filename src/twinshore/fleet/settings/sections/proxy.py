@@ -19,6 +19,7 @@ _BY_NAME = "new_topics_by_name"
 EVERY_ADDRESS = ("0.0.0.0", "::")
 SAME = "same"
 LEASE, ALL = "lease", "all"
+OWN = "own"
 _HOST = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)+", re.IGNORECASE)
 # By which clients may log in here.
 MECHANISMS = (SaslMechanism.PLAIN.value, SaslMechanism.SCRAM_SHA_512.value)
@@ -100,7 +101,12 @@ class ProxySettings:
     credentials: str = setting(
         "",
         "`same`: clusters are given the user and password that the client logged in with here. Empty: clients are led"
-        " on as the clusters' own users, but for those that have a table `[proxy.credentials.PRINCIPAL]`",
+        " on as the tables `[proxy.credentials.PRINCIPAL]` say; without tables as the clusters' own users",
+    )
+    credentials_else: str = setting(
+        "",
+        "`own`: principals without a table are led on as the clusters' own users, and so are others at clusters that"
+        " their table does not name. Empty: once there is a table, they are refused",
     )
     traffic_every_s: int = setting(
         10, "how long one window of what went through is, as `twinshore proxy traffic` shows it", low=1, high=3600
@@ -162,7 +168,8 @@ def read_proxy(written: Written, complaints: Complaints) -> ProxySettings:
     for sentence in _conflicts(whole, behind, bool(tables)):
         complaints.add(written.place, sentence)
     alarms = read_alarms(inner["alarms"], written.place, complaints)
-    return replace(whole, new_topics_by_name=by_name, logins=_logins(tables, behind, complaints), alarms=alarms)
+    logins = _logins(tables, behind, found.credentials_else == OWN, complaints)
+    return replace(whole, new_topics_by_name=by_name, logins=logins, alarms=alarms)
 
 
 def _read_names(table: object, whole: ProxySettings, place: str, complaints: Complaints) -> tuple[tuple[str, str], ...]:
@@ -203,8 +210,16 @@ def _conflicts(found: ProxySettings, behind: list[Cluster], tables: bool) -> Ite
             yield f"sasl: no mechanism {name!r} here{did_you_mean(name.upper().replace('_', '-'), MECHANISMS)}"
     if found.users_file and not found.sasl:
         yield "users_file: has no effect without sasl"
+    yield from _conflicts_of_credentials(found, behind, tables)
+
+
+def _conflicts_of_credentials(found: ProxySettings, behind: list[Cluster], tables: bool) -> Iterator[str]:
     if tables and not (found.sasl or found.client_ca_file):
         yield "credentials: have no effect without sasl or client_ca_file, since clients have no name then"
+    if found.credentials_else not in ("", OWN):
+        yield f"credentials_else: must be `own` or empty, not {found.credentials_else!r}"
+    if found.credentials_else and not tables:
+        yield "credentials_else: has no effect without tables [proxy.credentials.PRINCIPAL]"
     if found.credentials == SAME:
         yield from _conflicts_of_same(found, behind)
     elif found.credentials:
@@ -233,11 +248,11 @@ def _conflicts_of_same(found: ProxySettings, behind: list[Cluster]) -> Iterator[
     for one in behind:
         if one.security.sasl is SaslMechanism.OAUTHBEARER:
             yield f"credentials: same is of no use to cluster {one.name}, which takes OAUTHBEARER"
-    if not found.users_file and not any(one.security.sasl for one in behind):
-        yield "credentials: same without users_file has the clusters say who may come in, and none of them asks"
+        elif not one.security.sasl:
+            yield f"credentials: same lets everybody in as the proxy at cluster {one.name}, which asks for no login"
 
 
-def _logins(tables: Mapping[str, object], behind: list[Cluster], complaints: Complaints) -> Logins:
+def _logins(tables: Mapping[str, object], behind: list[Cluster], else_own: bool, complaints: Complaints) -> Logins:
     found: dict[tuple[str, str], LedOnAs] = {}
     for principal, raw in tables.items():
         place = f'[proxy.credentials."{principal}"]'
@@ -257,6 +272,8 @@ def _logins(tables: Mapping[str, object], behind: list[Cluster], complaints: Com
                 found.setdefault((principal, one.name), for_all)
             if (principal, one.name) in found and (why := _useless(one, one.name in apart)):
                 complaints.add(place, f"cluster {one.name} {why}")
+            elif not else_own and (why := _as_proxy(one, (principal, one.name) in found)):
+                complaints.add(place, f'cluster {one.name} {why}; or set credentials_else = "own"')
     return found
 
 
@@ -276,6 +293,15 @@ def _useless(cluster: Cluster, named: bool) -> str:
         return "logs in by the token in token_file, not by a user and a password"
     if named and not cluster.security.sasl:
         return "asks for no login"
+    return ""
+
+
+def _as_proxy(cluster: Cluster, has_login: bool) -> str:
+    """Why a client would come in there as the proxy itself; empty where it would not."""
+    if cluster.security.sasl and not has_login:
+        return "has no user for it: add username and password_env or password_file"
+    if cluster.security.cert_file and not cluster.security.sasl:
+        return "knows clients by the proxy's own certificate: set sasl in its security"
     return ""
 
 
