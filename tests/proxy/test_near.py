@@ -96,7 +96,7 @@ def test_nobody_else_is_led_anywhere() -> None:
         client(made, EAST, "10.1.0.9").move(wanted("orders"), now),
         client(made, EAST, ELSEWHERE).move(wanted("orders"), now),
         client(made, EAST).move(wanted("orders", version=11), now),
-        client(made, EAST).move(wanted("orders", replica=3), now),
+        client(made, EAST).move(wanted("orders", replica=-2), now),
         client(near(), EAST).move(wanted("orders"), now),
         client(made, EAST).move(wanted("shared"), now),
     ):

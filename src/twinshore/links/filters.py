@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from functools import lru_cache
 
 from twinshore.fleet import HEARTBEATS, NOTES_TOPICS, Link, is_heartbeats
 
+OWN_PREFIX = "twinshore."
 # Nothing an application wrote.
 INTERNAL = frozenset(
     {
         *("__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"),
+        "__remote_log_metadata",
         *NOTES_TOPICS,
     }
 )
@@ -20,6 +23,12 @@ INTERNAL = frozenset(
 def is_of_no_application(topic: str) -> bool:
     """Kafka's own topics and Twinshore's."""
     return topic in INTERNAL or is_heartbeats(topic)
+
+
+@lru_cache(maxsize=1024)
+def is_guarded(topic: str) -> bool:
+    """Whether no client may change the topic: Kafka's own topics, and all that begin with `twinshore.`."""
+    return topic.startswith(OWN_PREFIX) or is_of_no_application(topic)
 
 
 def admits(link: Link, topic: str) -> bool:

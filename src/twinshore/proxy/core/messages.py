@@ -23,8 +23,8 @@ from twinshore.wire.apis import api_name
 from twinshore.wire.primitives import PAST_END
 from twinshore.wire.serving.requests import Request
 
-# Kafka's answers hold these where there is nothing to say; all else is zero, empty or null.
-_USUAL: Final = {"generation_id": -1, "node_id": -1, "port": -1, "producer_id": -1, "committed_offset": -1}
+# Messages hold these where there is nothing to say; all else is zero, empty or null.
+_USUAL: Final = dict.fromkeys(("generation_id", "node_id", "port", "producer_id", "committed_offset", "replica_id"), -1)
 _ZEROS: Final[dict[str, Any]] = {
     "string": "",
     "bytes": b"",

@@ -38,12 +38,18 @@ def about_partitions(request: Request, place: Place | None, seen: Seen) -> Move:
         return Pass(place, _wait_s(asked))
     moved = tuple(_moved(request, one) for one in asked.topics if one not in here)
     if place is None or not here:
-        return Say(written(filled(answer_kind(request.key, request.version), topics=moved)))
+        return all_refused(request, asked, Code.NOT_LEADER_OR_FOLLOWER)
     of_here = replace(asked, topics=here)
     ask = _part(request, of_here, place)
     if by_epochs:
         ask = epoch_questions.asked(request, of_here, attrgetter(topic), place, seen, partial(_moved, request))
     return Run(_with(request, ask, moved), _wait_s(asked))
+
+
+def all_refused(request: Request, asked: Any, code: Code) -> Say:
+    """The answer that has this error for each of its partitions."""
+    topics = tuple(_moved(request, one, code) for one in asked.topics)
+    return Say(written(filled(answer_kind(request.key, request.version), topics=topics)))
 
 
 def _wait_s(asked: Any) -> float:
@@ -55,8 +61,7 @@ def _wait_s(asked: Any) -> float:
 def _part(request: Request, asked: Any, place: Place) -> Errand:
     (said,) = yield [Ask(place, request.key, request.version, written(asked))]
     if said is None:
-        kind = answer_kind(request.key, request.version)
-        return written(filled(kind, topics=tuple(_moved(request, one) for one in asked.topics)))
+        return all_refused(request, asked, Code.NOT_LEADER_OR_FOLLOWER).body
     return [said]
 
 
@@ -69,11 +74,11 @@ def _with(request: Request, ask: Errand, moved: tuple[Any, ...]) -> Errand:
     return written(replace(answer, topics=(*answer.topics, *moved)))
 
 
-def _moved(request: Request, topic: Any) -> Any:
+def _moved(request: Request, topic: Any, code: Code = Code.NOT_LEADER_OR_FOLLOWER) -> Any:
     name, number = _WORDS.get(request.key, _ELSE)
     kind = part_of(answer_kind(request.key, request.version), "topics")
     part = part_of(kind, "partitions")
-    values = {"error_code": error(Code.NOT_LEADER_OR_FOLLOWER), "low_watermark": -1}
+    values = {"error_code": error(code), "low_watermark": -1}
     numbers = (
         topic.partition_indexes if request.key == DESCRIBE_PRODUCERS else map(attrgetter(number), topic.partitions)
     )

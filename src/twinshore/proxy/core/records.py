@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from twinshore.kafka.errors import Code
+from twinshore.links.filters import is_guarded
 from twinshore.proxy.core import epochs
 from twinshore.proxy.core.counting import Counting
 from twinshore.proxy.core.layout import Layout, Place
@@ -53,9 +54,9 @@ class Records:
         """What is for topics of other clusters is refused, so that the client looks again where they are; what a switch
         holds waits. `asked`: what the request says, where it was read."""
         asked = asked or produce.read_request(request.view, request.position, request.version)
-        if place is None or not asked.batches:
-            return self._refused(request, asked, Code.NOT_LEADER_OR_FOLLOWER)
         topics = tuple(dict.fromkeys([str(one.topic) for one in asked.batches]))
+        if place is None or not topics or any(map(is_guarded, topics)):
+            return self._refused(request, asked, Code.NOT_LEADER_OR_FOLLOWER)
         here = [topic for topic in topics if not seen.is_elsewhere(topic, place.cluster)]
         if asked.transactional_id is not None and place.cluster != seen.group_home() and here:
             return self._refused(request, asked, Code.INVALID_TXN_STATE)
@@ -80,7 +81,11 @@ class Records:
     def _refused(self, request: Request, asked: produce.ProduceRequest, code: Code) -> Move:
         if not asked.acks:
             return (
-                Drop() if not asked.batches else HangUp("it sent records to the wrong broker, and waits for no answer")
+                Drop()
+                if not asked.batches
+                else HangUp(
+                    "it sent records to the wrong broker, or to a topic of Kafka's own, and waits for no answer"
+                )
             )
         return Say(all_refused(request, asked, code))
 
@@ -260,8 +265,12 @@ class Records:
 
 
 def all_refused(request: Request, asked: produce.ProduceRequest, code: Code) -> Parts:
-    """The answer that takes none of its batches."""
-    appended = [produce.Appended(one.topic, one.partition, int(code), -1) for one in asked.batches]
+    """The answer that takes none of its batches: for this code, or since no client may write to the topic."""
+    guarded = int(Code.TOPIC_AUTHORIZATION_FAILED)
+    appended = [
+        produce.Appended(one.topic, one.partition, guarded if is_guarded(str(one.topic)) else int(code), -1)
+        for one in asked.batches
+    ]
     return [produce.write_answer(request.version, produce.ProduceAnswer(appended))]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from twinshore.proxy.core import groups, lookups, newer_groups, transactions
+from twinshore.proxy.core import groups, guarded, lookups, newer_groups, transactions
 from twinshore.proxy.core.admin.table import Judge, judges
 from twinshore.proxy.core.committed import Committed
 from twinshore.proxy.core.counting import Counting, software_of
@@ -106,6 +106,8 @@ class Session:
         low, high = seen.offers.get(key, (0, -1))
         if not low <= request.version <= high:
             return HangUp(_not_offered(request, seen))
+        if (refusal := guarded.refused(request, seen)) is not None:
+            return refusal
         judge = _JUDGES.get(key)
         return judge(self, request, seen) if judge is not None else self._of_admins()[key](request, self.place, seen)
 

@@ -43,6 +43,9 @@ def _names(one: Any) -> dict[str, Any]:
     return {"resource_type": one.resource_type, "resource_name": one.resource_name}
 
 
+CONFIGS_CHANGED: Final = Words("resources", "responses", _names)
+
+
 def configs(request: Request, layout: Layout, seen: Seen) -> Move:
     """Of topics at their home, of brokers at themselves, of groups at the groups' home."""
     wait_s = ERRAND_S if request.key == DESCRIBE_CONFIGS else CHANGE_S
@@ -51,7 +54,7 @@ def configs(request: Request, layout: Layout, seen: Seen) -> Move:
 
 def _configs(request: Request, asked: Any, layout: Layout, seen: Seen) -> Errand:
     describes = request.key == DESCRIBE_CONFIGS
-    words = Words("resources", "results" if describes else "responses", _names)
+    words = Words("resources", "results", _names) if describes else CONFIGS_CHANGED
     shares = Shares(request, asked, words, seen, partial(_renamed, layout=layout))
     homes = yield from located([one.resource_name for one in asked.resources if one.resource_type == TOPIC], seen)
     for one in asked.resources:

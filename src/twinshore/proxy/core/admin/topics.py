@@ -27,9 +27,9 @@ from twinshore.proxy.core.seen import Seen
 from twinshore.wire.serving.requests import Request
 
 _NO_SUCH: Final = Code.UNKNOWN_TOPIC_OR_PARTITION
-_CREATED: Final = Words("topics", "topics", lambda one: {"name": one.name})
-_DELETED: Final = Words("topic_names", "responses", lambda one: {"name": one})
-_GROWN: Final = Words("topics", "results", lambda one: {"name": one.name})
+CREATED: Final = Words("topics", "topics", lambda one: {"name": one.name})
+DELETED: Final = Words("topic_names", "responses", lambda one: {"name": one})
+GROWN: Final = Words("topics", "results", lambda one: {"name": one.name})
 
 
 def create_topics(request: Request, layout: Layout, seen: Seen, news: Callable[[], None]) -> Move:
@@ -39,7 +39,7 @@ def create_topics(request: Request, layout: Layout, seen: Seen, news: Callable[[
 
 
 def _create(request: Request, asked: Any, layout: Layout, seen: Seen, news: Callable[[], None]) -> Errand:
-    shares = Shares(request, asked, _CREATED, seen)
+    shares = Shares(request, asked, CREATED, seen)
     held = yield from holders([str(one.name) for one in asked.topics], seen)
     for one in asked.topics:
         name = str(one.name)
@@ -101,7 +101,7 @@ def delete_topics(request: Request, layout: Layout, seen: Seen, news: Callable[[
 
 
 def _delete(request: Request, asked: Any, layout: Layout, seen: Seen, news: Callable[[], None]) -> Errand:
-    shares = Shares(request, asked, _DELETED, seen)
+    shares = Shares(request, asked, DELETED, seen)
     held = yield from holders(map(str, asked.topic_names), seen)
     for topic in asked.topic_names:
         clusters = held.get(str(topic), [])
@@ -125,7 +125,7 @@ def create_partitions(request: Request, layout: Layout, seen: Seen) -> Move:
 
 
 def _create_partitions(request: Request, asked: Any, layout: Layout, seen: Seen) -> Errand:
-    shares = Shares(request, asked, _GROWN, seen)
+    shares = Shares(request, asked, GROWN, seen)
     homes = yield from located([str(one.name) for one in asked.topics], seen)
     for one in asked.topics:
         if one.name in seen.leaderless:
