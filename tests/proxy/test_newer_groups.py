@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +30,7 @@ from twinshore.proxy.core.groups import AtWork
 from twinshore.proxy.core.layout import Place
 from twinshore.proxy.core.messages import error, filled, read_asked
 from twinshore.proxy.core.moves import Ask, Pass, Run, Say
-from twinshore.proxy.core.newer_groups import Subscription, beginnings, why_not
+from twinshore.proxy.core.newer_groups import Subscription, beginnings, lacks, why_not
 from twinshore.proxy.core.offers import DESCRIBE_GROUPS, HANDLED, HEARTBEAT_OF_NEWER_GROUP, JOIN_GROUP
 from twinshore.proxy.core.seen import CONSUMER_GROUP_DESCRIBE, Seen
 from twinshore.proxy.core.session import Session
@@ -50,12 +51,13 @@ def beat(version: int = 1, epoch: int = 0, names: tuple[str, ...] | None = ("ord
 
 class Coordinator:
     """On east. `members`: of the newer protocol, with the topics of each. `classic`: what classic ones said as they
-    joined. `has`: topics that nobody has seen there yet."""
+    joined. `has`: topics that nobody has seen there yet. `hides`: the error of west's topics."""
 
     def __init__(self, code: int = 0, **values: Any) -> None:
         self.code, self.members = code, values.get("members", {})
         self.classic, self.state = values.get("classic", ()), values.get("state", "Stable")
         self.has, self.silent = values.get("has", ()), values.get("silent", ())
+        self.hides = values.get("hides", 0)
         self.heard: list[int] = []
 
     def __call__(self, ask: Ask) -> memoryview | None:
@@ -77,7 +79,8 @@ class Coordinator:
         assert ask.key == METADATA
         kind = said_part(METADATA, ask.version, "topics")
         named = [str(one.name) for one in found.topics]
-        topics = tuple(filled(kind, name=one, error_code=error(0 if one in self.has else 3)) for one in named)
+        codes = {one: self.hides if ask.place.cluster == "west" else 0 if one in self.has else 3 for one in named}
+        topics = tuple(filled(kind, name=one, error_code=error(code)) for one, code in codes.items())
         return answer(METADATA, ask.version, topics=topics)
 
 
@@ -225,14 +228,51 @@ def test_nothing_is_made_of_a_pattern_but_what_its_names_begin_with(pattern: str
 
 
 def test_a_pattern_is_refused_where_it_may_mean_what_is_elsewhere() -> None:
-    assert why_not("g", Subscription((), "ord.*"), seen()) == ""
-    assert "which may mean bills" in why_not("g", Subscription((), "b.*"), seen())
-    assert "which may mean bills" in why_not("g", Subscription(("orders",), ".*"), seen())
+    def by_pattern(pattern: str, group: str = "g") -> str:
+        wanted = Subscription(("orders",), pattern, beginnings(pattern))
+        return why_not(group, wanted, lacks(wanted, seen()), seen(), frozenset(["bills"]))
+
+    assert by_pattern("ord.*") == ""
+    for pattern in ("b.*", ".*", "x|bills", "bills|b|bi"):
+        assert "which may mean bills" in by_pattern(pattern)
     body, _ = carried(session().move(beat(1, 0, ("orders",), subscribed_topic_regex="(^bi.*)"), seen()), Coordinator())
     assert refused(1, body)[0] == INVALID
-    hostile = why_not("g\n", Subscription((), "x" * 9000 + "\n|b"), seen())
+    hostile = by_pattern("x" * 9000 + "\n|b", "g\n")
     assert "\n" not in hostile
     assert len(hostile) < 500
+
+
+@pytest.mark.claim("proxy", "names-hidden", "a member of a newer group hears of no topic that it may not see")
+@pytest.mark.parametrize("values", [{"names": ("bills",)}, {"names": (), "subscribed_topic_regex": "b"}])
+def test_a_topic_that_the_client_may_not_see_is_not_named(values: dict[str, Any]) -> None:
+    ours, at_work = lasting()
+    for code in (3, 29):
+        coordinator = Coordinator(0, hides=code)
+        body, asks = carried(ours.move(beat(**values), seen()), coordinator)
+        assert (refused(1, body), coordinator.heard[-1]) == ((0, ""), BEAT)
+        assert [one.place.cluster for one in asks if one.key == METADATA][-1] == "west", "as this client, there"
+        assert "bills" not in "".join(at_work.told())
+    assert isinstance(ours.move(beat(1, 5, None, subscribed_topic_regex=None), seen()), Pass), "it is looked at once"
+    body, _ = carried(session().move(beat(**values), seen()), Coordinator(silent=(METADATA,)))
+    assert refused(1, body)[0] == LOADING, "of a cluster that is silent nothing is said"
+
+
+@pytest.mark.claim("proxy", "request-bounds", "no request of a client holds up the others, or takes the memory of all")
+def test_a_large_subscription_is_refused_and_a_pattern_costs_no_time() -> None:
+    for values in ({"names": ("a",) * 10_001}, {"subscribed_topic_regex": "a" * 16_385}):
+        code, why = refused(1, told(session().move(beat(**values), seen())))
+        assert code == INVALID
+        assert "are taken at most" in why
+    topics = frozenset(f"team-{number}.events" for number in range(10_000))
+    west = replace(seen().clusters["west"], topics=topics)
+    many = Seen({**seen().clusters, "west": west}, {}, HANDLED)
+    pattern = "|".join(f"team-x{number}" for number in range(1_300))
+    wanted = Subscription((), pattern, beginnings(pattern))
+    assert lacks(wanted, many) == ((), ())
+    began_s = time.process_time()
+    for _ in range(10):
+        lacks(wanted, many)
+    assert time.process_time() - began_s < 0.5, "13 million comparisons take more than a second"
 
 
 def test_nobody_joins_classic_members_of_a_topic_that_is_elsewhere() -> None:

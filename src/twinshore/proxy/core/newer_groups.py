@@ -2,9 +2,9 @@
 
 It deals out those of its own cluster alone, and says nothing of a topic that its cluster does not have. So a member is
 served where the groups' home has every topic that it names, its own or a twin's, and refused else, with a sentence that
-names the topic. A member says what it subscribes to as it joins, and as that changes. It is remembered, and judged anew
-with each heartbeat, as topics come and go. Of a member that comes by a connection that does not know it the coordinator
-is asked.
+names the topic: if the topic's cluster shows it to this client, else nothing is said of it. A member says what it
+subscribes to as it joins, and as that changes. It is remembered, and judged anew with each heartbeat, as topics come
+and go. Of a member that comes by a connection that does not know it the coordinator is asked.
 
 A group of the classic protocol becomes one of the newer protocol as the first member of that joins it, and then the
 coordinator deals out to all. So nobody joins a group whose classic members read what the coordinator does not have, and
@@ -14,6 +14,7 @@ who reads that is no member of a group that is of the newer protocol already.
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -26,8 +27,7 @@ from twinshore.fleet.errors import WireError
 from twinshore.fleet.sentences import listed, one_line
 from twinshore.kafka.errors import Code
 from twinshore.kafka.shapes import checked
-from twinshore.links.filters import is_of_no_application
-from twinshore.proxy.core.layout import Place
+from twinshore.proxy.core.layout import ANY, Place
 from twinshore.proxy.core.messages import (
     answer_kind,
     error,
@@ -45,6 +45,9 @@ from twinshore.proxy.core.seen import CONSUMER_GROUP_DESCRIBE, Seen
 from twinshore.wire.apis import METADATA
 from twinshore.wire.serving.requests import Request
 
+# No application names so many topics, or writes such a pattern; each is judged at each heartbeat.
+NAMES_MAX: Final = 10_000
+PATTERN_CHARS_MAX: Final = 16_384
 # A client is a member of one group; whoever says that it is one of many more is asked about each time.
 _MEMBERS_MAX: Final = 16
 _SHOWN_MAX: Final = 80
@@ -54,14 +57,27 @@ _PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0
 _REPEATS: Final = ("*", "?", "{")
 _REBALANCES: Final = ("PreparingRebalance", "CompletingRebalance")
 _IDLE: Final = ("Empty", "Dead")
+# What brokers say of a topic that there is none of, and of one that this client may not see.
+_HIDDEN: Final = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.TOPIC_AUTHORIZATION_FAILED)
 _Piece = Generator[Sequence[Ask], Sequence[Said], Any]
 
 
 class Subscription(NamedTuple):
-    """`pattern`: of names, as brokers read it; empty where there is none."""
+    """`pattern`: of names, as brokers read it; empty where there is none. `begins`: what its names begin with."""
 
     names: tuple[str, ...]
     pattern: str
+    begins: tuple[str, ...] = ()
+
+
+class _Lacks(NamedTuple):
+    """Topics that the groups' home does not have: those that a member names, and those that its pattern may mean."""
+
+    named: tuple[str, ...]
+    meant: tuple[str, ...]
+
+
+_NOTHING: Final = _Lacks((), ())
 
 
 class NewerGroups:
@@ -71,6 +87,7 @@ class NewerGroups:
     def __init__(self, tell: Callable[[str], None], holds: Callable[[str], bool], news: Callable[[], None]) -> None:
         self._tell, self._holds, self._news = tell, holds, news
         self._known: dict[tuple[str, str], Subscription] = {}
+        self._hidden: dict[tuple[str, str], _Lacks] = {}  # what a member lacks, and may not see either
 
     def beat(self, request: Request, place: Place | None, seen: Seen) -> Move:
         """ConsumerGroupHeartbeat, by which members join, go on and leave."""
@@ -82,12 +99,15 @@ class NewerGroups:
         member = str(asked.group_id), str(asked.member_id)
         if asked.member_epoch < 0:
             self._known.pop(member, None)
+            self._hidden.pop(member, None)
             return Pass(place)
         joins = asked.member_epoch == 0
         if seen.groups_gather or (joins and self._holds(member[0])):
             return Say(refusal(request, Code.COORDINATOR_LOAD_IN_PROGRESS))
+        if why := too_large(asked):
+            return self._refused(request, Code.INVALID_REQUEST, why)
         wanted = self._wanted(asked, member)
-        if joins or wanted is None or why_not(member[0], wanted, seen):
+        if joins or wanted is None or lacks(wanted, seen) not in (_NOTHING, self._hidden.get(member)):
             return Run(self._looked(request, asked, wanted, place, seen))
         return Pass(place, rewrite=partial(_goes_on, request))
 
@@ -100,7 +120,9 @@ class NewerGroups:
             pattern = before.pattern if pattern is None else pattern
         if names is None or pattern is None:
             return None
-        return self._remembered(member, Subscription(tuple(map(str, names)), str(pattern)))
+        same = before is not None and before.pattern == pattern
+        begins = before.begins if before is not None and same else beginnings(str(pattern))
+        return self._remembered(member, Subscription(tuple(map(str, names)), str(pattern), begins))
 
     def _remembered(self, member: tuple[str, str], wanted: Subscription) -> Subscription:
         if member[1] and (member in self._known or len(self._known) < _MEMBERS_MAX):
@@ -117,12 +139,18 @@ class NewerGroups:
             if classic is None:
                 return refusal(request, Code.COORDINATOR_LOAD_IN_PROGRESS)
             why = not_together(group, classic, seen)
-        if not why and wanted is not None and (why := why_not(group, wanted, seen)):
+        if not why and wanted is not None and (lacking := lacks(wanted, seen)) != _NOTHING:
             # A twin may just have been made.
-            made = yield from _there(wanted.names, place, seen)
+            made = yield from _there(lacking.named, place, seen)
             if made:
                 self._news()
-            why = why_not(group, wanted, seen, made)
+            lacking = lacking._replace(named=tuple(topic for topic in lacking.named if topic not in made))
+            shown = yield from _shown(lacking, seen)
+            if shown is None:
+                return refusal(request, Code.COORDINATOR_LOAD_IN_PROGRESS)
+            why = why_not(group, wanted, lacking, seen, shown)
+            if not why and (group, str(asked.member_id)) in self._known:
+                self._hidden[group, str(asked.member_id)] = lacking
         if why:
             self._tell(why)
             return refusal(request, Code.INVALID_REQUEST, error_message=why)
@@ -138,10 +166,12 @@ class NewerGroups:
         one = yield from described(group, member, place, seen)
         names, pattern = asked.subscribed_topic_names, getattr(asked, "subscribed_topic_regex", None)
         if one is None:
-            return None if names is None and not pattern else Subscription(tuple(map(str, names or ())), pattern or "")
+            found = Subscription(tuple(map(str, names or ())), pattern or "", beginnings(pattern or ""))
+            return None if names is None and not pattern else found
         names = one.subscribed_topic_names if names is None else names
         pattern = one.subscribed_topic_regex if pattern is None else pattern
-        return self._remembered((group, member), Subscription(tuple(map(str, names)), str(pattern or "")))
+        wanted = Subscription(tuple(map(str, names)), str(pattern or ""), beginnings(str(pattern or "")))
+        return self._remembered((group, member), wanted)
 
     def _refused(self, request: Request, code: Code, why: str) -> Say:
         self._tell(why)
@@ -219,14 +249,37 @@ def _classic_members(group: str, place: Place, seen: Seen) -> _Piece:
     return {topic for one in found.members for topic in subscribed(one.member_metadata)}
 
 
+def _shown(lacking: _Lacks, seen: Seen) -> _Piece:
+    """Which of these their clusters show to this client; None where one of them does not answer."""
+    by_cluster: dict[str, list[str]] = {}
+    for topic in dict.fromkeys((*lacking.named, *lacking.meant)):
+        if (cluster := seen.route(topic)) is not None:
+            by_cluster.setdefault(cluster, []).append(topic)
+    version = seen.offers[METADATA][1]
+    if not by_cluster:
+        return frozenset[str]()
+    said = yield [
+        Ask(Place(cluster, ANY), METADATA, version, _question(names, version)) for cluster, names in by_cluster.items()
+    ]
+    heard = [read_said(METADATA, version, one) for one in said if one is not None]
+    if len(heard) < len(said):
+        return None
+    told = [one for some in heard for one in some.topics]
+    return frozenset(str(one.name) for one in told if one.error_code not in _HIDDEN)
+
+
+def _question(names: Sequence[str], version: int) -> Parts:
+    kind = request_kind(METADATA, version)
+    topics = tuple(filled(part_of(kind, "topics"), name=name) for name in names)
+    return written(filled(kind, topics=topics, allow_auto_topic_creation=False))
+
+
 def _there(names: Sequence[str], place: Place, seen: Seen) -> _Piece:
     """Which of these the groups' home has, though that was not known."""
-    lacking = [name for name in names if not seen.stays(name) and name not in seen.own]
+    lacking = [name for name in names if name not in seen.own]
     version = seen.offers[METADATA][1]
-    kind = request_kind(METADATA, version)
-    topics = tuple(filled(part_of(kind, "topics"), name=name) for name in lacking)
-    body = written(filled(kind, topics=topics, allow_auto_topic_creation=False))
-    (said,) = (yield [Ask(place, METADATA, version, body)]) if lacking else (None,)
+    asks = [Ask(place, METADATA, version, _question(lacking, version))] if lacking else []
+    (said,) = (yield asks) if asks else (None,)
     told = () if said is None else read_said(METADATA, version, said).topics
     return frozenset(str(one.name) for one in told if not one.error_code)
 
@@ -251,25 +304,47 @@ def subscribed(metadata: bytes) -> Iterator[str]:
     yield from map(str, found.topics or ())
 
 
-def why_not(group: str, wanted: Subscription, seen: Seen, made: frozenset[str] = frozenset()) -> str:
-    """Why a member cannot be served that subscribes to this; empty where it can. `made`: topics that the groups' home
-    has, though that is not known yet."""
+def too_large(asked: Any) -> str:
+    """Why no member may name so much; empty where it may."""
+    names, pattern = asked.subscribed_topic_names or (), getattr(asked, "subscribed_topic_regex", None) or ""
+    if len(names) > NAMES_MAX:
+        return f"a member names {len(names)} topics: {NAMES_MAX} are taken at most; use a pattern"
+    if len(pattern) > PATTERN_CHARS_MAX:
+        return f"a pattern has {len(pattern)} characters: {PATTERN_CHARS_MAX} are taken at most"
+    return ""
+
+
+def lacks(wanted: Subscription, seen: Seen) -> _Lacks:
+    """What the member subscribes to, or may mean by its pattern, that the groups' home does not have."""
+    meant: set[str] = set()
+    elsewhere = seen.elsewhere if wanted.pattern else ()
+    for begin in wanted.begins if elsewhere else ():
+        at = bisect_left(elsewhere, begin)
+        while at < len(elsewhere) and elsewhere[at].startswith(begin):
+            meant.add(elsewhere[at])
+            at += 1
+        if len(meant) == len(elsewhere):
+            break
+    named = tuple(topic for topic in wanted.names if not seen.stays(topic))
+    return _Lacks(named, tuple(sorted(meant))) if named or meant else _NOTHING
+
+
+def why_not(group: str, wanted: Subscription, lacking: _Lacks, seen: Seen, shown: frozenset[str]) -> str:
+    """Why a member cannot be served that lacks this; empty where it can. `shown`: topics of these that it may see."""
     home, named = seen.group_home(), one_line(group)
-    for topic in wanted.names:
-        if not seen.stays(topic) and topic not in made:
+    for topic in lacking.named:
+        if topic in shown:
             return (
                 f"group {named} cannot read {topic}: groups are at home on {home}, which does not have it, as it is on"
                 f" {seen.route(topic)}; have a link carry it to {home}, or set group.protocol=classic"
             )
-    if wanted.pattern:
-        begins = beginnings(wanted.pattern)
-        shown = one_line(wanted.pattern)[:_SHOWN_MAX]
-        for topic in seen.routes:
-            if topic.startswith(begins) and not seen.stays(topic) and not is_of_no_application(topic):
-                return (
-                    f"group {named} cannot read by the pattern {shown}, which may mean {topic}: groups are at home on"
-                    f" {home}, which does not have it; subscribe to topics by name, or set group.protocol=classic"
-                )
+    for topic in lacking.meant:
+        if topic in shown:
+            return (
+                f"group {named} cannot read by the pattern {one_line(wanted.pattern)[:_SHOWN_MAX]}, which may mean"
+                f" {topic}: groups are at home on {home}, which does not have it; subscribe to topics by name, or set"
+                " group.protocol=classic"
+            )
     return ""
 
 
@@ -278,7 +353,7 @@ def beginnings(pattern: str) -> tuple[str, ...]:
     nothing more is made of it than what stands for itself where an alternative begins."""
     if "(?" in pattern:
         return ("",)
-    return tuple(_beginning(part) for part in pattern.split("|"))
+    return tuple(dict.fromkeys(_beginning(part) for part in pattern.split("|")))
 
 
 def _beginning(part: str) -> str:

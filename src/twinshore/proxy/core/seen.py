@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from twinshore.fleet.nouns import GROUPS_HOME
 from twinshore.homes.leader_cluster import Decision, Lacks, Leader, NoLeader
+from twinshore.links.filters import is_of_no_application
 from twinshore.links.homes import BETWEEN
 from twinshore.proxy.core.by_copies import led_by_copies
 from twinshore.proxy.core.leads import Lead, Wrote
@@ -104,6 +105,11 @@ class Seen:
         """The topics that clients are told ids of, by these: the ids are those of the groups' home."""
         ids = self.clusters[self.group_home()].ids
         return {topic_id: topic for topic, topic_id in ids.items() if self.stays(topic)}
+
+    @cached_property
+    def elsewhere(self) -> tuple[str, ...]:
+        """Applications' topics that the groups' home does not have, in their names' order."""
+        return tuple(sorted(one for one in self.routes if not self.stays(one) and not is_of_no_application(one)))
 
     @property
     def serves_newer_groups(self) -> bool:
