@@ -18,6 +18,7 @@ from twinshore.proxy.core.messages import answer_kind, filled, part_of, read_ask
 from twinshore.proxy.core.moves import ERRAND_S, Parts
 from twinshore.proxy.core.offers import HEARTBEAT, LIST_GROUPS
 from twinshore.proxy.guest import Guest
+from twinshore.proxy.intake import HALF_REQUEST_S
 from twinshore.store import FlowKind
 from twinshore.wire.api_versions import Software, encode_versions_request
 from twinshore.wire.apis import API_VERSIONS, FETCH, METADATA, PRODUCE
@@ -145,7 +146,7 @@ def test_a_frame_that_claims_much_makes_no_room_before_it_comes() -> None:
             await asyncio.sleep(0.01)
         (guest,) = stage.house.guests
         assert isinstance(guest, Guest)
-        assert len(guest._framer.buffer) <= 4 << 20
+        assert len(guest._framer.buffer) <= 64 << 10
 
     on_stage(play, nothing)
 
@@ -159,10 +160,10 @@ def test_half_a_request_and_a_client_that_asks_nothing_end_in_time() -> None:
             await asyncio.sleep(0.01)
         now_s = stage.house.now_s
         for guest in list(stage.house.guests):
-            guest.look(now_s + guests.HALF_REQUEST_S - 1)
+            guest.look(now_s + HALF_REQUEST_S - 1)
         assert len(stage.house.guests) == 3
         for guest in list(stage.house.guests):
-            guest.look(now_s + guests.HALF_REQUEST_S + 5)
+            guest.look(now_s + HALF_REQUEST_S + 5)
         assert await half.is_hung_up_on()
         assert len(stage.house.guests) == 1, "a request that no broker answered has ended as well"
         assert await busy.is_hung_up_on()

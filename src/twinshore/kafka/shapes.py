@@ -7,6 +7,7 @@ the process; and it knows no tags but its own.
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from struct import Struct
@@ -20,7 +21,7 @@ from twinshore.wire.primitives import I16, I32, read_uvarint, uvarint
 
 # Where a value ends that begins at a position; what must be written otherwise is added to the list.
 Cut: TypeAlias = tuple[int, int, bytes]
-Walk: TypeAlias = Callable[[memoryview, int, list[Cut]], int]
+Walk: TypeAlias = Callable[[memoryview, int, "Cuts"], int]
 
 _SIZES: Final = {
     **dict.fromkeys(("bool", "int8", "uint8"), 1),
@@ -32,10 +33,18 @@ _SIZES: Final = {
 _LENGTHS: Final = {"string": I16, "bytes": I32, "records": I32}
 
 
-def checked(body: memoryview, answer: type[Entity]) -> memoryview:
-    """The body, without the tags that kio does not know. Where it claims more than it holds: WireError, or one of
-    `wire.primitives.PAST_END`."""
-    return _mended(body, walk_of(answer))
+class Cuts(list[Cut]):
+    """Those of one message. `left`: how many elements its arrays may have beyond those that were stepped over."""
+
+    left = sys.maxsize
+
+
+def checked(body: memoryview, answer: type[Entity], elements_max: int = sys.maxsize) -> memoryview:
+    """The body, without the tags that kio does not know. Where it claims more than it holds, or has more elements:
+    WireError, or one of `wire.primitives.PAST_END`."""
+    cuts = Cuts()
+    cuts.left = elements_max
+    return _mended(body, walk_of(answer), cuts)
 
 
 @cache
@@ -93,7 +102,7 @@ def _in_a_row(steps: list[int | Walk]) -> Walk:
     if size:
         merged.append((size, None))
 
-    def walk(view: memoryview, at: int, cuts: list[Cut]) -> int:
+    def walk(view: memoryview, at: int, cuts: Cuts) -> int:
         for before, then in merged:
             at += before
             if then is not None:
@@ -106,7 +115,7 @@ def _in_a_row(steps: list[int | Walk]) -> Walk:
 def _text(name: str, flexible: bool) -> Walk:
     legacy = _LENGTHS[name]
 
-    def walk(view: memoryview, at: int, _: list[Cut]) -> int:
+    def walk(view: memoryview, at: int, _: Cuts) -> int:
         length, at = _length(view, at, None if flexible else legacy)
         return _within(view, at + max(0, length), name)
 
@@ -114,10 +123,13 @@ def _text(name: str, flexible: bool) -> Walk:
 
 
 def _array(step: int | Walk, flexible: bool) -> Walk:
-    def walk(view: memoryview, at: int, cuts: list[Cut]) -> int:
+    def walk(view: memoryview, at: int, cuts: Cuts) -> int:
         count, at = _length(view, at, None if flexible else I32)
         if count <= 0:
             return at
+        cuts.left -= count
+        if cuts.left < 0:
+            raise WireError("it has more elements than are taken")
         if isinstance(step, int):
             return _within(view, at + count * step, "array")
         _within(view, at + count, "array")  # an element takes a byte at least
@@ -140,14 +152,14 @@ def _length(view: memoryview, at: int, legacy: Struct | None) -> tuple[int, int]
 def _perhaps(inner: Walk) -> Walk:
     """A structure that may be null has a byte before it."""
 
-    def walk(view: memoryview, at: int, cuts: list[Cut]) -> int:
+    def walk(view: memoryview, at: int, cuts: Cuts) -> int:
         return inner(view, at + 1, cuts) if view[at] < 0x80 else at + 1
 
     return walk
 
 
 def _tags(known: dict[int, Walk]) -> Walk:
-    def walk(view: memoryview, at: int, cuts: list[Cut]) -> int:
+    def walk(view: memoryview, at: int, cuts: Cuts) -> int:
         if view[at] == 0:
             return at + 1
         kept: list[bytes] = []
@@ -155,7 +167,10 @@ def _tags(known: dict[int, Walk]) -> Walk:
         for tag, value, end in _tagged(view, at):
             at = end
             if tag in known:
-                mended = _mended(value, known[tag])
+                inside = Cuts()
+                inside.left = cuts.left
+                mended = _mended(value, known[tag], inside)
+                cuts.left = inside.left
                 kept.append(uvarint(tag) + uvarint(len(mended)) + mended)
                 strange = strange or mended is not value
             else:
@@ -178,8 +193,7 @@ def _tagged(view: memoryview, at: int) -> Iterator[tuple[int, memoryview, int]]:
         at = end
 
 
-def _mended(view: memoryview, walk: Walk) -> memoryview:
-    cuts: list[Cut] = []
+def _mended(view: memoryview, walk: Walk, cuts: Cuts) -> memoryview:
     _within(view, walk(view, 0, cuts), "value")
     if not cuts:
         return view

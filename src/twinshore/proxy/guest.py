@@ -21,6 +21,7 @@ from twinshore.proxy.entry import LOGIN_S
 from twinshore.proxy.errands import Going
 from twinshore.proxy.held import Held
 from twinshore.proxy.house import House
+from twinshore.proxy.intake import REQUEST_BYTES_MAX, Intake
 from twinshore.proxy.sockets import has_left, keeps_buffers, tune
 from twinshore.proxy.spending import Spending
 from twinshore.proxy.timing import timed
@@ -28,21 +29,15 @@ from twinshore.proxy.turns import Turn, Turns
 from twinshore.proxy.upstream import Asked, Upstream, deadline
 from twinshore.proxy.writing import Writing
 from twinshore.wire.apis import shape_of
-from twinshore.wire.framing import Framer
 from twinshore.wire.headers import frame, read_response_header
 from twinshore.wire.primitives import Buffer
 from twinshore.wire.serving.requests import Request, answer_frame, read_request
 
-# As much as brokers take by default (socket.request.max.bytes).
-REQUEST_BYTES_MAX: Final = 100 << 20
 UNANSWERED_MAX: Final = 64
-HALF_REQUEST_S: Final = 30.0
 IDLE_S: Final = 11 * 60.0
 UNREAD_S: Final = 300.0
 # A request that a switch holds is refused after that, so that its client asks again before it takes it for lost.
 HELD_S: Final = 15.0
-# A buffer that grew for a large request is kept while its bytes come.
-KEPT_BYTES: Final = 64 << 10
 _SMALL_BYTES: Final = 16 << 10
 
 
@@ -54,7 +49,7 @@ class Guest(asyncio.BufferedProtocol):
         self._house, self._told_address, self._is_in = house, address, is_in
         self._session = house.session(place)
         self._entry = house.gate.entry()
-        self._framer, self._turns = Framer(), Turns()
+        self._framer, self._turns = Intake(house.budget, self._go_on), Turns()
         self._spending = Spending(house, self._go_on)
         self._brokers = Brokers(house, self._pace, self._flows)
         self._errand: Going | None = None
@@ -133,21 +128,18 @@ class Guest(asyncio.BufferedProtocol):
         """Once a second: ends what takes too long, and gives back memory."""
         if self._brokers.look(now_s):
             return
-        self._framer.rest()
         if self._held.waits_longer(HELD_S):
             self._refuse_held()
             self._go_on()
         quiet_s = now_s - self._heard_s
         if self._unread and now_s - self._unread_since_s > UNREAD_S:
             self.hang_up(f"it has read nothing for {UNREAD_S:g} s")
-        elif self._framer.waiting and not self._turns and quiet_s > HALF_REQUEST_S:
-            self.hang_up(f"it sent half a request, and then nothing for {HALF_REQUEST_S:g} s")
+        elif why := self._framer.look(now_s, quiet_s, paused=self._paused, busy=bool(self._turns)):
+            self.hang_up(why)
         elif self._entry is not None and self._entry.late(now_s):
             self.hang_up(f"it has not logged in within {LOGIN_S:g} s")
         elif not self._turns and quiet_s > IDLE_S:
             self.hang_up(f"it has asked nothing for {IDLE_S:g} s")
-        elif quiet_s > 1 and not self._turns and len(self._framer.buffer) > KEPT_BYTES:
-            self._framer.let_go()
 
     def _read(self) -> None:
         """Takes what was received, one request after another. What one of them leads to may end the connection."""
@@ -156,7 +148,7 @@ class Guest(asyncio.BufferedProtocol):
         self._reading = True
         try:
             while self._framer.waiting and not self._full:
-                if (found := self._framer.next(self._bytes_max)) is None:
+                if (found := self._framer.request(self._bytes_max)) is None:
                     break
                 self._take(found)
         except WireError as error:
@@ -176,6 +168,7 @@ class Guest(asyncio.BufferedProtocol):
             self._transport is None
             or (self._entry is not None and self._entry.busy)
             or self._errand is not None
+            or self._framer.waits
             or bool(self._held)
             or self._draining
             or self._unread
@@ -189,7 +182,10 @@ class Guest(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None or self._leaving or transport.is_closing():
             return
-        if (full := self._full) != self._paused:
+        full = self._full
+        if not full:
+            self._framer.settle()
+        if full != self._paused:
             self._paused = full
             if full:
                 transport.pause_reading()
@@ -388,6 +384,7 @@ class Guest(asyncio.BufferedProtocol):
         if self._transport is None:
             return
         self._transport = None
+        self._framer.close()
         self._house.crowd.goes(self._address)
         self._turns.clear()
         self._session.close()

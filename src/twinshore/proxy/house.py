@@ -10,7 +10,9 @@ from typing import Protocol
 
 from twinshore.fleet import ConfigError
 from twinshore.fleet.once import Once
+from twinshore.fleet.settings.sections.proxy import ProxySettings
 from twinshore.kafka.clock import steady_s
+from twinshore.proxy.core.budget import Budget
 from twinshore.proxy.core.crowds import Crowd
 from twinshore.proxy.core.flows import Flows
 from twinshore.proxy.core.fuses import Fusebox
@@ -67,6 +69,7 @@ class House:
     switch waits for this proxy, and so how long what is known of homes holds. `under_way` counts requests that write to
     a topic and have no answer yet; `quiet` is called once there is none. `holding`: guests whose request waits.
     `fuses`: what is cut, by hand or by itself. `quotas`, `crowd`: how much a client may have, how many may come.
+    `budget`: how many bytes large requests may take.
     `at_work`: members of groups that have not gathered. `resets`: groups that are being set to other places. `flows`:
     what goes through, of whom and where. `near`: where clients of each site read what is mirrored. `balancers`: who
     says in a PROXY header whose connection it passes on."""
@@ -90,6 +93,7 @@ class House:
         self.fuses, self.quotas, self.crowd = Fusebox(), Quotas(0), Crowd()
         self.at_work, self.resets, self.flows, self.near = AtWork(), ResetBook(steady_s), Flows(), Near()
         self.balancers: Networks | None = None
+        self.budget = Budget(ProxySettings().queued_bytes_max)
         self.lapses = 0
         self._log = Once(log)
         self._number = 0

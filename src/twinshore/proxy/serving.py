@@ -19,6 +19,7 @@ from twinshore.fleet.settings.sections.proxy import ALL, SECTION, ProxySettings
 from twinshore.kafka.clock import steady_s
 from twinshore.proxy.control import Control
 from twinshore.proxy.core.alarms import Alarms
+from twinshore.proxy.core.budget import Budget
 from twinshore.proxy.core.crowds import Crowd
 from twinshore.proxy.core.flows import Flows
 from twinshore.proxy.core.layout import Layout
@@ -123,6 +124,7 @@ class _Serving:
         )
         self._house = House(layout, self._lookout.seen, log, self._lookout.news, gate)
         self._house.quotas = Quotas(asked.client_bytes_s)
+        self._house.budget = Budget(asked.queued_bytes_max)
         self._house.crowd = Crowd(asked.clients_max, asked.clients_of_one_address_max)
         self._totals, self._alarms = Totals(), Alarms(asked.alarms)
         self._house.flows = Flows(kept=self._alarms.place_of)

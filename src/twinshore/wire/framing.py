@@ -13,7 +13,7 @@ from twinshore.wire.primitives import I32, Buffer
 
 SIZE_BYTES: Final = 4
 BUFFER_BYTES: Final = 4 << 10
-# Room for so much is made at a frame's word; for more only as its bytes come.
+# Room for so much is made at a frame's word, if nothing else is said; for more only as its bytes come.
 TRUSTED_BYTES: Final = 4 << 20
 
 
@@ -31,9 +31,10 @@ class Framer:
     """Never resizes a buffer: frames that were given out stay readable until room is asked for again, or for good where
     another buffer was lent before that."""
 
-    __slots__ = ("_buffer", "_filled", "_start", "_wanted")
+    __slots__ = ("_buffer", "_filled", "_start", "_trusted", "_wanted")
 
-    def __init__(self) -> None:
+    def __init__(self, trusted: int = TRUSTED_BYTES) -> None:
+        self._trusted = trusted
         self._buffer = bytearray()
         self._start = self._filled = 0
         self._wanted = 0  # of the frame that begins at `start`, with its size; 0 while that is not known
@@ -47,6 +48,20 @@ class Framer:
     def lacks(self) -> int:
         """How many bytes a frame lacks whose size is known; 0 where none is."""
         return max(0, self._start + self._wanted - self._filled)
+
+    @property
+    def wanted(self) -> int:
+        """The size that the frame claims which has begun."""
+        return self._wanted - SIZE_BYTES
+
+    @property
+    def begun(self) -> memoryview:
+        """What is here of the frame that has begun."""
+        return memoryview(self._buffer)[self._start + SIZE_BYTES : self._filled]
+
+    def trust(self, size: int) -> None:
+        """The frame that has begun may have so much room at once."""
+        self._make_room(SIZE_BYTES + size, SIZE_BYTES + size)
 
     @property
     def buffer(self) -> bytearray:
@@ -65,16 +80,18 @@ class Framer:
             self._start = self._filled = 0
         needed = self._wanted or SIZE_BYTES
         if self._start + needed > len(self._buffer):
-            self._make_room(needed)
+            self._make_room(needed, self._trusted)
         return memoryview(self._buffer)[self._filled :]
 
-    def _make_room(self, needed: int) -> None:
+    def _make_room(self, needed: int, trusted: int) -> None:
         """Moves the frame that has begun to a buffer's beginning. A large one is believed as its bytes come: whoever
         claims much and sends little costs little."""
-        have, full = len(self._buffer), self._filled == len(self._buffer)
-        if needed > have and not full and have >= TRUSTED_BYTES:
+        have = len(self._buffer)
+        if have < needed and have >= trusted and self._filled < have:
             return
-        size = _grown(max(have, BUFFER_BYTES), needed)
+        size = max(have, BUFFER_BYTES)
+        if not (self._start and have >= trusted):
+            size = _grown(size, needed, trusted)
         rest = memoryview(self._buffer)[self._start : self._filled]
         if size > have:
             self._buffer = bytearray(size)
@@ -120,12 +137,12 @@ class Framer:
         self._start, self._filled = 0, len(rest)
 
 
-def _grown(have: int, needed: int) -> int:
+def _grown(have: int, needed: int, trusted: int) -> int:
     if needed <= have:
         return have
-    if needed <= TRUSTED_BYTES:
-        return max(needed, min(2 * have, TRUSTED_BYTES))
-    return min(needed, max(2 * have, TRUSTED_BYTES))
+    if needed <= trusted:
+        return max(needed, min(2 * have, trusted))
+    return min(needed, max(2 * have, trusted))
 
 
 def forget_sent(buffers: list[Buffer], sent: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import struct
+import sys
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from types import NoneType, UnionType
@@ -21,7 +22,7 @@ from twinshore.kafka.shapes import checked
 from twinshore.proxy.core.moves import Parts
 from twinshore.wire.apis import api_name
 from twinshore.wire.primitives import PAST_END
-from twinshore.wire.serving.requests import Request
+from twinshore.wire.serving.requests import ELEMENTS_MAX, Request
 
 # Messages hold these where there is nothing to say; all else is zero, empty or null.
 _USUAL: Final = dict.fromkeys(("generation_id", "node_id", "port", "producer_id", "committed_offset", "replica_id"), -1)
@@ -60,7 +61,8 @@ def part_of(kind: Any, *names: str) -> Any:
 
 def read_asked(request: Request) -> Any:
     """The request, as kio has it."""
-    return _read(request_kind(request.key, request.version), request.view[request.position :], request.key)
+    kind = request_kind(request.key, request.version)
+    return _read(kind, request.view[request.position :], request.key, ELEMENTS_MAX)
 
 
 def read_said(key: int, version: int, body: memoryview) -> Any:
@@ -68,9 +70,9 @@ def read_said(key: int, version: int, body: memoryview) -> Any:
     return _read(answer_kind(key, version), body, key)
 
 
-def _read(kind: Any, body: memoryview, key: int) -> Any:
+def _read(kind: Any, body: memoryview, key: int, elements_max: int = sys.maxsize) -> Any:
     try:
-        found = entity_reader(kind)(checked(body.toreadonly(), kind), 0)[0]
+        found = entity_reader(kind)(checked(body.toreadonly(), kind, elements_max), 0)[0]
         _check_arrays(found)
         return found
     except WireError as error:

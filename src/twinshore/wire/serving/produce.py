@@ -24,6 +24,7 @@ from twinshore.wire.serving.parts import (
     topic_bytes,
     write_tags,
 )
+from twinshore.wire.serving.requests import ELEMENTS_MAX
 
 VERSIONS = range(3, 14)
 BY_ID = 13
@@ -85,6 +86,8 @@ def read_request(view: memoryview, position: int, version: int) -> ProduceReques
         for _ in range(topics):
             topic, position = read_topic(notation, view, position, version >= BY_ID)
             count, position = read_count(view, position)
+            if topics + len(batches) + count > ELEMENTS_MAX:
+                raise WireError(f"a produce request has more than {ELEMENTS_MAX} topics and batches")
             for _ in range(count):
                 (partition,) = I32.unpack_from(view, position)
                 records, position = read_bytes(notation, view, position + I32.size, "records to be produced")

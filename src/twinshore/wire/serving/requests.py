@@ -12,6 +12,8 @@ from twinshore.wire.headers import FRAME_BYTES_MAX
 from twinshore.wire.notation import read_plain_string
 from twinshore.wire.primitives import NO_TAGS, PAST_END, Buffer, skip_tags, truncated
 
+# What arrays of one request may have: topics, partitions and the like. To read so many takes a tenth of a second.
+ELEMENTS_MAX = 50_000
 _HEADER = struct.Struct(">hhi")
 _ANSWER = struct.Struct(">ii")
 

@@ -81,6 +81,12 @@ class ProxySettings:
     client_bytes_s: int = setting(
         0, "bytes a second that the clients of one client id may send and receive at this proxy; 0: no limit", low=0
     )
+    queued_bytes_max: int = setting(
+        256 << 20,
+        "how many bytes the requests of all clients that are larger than 64 KiB may take at once in a process, as"
+        " brokers' `queued.max.request.bytes`; what is beyond waits",
+        low=128 << 20,
+    )
     clients_max: int = setting(0, "how many clients may be connected; 0: no limit", low=0)
     clients_of_one_address_max: int = setting(0, "how many of them from one address; 0: no limit", low=0)
     balancers: tuple[str, ...] = setting(
