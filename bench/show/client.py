@@ -24,6 +24,7 @@ KEYS = (
     "there-and-back",
     "hold-ends",
     "forced",
+    "forged-words",
     "recognised",
     "pair",
     "spool-cut",

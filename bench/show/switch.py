@@ -21,7 +21,7 @@ typed by hand.
 """
 # What tests are marked with, in the order of the page.
 KEYS = (
-    *("there-and-back", "held-by-acl", "super-user"),
+    *("there-and-back", "held-by-acl", "super-user", "forged-words"),
     *("hold-runs-out", "store-away-in-the-hold", "orphaned-hold", "home-of-the-topic"),
     *("forced-under-load", "store-killed", "failback-unclean", "rebuild"),
     *("late-produce", "transactions", "hanging", "streams", "streams-in-flight", "one-group", "waves"),

@@ -37,6 +37,7 @@ class IncidentKind(StrEnum):
     GROUP_REFUSED = "group refused"
     CLASHING_FILTERS = "clashing filters"
     HOME_UNDECIDED = "home undecided"
+    DOUBTFUL_HOME = "doubtful home"
     TAIL_RESCUED = "tail rescued"
     OLD_HOME_OPEN = "old home open"
     WRITERS_HELD = "writers held"
@@ -120,6 +121,7 @@ _SIDES = {
     IncidentKind.DOUBTFUL_NOTE: _SOURCE,
     IncidentKind.GROUP_REFUSED: _BOTH,
     IncidentKind.HOME_UNDECIDED: _BOTH,
+    IncidentKind.DOUBTFUL_HOME: _BOTH,
     IncidentKind.TAIL_RESCUED: _TARGET,
     IncidentKind.OLD_HOME_OPEN: _TARGET,
     IncidentKind.WRITERS_HELD: _SOURCE,

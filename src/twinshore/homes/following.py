@@ -193,6 +193,10 @@ class Following:
         told = self._told.get(topic)
         return told if isinstance(told, HomeLine) else None
 
+    def term(self, topic: str) -> int:
+        """The highest that it has heard of the topic; 0 where it has heard of none."""
+        return max((one.term for one in _lines(self._told.get(topic))), default=0)
+
     def until_s(self) -> float:
         """How long what it was ordered holds at most; it holds nothing before it was read behind what was said."""
         if self._read_s <= self._visible_s:

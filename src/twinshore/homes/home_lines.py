@@ -6,6 +6,9 @@ lies. Of two different lines with one word the log's first stands. So whoever wr
 what stands there for the topic is his line, or his line has lost. Compaction keeps the last line of a topic, so whoever
 sees that another one stands writes that one again (`mending`).
 
+A switch writes the highest term that it has read plus one. So a line that is far above (`is_far`) what its reader
+knows of the topic, by this log, a store, or another cluster, is a stranger's: it is passed over, and told of (`far`).
+
 A **claim** says that a switch has a topic. The claim that comes first in the log holds until it is taken back; a holder
 never writes its claim again, so compaction does not move it behind another.
 """
@@ -13,17 +16,20 @@ never writes its claim again, so compaction does not move it behind another.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import groupby
 from typing import Any
 
 from twinshore.fleet.errors import TooLargeError
+from twinshore.fleet.nouns import HOMES_TOPIC
+from twinshore.fleet.sentences import listed
 from twinshore.fleet.terms import TERM_MAX
 from twinshore.homes.record_lines import PARTS_MAX, Line, RecordLog
 from twinshore.wire.note_text import KEY_BYTES_MAX, as_word, is_word, json_or_none, note_text
 
+SHOWN_MAX = 5
 HOME_BYTES_MAX = 1 << 19
 PARTITIONS_MAX = 20_000  # of one topic: each with a point of its own they still fit into a line
 # What strangers write must not fill the memory.
@@ -32,6 +38,9 @@ POINTS_MAX = 4_000_000
 CLAIMS_MAX = 100
 OFFSET_MAX = 1 << 62
 WORD_MAX = 1 << 31
+# So far above what is known no switch writes: a reader may have missed many, and not so many.
+TERMS_AHEAD_MAX = 1_000
+STEPS_AHEAD_MAX = 1 << 20
 YEAR_9999_MS = 253_370_764_800_000
 HOLD_MS_MAX = 86_400_000
 TOPIC = re.compile("[a-zA-Z0-9._-]{1,249}")
@@ -124,12 +133,31 @@ def stands(lines: Iterable[HomeLine | None]) -> HomeLine | Clash | None:
     return Clash(highest[0], other) if other else highest[0] if highest else None
 
 
+def is_far(line: HomeLine, known: Word) -> bool:
+    """Whether the line is further above the highest word that is known of its topic than a switch would write it."""
+    step = known[1] if line.term == known[0] else 0
+    return line.term > known[0] + TERMS_AHEAD_MAX or line.step > step + STEPS_AHEAD_MAX
+
+
+def far_in_words(cluster: str, far: Iterable[HomeLine]) -> str:
+    """One sentence, however many lines strangers wrote."""
+    lines = sorted(far, key=lambda one: one.topic)
+    named = listed([f"{one.topic} on {one.home} in term {one.term}" for one in lines], SHOWN_MAX)
+    return (
+        f"{HOMES_TOPIC} on {cluster} says what no switch says: {named}, more than {TERMS_AHEAD_MAX:,} terms above all"
+        f" that is known. It is not believed: find out who else may write to {HOMES_TOPIC} there"
+    )
+
+
 @dataclass(slots=True)
 class HomeLog:
     """The lines of one cluster, as the log goes on. `homes` is what stands there. `full`: there is more than is taken,
-    so that what stands is not known."""
+    so that what stands is not known. `known`: the highest term of a topic that its reader knows from elsewhere; `far`:
+    the lines that are not believed."""
 
     homes: dict[str, HomeLine] = field(default_factory=dict)
+    known: Callable[[str], int] = lambda _: 0
+    far: dict[str, HomeLine] = field(default_factory=dict)
     records: RecordLog = field(default_factory=RecordLog)
     full: bool = False
     _behind: set[str] = field(default_factory=set)
@@ -173,8 +201,15 @@ class HomeLog:
         line, there = _home(topic, value), self.homes.get(topic)
         if value is None:
             self._behind.discard(topic)
+            self.far.pop(topic, None)
             self._points -= len(self.homes.pop(topic).points) if there else 0
+        elif line is not None and self._is_far(line, there):
+            if topic in self.far or len(self.far) < TOPICS_MAX:
+                self.far[topic] = line
+            if there is not None:
+                self._behind.add(topic)
         elif line is not None and (there is None or line.word > there.word):
+            self.far.pop(topic, None)
             points = self._points + len(line.points) - (len(there.points) if there else 0)
             if points > POINTS_MAX or (there is None and len(self.homes) >= TOPICS_MAX):
                 self.full = True
@@ -184,6 +219,19 @@ class HomeLog:
         elif there is not None:
             # The line that lost is the last one now, unless it is the one that stands, written again.
             (self._behind.discard if line == there else self._behind.add)(topic)
+            if line == there:
+                self.far.pop(topic, None)
+
+    def _is_far(self, line: HomeLine, there: HomeLine | None) -> bool:
+        word = there.word if there is not None else (0, 0)
+        # What is known elsewhere is asked only for a line that would not be believed without it.
+        return is_far(line, word) and is_far(line, max(word, (self.known(line.topic), 0)))
+
+    def believe(self) -> None:
+        """Takes the far lines that are not far any more by what is known elsewhere now."""
+        for topic, line in list(self.far.items()):
+            if not self._is_far(line, self.homes.get(topic)):
+                self._take_home(topic, line.line()[1])
 
     # -- claims
 

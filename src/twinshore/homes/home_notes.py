@@ -93,12 +93,13 @@ class Tail:
 
 class HomeNotes:
     """The home lines, claims and records of switches on one cluster. Each call ends within the cluster's patience, or
-    is a KafkaError; what is not written is not made up for later."""
+    is a KafkaError; what is not written is not made up for later. `known`: the highest term of a topic that is known
+    from elsewhere."""
 
-    def __init__(self, cluster: KafkaCluster) -> None:
-        self._cluster = cluster
+    def __init__(self, cluster: KafkaCluster, known: Callable[[str], int] = lambda _: 0) -> None:
+        self._cluster, self._known = cluster, known
         self._tail = Tail(cluster, HOMES_TOPIC)
-        self.log = HomeLog()
+        self.log = HomeLog(known=known)
 
     @property
     def homes(self) -> Mapping[str, HomeLine]:
@@ -124,7 +125,7 @@ class HomeNotes:
         """Reads on to the end of the log; what stands for each topic. Nothing, where the topic is not there."""
         with self._cluster.errand():
             whole = self._tail.whole()
-            log = HomeLog() if whole else self.log
+            log = HomeLog(known=self._known) if whole else self.log
             try:
                 for notes in self._tail.pages():
                     for note in notes:
@@ -135,6 +136,7 @@ class HomeNotes:
                     self._tail.again()
                 raise
             self.log = log
+            log.believe()
         if self.log.full:
             raise KafkaError(
                 f"{self._cluster.name}: {HOMES_TOPIC} holds more than is taken: what stands is not known",

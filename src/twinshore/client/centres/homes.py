@@ -19,7 +19,7 @@ from twinshore.fleet import ConfigError, KafkaError
 from twinshore.fleet.once import in_words
 from twinshore.homes.follower_lines import LEASE_MS_MAX, goodbye_line
 from twinshore.homes.following import LEASE_S, POLL_S, Following, Order, Park, Write
-from twinshore.homes.home_lines import Clash, HomeLine
+from twinshore.homes.home_lines import Clash, HomeLine, far_in_words
 from twinshore.homes.home_notes import FollowerNotes, HomeNotes
 from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.kafka.cluster import KafkaCluster
@@ -61,6 +61,7 @@ class HomesCentre:
         self._news, self._warned = news, Warned(warn)
         self._shown: set[str] = set()
         self._unheard = set(sites)
+        self._notes: dict[str, HomeNotes] = {}
         self._troubles: dict[str, str] = {}
         self._stopping, self._deaf = threading.Event(), threading.Event()
         self._threads = [
@@ -165,7 +166,8 @@ class HomesCentre:
 
     def _follow_by(self, site: Site, kafka: KafkaCluster) -> None:
         """Until the end. Raises what may not pass by itself."""
-        homes, followers = HomeNotes(kafka), FollowerNotes(kafka)
+        homes, followers = HomeNotes(kafka, partial(self._known, site.name)), FollowerNotes(kafka)
+        self._notes[site.name] = homes
         pause_s, since_s = 0.0, steady_s()
         while not self._stopping.wait(pause_s):
             if self._deaf.is_set():
@@ -207,10 +209,21 @@ class HomesCentre:
                 self._following.said(site.name, saying, asked_s, steady_s())
             asked_s = steady_s()
         found = homes.read()
+        if homes.log.far:
+            self._warned.now(far_in_words(site.name, homes.log.far.values()))
         with self._guard:
             self._unheard.discard(site.name)
             self._following.read(found, asked_s, steady_s())
             return self._following.poll_s()
+
+    def _known(self, site: str, topic: str) -> int:
+        """The highest term of the topic that another cluster says, or that was heard before."""
+        with self._guard:
+            term = self._following.term(topic)
+        others = [notes.log for name, notes in dict(self._notes).items() if name != site]
+        said = [log.homes[topic].term for log in others if topic in log.homes]
+        far = [log.far[topic].term for log in others if topic in log.far]
+        return max([term, *said]) or max(far, default=0)
 
     def _checked(self, found: Order) -> Order:
         if isinstance(found, Write) and found.cluster not in self._shown and self._sites[found.cluster].cluster_id:

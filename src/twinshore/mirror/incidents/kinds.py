@@ -294,6 +294,16 @@ _ROWS = (
         "mirror does carry the topic there, give it the rights for its lines (docs/mirror.md).",
     ),
     KindEntry(
+        IncidentKind.DOUBTFUL_HOME,
+        After.GOES_ON,
+        _tells("do not believe it, and lead the topic as before"),
+        "A line of `twinshore.homes` names a home in a term more than 1 000 above all that the clusters and the store "
+        "know of the topic. No switch writes such a line.",
+        "Find out who may write to `twinshore.homes` there: only mirrors and switches should. The mirror writes the "
+        "line that stands once more, and the row closes then. Where the topic has no other line on that cluster, take "
+        "the line away: write a line with its key and no value.",
+    ),
+    KindEntry(
         IncidentKind.GROUP_REFUSED,
         After.GOES_ON,
         _tells("try again within `verify_s`, go on with all other groups and places"),

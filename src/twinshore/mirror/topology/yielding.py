@@ -8,15 +8,16 @@ from contextlib import suppress
 
 from twinshore.fleet import HOMES_TOPIC, KafkaError, Link, Naming
 from twinshore.fleet.once import Once
-from twinshore.homes.home_lines import HomeLine
+from twinshore.homes.home_lines import HomeLine, far_in_words
 from twinshore.homes.home_notes import HomeNotes
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links import yielding
 from twinshore.links.homes import pair_of
 from twinshore.links.yielding import There
+from twinshore.mirror.incidents import link_row
 from twinshore.mirror.topology import kept_switches
 from twinshore.service.clock import wall_ms
-from twinshore.store import AuditRow, Flip, HomeRow, Store
+from twinshore.store import AuditRow, Flip, HomeRow, IncidentKind, Store
 
 LOOK_AGAIN_S = 10.0
 
@@ -34,7 +35,8 @@ class Yielding:
     ) -> None:
         self._now, self._store, self._log = link, store, log
         self._source, self._target = source, target
-        self._notes = [(cluster, HomeNotes(cluster)) for cluster in (source, target)]
+        self._rows: Mapping[str, HomeRow] = {}
+        self._notes = [(cluster, HomeNotes(cluster, self._known)) for cluster in (source, target)]
         self._once = {cluster.name: Once(log) for cluster, _ in self._notes}
         self._heard: set[str] = set()
         self._look_at_s = self._switches_at_s = 0.0
@@ -49,7 +51,9 @@ class Yielding:
         if time.monotonic() < self._look_at_s:
             return self._doubts
         logs = [self._read(cluster, notes) for cluster, notes in self._notes]
-        rows = self._store.homes.of(pair_of(link)) if any(logs) else {}
+        far = any(notes.log.far for _, notes in self._notes)
+        rows = self._rows = self._store.homes.of(pair_of(link)) if far or any(logs) else {}
+        self._tell_far(link)
         ids = self._source.cluster_id(), self._target.cluster_id()
         found = yielding.behind(link, ids, logs, rows)
         doubts = dict(found.doubts)
@@ -59,6 +63,23 @@ class Yielding:
             self._take_up(link, made, rows)
         self._doubts, self._look_at_s = doubts, time.monotonic() + LOOK_AGAIN_S
         return doubts
+
+    def _known(self, topic: str) -> int:
+        """The highest term of the topic that the store knows, or one of the clusters says."""
+        row = self._rows.get(topic)
+        said = [notes.homes[topic].term for _, notes in self._notes if topic in notes.homes]
+        return max([row.term if row else 0, *said])
+
+    def _tell_far(self, link: Link) -> None:
+        """One row for what strangers wrote. What stands is written again behind it, or compaction would lose it."""
+        sentences = []
+        for cluster, notes in self._notes:
+            notes.log.believe()
+            if notes.log.far:
+                sentences.append(far_in_words(cluster.name, notes.log.far.values()))
+                with suppress(KafkaError):
+                    notes.say((), wall_ms())
+        link_row.tell(self._store, link.name, IncidentKind.DOUBTFUL_HOME, "; ".join(sentences), self._log)
 
     def take_up_switches(self) -> None:
         """Those that the target keeps, also while the source is away; now and then."""

@@ -31,7 +31,10 @@ class ClusterWords:
 
     def __init__(self, old: KafkaCluster, new: KafkaCluster, clock: Callable[[], float]) -> None:
         self._old, self._new, self._clock = old, new, clock
-        self._notes = {cluster.name: HomeNotes(cluster) for cluster in (old, new)}
+        self._terms: dict[str, int] = {}
+        self._notes = {
+            cluster.name: HomeNotes(cluster, lambda topic: self._terms.get(topic, 0)) for cluster in (old, new)
+        }
         self._followers = FollowerLog()
         self._hearing = {cluster.name: FollowerNotes(cluster, self._followers) for cluster in (old, new)}
         self._held_until_s = -inf
@@ -139,6 +142,7 @@ class ClusterWords:
         return [one for one in both if one is not self.left_out]
 
     def _told(self, record: Record) -> dict[str, Told]:
+        self._terms = {one.topic: one.term for one in record.topics}
         logs = [self._notes[cluster.name].read() for cluster in self.heard(record)]
         return {topic: stands([log.get(topic) for log in logs]) for topic in record.names()}
 
