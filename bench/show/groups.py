@@ -74,6 +74,7 @@ KEYS = (
     "compacted-while-written",
     "compacted-once",
     "plan-as-run",
+    "groups-dead-source",
 )
 PARTS = (show_groups_moves, show_delay, show_proof)
 

@@ -21,6 +21,7 @@ typed by hand.
 """
 # What tests are marked with, in the order of the page.
 KEYS = (
+    "whole-business",
     *("there-and-back", "held-by-acl", "super-user", "forged-words"),
     *("hold-runs-out", "store-away-in-the-hold", "orphaned-hold", "home-of-the-topic"),
     *("forced-under-load", "store-killed", "failback-unclean", "rebuild"),

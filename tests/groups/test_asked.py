@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from twinshore.fleet import ConfigError
+from twinshore.fleet import ConfigError, KafkaError
 from twinshore.fleet.settings import parse_settings
 from twinshore.groups.look import GroupView, PartView
 from twinshore.groups.operations.move import Move, plan
 from twinshore.groups.operations.show import as_values, group_views, remarks
 from twinshore.groups.operations.translate import Translate, translate
 from twinshore.groups.place import State
+from twinshore.lab import LabCluster
+from twinshore.lab.ports import free_port
 from twinshore.store import Receipt, Store, TwinRow, open_store
 
 LINK = "east->west"
@@ -60,7 +62,8 @@ def test_an_offset_is_a_value_with_its_sentence(store: Store) -> None:
 
 
 def test_a_group_is_a_value_with_what_is_worth_knowing() -> None:
-    (said,) = remarks([VIEW])
+    said, again = remarks([VIEW])
+    assert again == "groups would read again 60 records if east died now, and they went on at the other cluster"
     assert said == (
         f"{LINK}: g reads on west on its own, and is left alone there (1 of 1 partitions, for 3 s by now); "
         "`twinshore groups move g` makes it follow again"
@@ -76,3 +79,20 @@ def test_what_is_no_expression_is_refused_before_any_cluster_is_asked(store: Sto
         group_views("[", (), SETTINGS, store)
     with pytest.raises(ConfigError, match=r"GROUP: .*not a regular expression"):
         plan(Move("("), SETTINGS, store)
+
+
+@pytest.mark.claim(
+    "groups", "groups-dead-source", "`twinshore groups` shows what is known also while a cluster is dead, and names it"
+)
+def test_groups_are_shown_while_a_cluster_is_dead(store: Store, west: LabCluster) -> None:
+    clusters = "".join(
+        f'[clusters.{name}]\nbootstrap = ["{address}"]\n'
+        for name, address in (("east", f"127.0.0.1:{free_port()}"), ("west", west.bootstrap[0]))
+    )
+    both = parse_settings(f'{clusters}[links."east->west"]\n[links."west->east"]\n', name="settings", env={})
+    views, silent = group_views(".*", (), both, store)
+    assert views == []
+    (said,) = silent
+    assert said.startswith("west->east is not shown, as its target does not answer: ")
+    with pytest.raises(KafkaError):
+        group_views(".*", ["west->east"], both, store)

@@ -19,7 +19,8 @@ CARRIED, FRESH = "first-orders", "first.invoices"
 
 
 @pytest.fixture
-def rig(east: LabCluster, west: LabCluster, tmp_path: Path) -> Iterator[Rig]:
+def rig(no_topics_before: None, east: LabCluster, west: LabCluster, tmp_path: Path) -> Iterator[Rig]:
+    del no_topics_before
     for topic in (CARRIED, FRESH):
         east.create_topic(topic)
         fill(east, topic, 50)
@@ -58,3 +59,21 @@ def test_a_topic_that_no_link_carries_gets_a_twin_first(rig: Rig, east: LabClust
     fill(west, "first.own", 3)
     _, said = switch(rig, "run", "first.own", "--to", "west", "--yes", expected=RefusedError)
     assert "west has 3 offsets of its own in first.own" in said
+
+
+@pytest.mark.long
+@pytest.mark.claim(
+    "switch",
+    "whole-business",
+    "A switch of topics by a pattern carries first what fits it and has no twin yet, and then moves all",
+)
+def test_a_topic_that_has_no_twin_yet_goes_along_by_its_pattern(rig: Rig, east: LabCluster) -> None:
+    """Its link admits it, and has made no twin: the mirror has not seen it."""
+    rig.verb("link", "set", "east->west", 'topics=["first-.*"]')
+    east.create_topic("first-new")
+    fill(east, "first-new", 20)
+    code, said = switch(rig, "plan", "first-.*", "--to", "west")
+    assert code == 0, said
+    code, said = switch(rig, "run", "first-.*", "--to", "west", "--yes", *PATIENT)
+    assert code == 0, said
+    assert verdict_in(said).startswith(f"done: first-new, {CARRIED} are at home on west"), said

@@ -17,7 +17,7 @@ from twinshore.lab.ports import free_port
 from twinshore.service.ends import Ends
 from twinshore.store import Incident, Store, TwinRow, open_store
 from twinshore.switch.operations.carrying import CarriedFirst, lacks, no_others, plan
-from twinshore.switch.operations.meaning import asked_of, link_of, meant
+from twinshore.switch.operations.meaning import asked_of, link_of, meant, without_twins
 from twinshore.switch.operations.planning import SwitchPlan
 from twinshore.switch.operations.plans import plan_of
 
@@ -122,3 +122,15 @@ def test_a_twin_that_waits_for_a_slow_cluster_is_waited_for_and_one_that_stopped
         told(IncidentKind.RECREATED_TOPIC)
         with pytest.raises(RefusedError, match=r"has stopped with bills \(recreated topic\)"):
             lacks(carrier, ["bills"], ends, store)
+
+
+def test_a_topic_that_is_admitted_and_has_no_twin_yet_is_meant_by_whatever_word_fits_it(store: Store) -> None:
+    """Not what is at home there, what a link brought, nor Twinshore's own."""
+    links = [Link("east", "west", (".*",), exclude=("pay-not",)), Link("west", "east"), Link("north", "east")]
+    store.twins.save([TwinRow("west->east", "pay-back", 0, "c" * 32, "d" * 32, 0, 0, 1)])
+    store.twins.save([TwinRow("north->east", "pay-north", 0, "e" * 32, "f" * 32, 0, 0, 1)])
+    on_east = ["orders", "pay-new", "pay-not", "pay-back", "pay-north", "bills", "twinshore.homes"]
+    asked = asked_of(["orders", "pay-.*", "twinshore.*"], "west")
+    words = meant(asked, links, store)
+    assert without_twins(asked, links[0], words, on_east) == ["pay-new"]
+    assert without_twins(asked_of(["orders"], "west"), links[0], words, on_east) == []

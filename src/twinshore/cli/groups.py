@@ -49,11 +49,12 @@ def show(
     check_pattern(group)
     loaded = load(settings)
     with open_found(loaded) as store:
-        views = group_views(group, link, loaded, store)
+        views, silent = group_views(group, link, loaded, store)
     if json_output:
-        typer.echo(json.dumps({"groups": [as_values(view, partitions=partitions) for view in views]}))
+        values = [as_values(view, partitions=partitions) for view in views]
+        typer.echo(json.dumps({"groups": values, "silent": silent}))
         return
-    _table(views, remarks(views), partitions=partitions)
+    _table(views, [*silent, *remarks(views)], partitions=partitions)
 
 
 def translate(

@@ -66,6 +66,18 @@ def further_on(goals: Iterable[Goal], old: str, new: str) -> str:
     return f"is further on on {new} than on {old}, by {by}, in {where}"
 
 
+def read_again(seen: Iterable[GroupSeen], old: str, new: str) -> str:
+    """How many records groups would read again if either cluster died now, and they went on at the other one."""
+    pairs = [(one.to, one.has) for group in seen for one in group.goals]
+    lone = sum(has is None for _, has in pairs)
+    behind = sum(max(0, to - has) for to, has in pairs if has is not None)
+    ahead = sum(max(0, has - to) for to, has in pairs if has is not None)
+    counts = counted(behind, "record"), counted(ahead, "record")
+    said = f"groups would read {counts[0]} again if {old} died now, and {counts[1]} if {new} did"
+    begin = f"; in {counted(lone, 'partition')} they have no place on {new}, and would begin by auto.offset.reset"
+    return said + (begin if lone else "")
+
+
 def moved_on(planned: Sequence[Goal], now: Sequence[Goal], old: str, new: str) -> str:
     """What is not any more as it was when the places were set; empty where all is."""
     before = {(one.link, one.left_topic, one.partition): one for one in planned}

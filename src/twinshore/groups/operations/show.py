@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from twinshore.fleet import ConfigError
-from twinshore.fleet.sentences import listed
+from twinshore.fleet import ConfigError, KafkaError
+from twinshore.fleet.sentences import counted, listed
 from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings.shapes import why_not_pattern
 from twinshore.groups.look import AWAY, GroupView, look
@@ -25,10 +26,25 @@ def check_pattern(pattern: str) -> None:
         raise ConfigError(f"--group: {reason}")
 
 
-def group_views(pattern: str, links: Sequence[str], settings: Settings, store: Store) -> list[GroupView]:
-    """Groups whose whole name matches; asks both clusters of each link."""
+def group_views(
+    pattern: str, links: Sequence[str], settings: Settings, store: Store
+) -> tuple[list[GroupView], list[str]]:
+    """Groups whose whole name matches, and a sentence for each link whose target does not answer; asks both clusters of
+    each link. KafkaError where no link can be looked at."""
     check_pattern(pattern)
-    return [view for link in settings.chosen(links) for view in look(link, settings, store, pattern)]
+    views: list[GroupView] = []
+    silent: dict[str, KafkaError] = {}
+    chosen = settings.chosen(links)
+    for link in chosen:
+        try:
+            views += look(link, settings, store, pattern)
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+            silent[link.name] = error
+    if silent and len(silent) == len(chosen):
+        raise next(iter(silent.values()))
+    return views, [f"{name} is not shown, as its target does not answer: {one.message}" for name, one in silent.items()]
 
 
 def as_values(view: GroupView, *, partitions: bool) -> dict[str, Any]:
@@ -58,7 +74,20 @@ def remarks(views: Sequence[GroupView]) -> list[str]:
         found.append(f"{name}: {listed(groups, SILENT_MAX)}: {why}")
     if len(silent) > SILENT_MAX:
         found.append(f"and {len(silent) - SILENT_MAX} groups more, of which one side says nothing either")
-    return [*found, *filter(None, (_left_alone(view) for view in views))]
+    return [*found, *filter(None, (_left_alone(view) for view in views)), *_read_again(views)]
+
+
+def _read_again(views: Sequence[GroupView]) -> Iterator[str]:
+    """How many records groups would read again, if a cluster died now and they went on at the other one."""
+    again: Counter[str] = Counter()
+    for view in views:
+        source, _, target = view.link.partition("->")
+        for part in view.parts if view.source_state != AWAY and not view.why else ():
+            again[source] += max(0, part.behind or 0)
+            # On a twin a place counts where its group reads there.
+            again[target] += max(0, -(part.behind or 0))
+    if counts := [f"{counted(many, 'record')} if {name} died now" for name, many in sorted(again.items()) if many]:
+        yield f"groups would read again {listed(counts, SILENT_MAX)}, and they went on at the other cluster"
 
 
 def _left_alone(view: GroupView) -> str:

@@ -24,7 +24,7 @@ from twinshore.proxy.left_behind import left_behind, refused_for
 from twinshore.proxy.newer_members import none_of_newer_protocol
 from twinshore.proxy.resetting import none_under_way
 from twinshore.store import Store
-from twinshore.switch.group_goals import GroupSeen, further_on, short_of
+from twinshore.switch.group_goals import GroupSeen, further_on, read_again, short_of
 from twinshore.switch.hands.group_alone import follow_again, links_between, see_all, set_places
 
 ASK_S = 5.0
@@ -119,7 +119,7 @@ def plan(asked: Asked, settings: Settings, store: Store | None) -> Plan[GroupsSt
     seen = see_all(links_between(settings, store, home, asked.to), settings, store, ".*", asked.to, stable=False)
     why_not, more = _judged(seen, home, asked.to)
     why_not = why_not or refused_for(_left(seen, home, asked.to, settings), home, asked.to)
-    remarks += more
+    remarks += [*more, read_again(seen.values(), home, asked.to)]
     whole = (Stage.GATHER, Stage.HOLD, Stage.COPY, Stage.MOVE)
     steps = tuple(GroupsStep(stage, home, asked.to) for stage in whole) if why_not is None else ()
     return Plan(steps, (shown,), tuple(remarks), why_not)

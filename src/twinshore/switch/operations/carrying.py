@@ -1,15 +1,17 @@
 """A topic that no link carries gets a link and a twin first, with its records; then it is switched as any other.
 
-Only a topic that is named by its whole name is carried so: an expression that fits nothing may be a slip of the pen.
+A topic that no link admits is carried so only where it is named by its whole name: an expression that fits nothing may
+be a slip of the pen. One that a link admits and that has no twin yet is carried first whatever word means it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
-from twinshore.fleet import ConfigError, Link, Mode, NamedPartition, Naming, RefusedError
+from twinshore.fleet import ConfigError, KafkaError, Link, Mode, NamedPartition, Naming, RefusedError
 from twinshore.fleet.incidents import IncidentKind
 from twinshore.fleet.sentences import are, counted, have, listed
 from twinshore.fleet.settings import Settings
@@ -26,7 +28,7 @@ from twinshore.switch.hands.carried import in_words, resting
 from twinshore.switch.hands.log_ends import behind
 from twinshore.switch.hands.mirrors import MirrorWatch
 from twinshore.switch.operations import planning, running
-from twinshore.switch.operations.meaning import NAME, Switch, leading_to, literal, meant
+from twinshore.switch.operations.meaning import NAME, Meant, Switch, leading_to, literal, meant, without_twins
 from twinshore.switch.operations.planning import DeedStep, SwitchPlan
 from twinshore.switch.operations.running import Asking
 from twinshore.switch.work import BEHIND_MAX
@@ -64,8 +66,15 @@ def plan(asked: Switch, settings: Settings, store: Store) -> CarriedFirst | None
                 f"{listed(others, NAMED_MAX)}",
                 hint="write dots of a name as `\\.`",
             )
-    fresh = tuple(one.replace("\\", "") for one in words.lacking if NAME.fullmatch(one))
-    found = _holding(into, fresh, settings) if len(fresh) == len(words.lacking) else {}
+    unborn = without_twin(asked, into, words, settings)
+    born = {topic: link for link, held in unborn.items() for topic in held}
+    lacking = [one for one in words.lacking if not any(re.fullmatch(one, topic) for topic in born)]
+    named = tuple(one.replace("\\", "") for one in lacking if NAME.fullmatch(one))
+    found = _holding(into, named, settings) if len(named) == len(lacking) else {}
+    if lacking and not found:
+        return None
+    found = {link: found.get(link, 0) + sum(unborn.get(link, {}).values()) for link in {**found, **unborn}}
+    fresh = (*named, *(topic for topic in sorted(born) if topic not in named))
     if len(found) > 1:
         names = listed(sorted(one.name for one in found), NAMED_MAX)
         raise ConfigError(f"several links could carry {listed(fresh, NAMED_MAX)}: {names}", hint="say --link")
@@ -96,7 +105,8 @@ def carried(planned: CarriedFirst, settings: Settings, store: Store, asking: Ask
     leaves the link as it is: the topics have twins then, and nothing was switched."""
     assert planned.carrier is not None and planned.asked is not None
     _must_run(planned.carrier, settings, store, asking)
-    running.have_carried(planned.carrier.name, planned.fresh, settings, store, asking)
+    if new := [topic for topic in planned.fresh if not admits(planned.carrier, topic)]:
+        running.have_carried(planned.carrier.name, new, settings, store, asking)
     _wait(planned.carrier, planned.fresh, settings, store, asking)
     as_they_are = settings.with_links(known(settings, store).links)
     return no_others(planned, planning.plan(planned.asked, as_they_are, store, by=asking.by))
@@ -107,6 +117,42 @@ def no_others(planned: CarriedFirst, found: SwitchPlan) -> SwitchPlan:
     if others := sorted(set(found.record.names() if found.record else ()) - {*planned.topics}):
         also = f"{listed(others, NAMED_MAX)} would move as well, which was not there when this began"
         return replace(found, record=None, refused=RefusedError(also, hint="switch again: all have twins by now"))
+    return found
+
+
+def left_out(asked: Switch, settings: Settings, store: Store, *, answers: bool) -> str:
+    """Which topics that are meant stay behind, where none is carried first. `answers`: whether their home does."""
+    links = [one.link for one in standing(settings.links, store).values()]
+    asked = replace(asked, topics=asked.topics or [".*"])
+    into, words = leading_to(asked, links), meant(asked, links, store)
+    if {row.topic for rows in words.rows.values() for row in rows}.issuperset(asked.topics):
+        return ""
+    if not answers:
+        return (
+            f"topics without a twin on {asked.to} are left out; which these are is not known, as their home is silent"
+        )
+    found = [one for held in without_twin(asked, into, words, settings).values() for one in held]
+    return f"left out, as they have no twin on {asked.to} yet: {listed(sorted(found), NAMED_MAX)}" if found else ""
+
+
+def without_twin(asked: Switch, into: Sequence[Link], words: Meant, settings: Settings) -> dict[Link, dict[str, int]]:
+    """Topics with records that are meant, that a link admits and that have no twin yet, with how many offsets each
+    holds. Of a source that does not answer nothing is known."""
+    found: dict[Link, dict[str, int]] = {}
+    names = {row.topic for rows in words.rows.values() for row in rows}
+    for link in into if not names.issuperset(asked.topics) else ():
+        if link.naming is not Naming.SAME or link.mode is Mode.MAPPED:
+            continue
+        try:
+            with closing(KafkaCluster(settings.cluster(link.source), patience_s=ASK_S, call_s=ASK_S)) as source:
+                topics = without_twins(asked, link, words, source.metadata(refresh=True).topics)
+                held = {topic: count for topic, count in _held(source, topics).items() if count} if topics else {}
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+            continue
+        if held:
+            found[link] = held
     return found
 
 

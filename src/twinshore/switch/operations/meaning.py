@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from twinshore.fleet import ConfigError, Link, RefusedError, is_heartbeats
+from twinshore.fleet import ConfigError, Link, RefusedError, is_heartbeats, is_twinshores
 from twinshore.fleet.sentences import are, listed
 from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings.edge import did_you_mean
@@ -83,12 +83,14 @@ def leading_to(asked: Switch, links: Sequence[Link]) -> list[Link]:
 class Meant:
     """`rows`: the twins that are meant, by the links that carry them; `known`: all topics that have twins there.
     `lacking`: which of the words fit nothing, neither a twin nor a topic that is at home there already. `dotted`: which
-    fit others than the topic of that very name, by their dots."""
+    fit others than the topic of that very name, by their dots. `settled`: topics that need none,
+    being at home there or twins themselves."""
 
     rows: dict[str, list[TwinRow]]
     known: list[str]
     lacking: list[str]
     dotted: dict[str, list[str]]
+    settled: frozenset[str] = frozenset()
 
 
 def meant(asked: Switch, links: Sequence[Link], store: Store) -> Meant:
@@ -101,7 +103,8 @@ def meant(asked: Switch, links: Sequence[Link], store: Store) -> Meant:
         # By force also what the link carries no more: what has crossed is all there is.
         rows[one.name] = [row for row in carried if asked.kind is Kind.FORCED or admits(one, row.topic)]
     known = {row.topic for some in rows.values() for row in some}
-    fits = known | _at_home(asked, into, links, store)
+    at_home = _at_home(asked, into, links, store)
+    fits, settled = known | at_home, at_home | _twins_on_sources(into, links, store)
     words = {one: _fitting(one, fits) for one in asked.topics}
     wanted = {topic for some in words.values() for topic in some}
     found = {name: [row for row in some if row.topic in wanted] for name, some in rows.items()}
@@ -111,7 +114,15 @@ def meant(asked: Switch, links: Sequence[Link], store: Store) -> Meant:
         for one, some in words.items()
         if some and some != [one.replace("\\", "")] and NAME.fullmatch(one)
     }
-    return Meant({name: some for name, some in found.items() if some}, sorted(known), lacking, dotted)
+    rows_found = {name: some for name, some in found.items() if some}
+    return Meant(rows_found, sorted(known), lacking, dotted, frozenset(settled))
+
+
+def without_twins(asked: Switch, link: Link, words: Meant, topics: Iterable[str]) -> list[str]:
+    """Those of the source's topics that are meant and admitted, and have no twin yet."""
+    carried = {row.topic for row in words.rows.get(link.name, ())} | set(words.known) | words.settled
+    new = [one for one in topics if one not in carried and not is_twinshores(one) and admits(link, one)]
+    return sorted({topic for word in asked.topics for topic in _fitting(word, new) if word not in carried})
 
 
 def link_of(asked: Switch, links: Sequence[Link], store: Store) -> tuple[Link, list[TwinRow]]:
@@ -156,6 +167,13 @@ def _at_home(asked: Switch, into: Sequence[Link], links: Sequence[Link], store: 
     homes = {row.topic: row.home for one in into for row in store.homes.of(pair_of(one)).values()}
     back = {row.topic for one in into if (way := counterpart(one, links)) for row in store.twins.carried(way.name)}
     return {topic for topic, home in homes.items() if home == asked.to} | (back - homes.keys())
+
+
+def _twins_on_sources(into: Sequence[Link], links: Sequence[Link], store: Store) -> set[str]:
+    """Topics of the sources that are twins there, which links that chain nothing do not carry on."""
+    sources = {one.source for one in into if not one.chain}
+    others = [one for one in links if one.target in sources]
+    return {one.twin_of(row.topic) for one in others for row in store.twins.carried(one.name)}
 
 
 def literal(topic: str) -> str:

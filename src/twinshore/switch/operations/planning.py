@@ -25,8 +25,10 @@ from twinshore.service.ends import Ends
 from twinshore.service.identity import recognise
 from twinshore.store import Store, TwinRow
 from twinshore.switch.deeds import DEEDS, DUTIES, Deed, Kind
+from twinshore.switch.group_goals import read_again
 from twinshore.switch.hands.carried import paused_of, stopped_of
 from twinshore.switch.hands.claims import homes_of, taken
+from twinshore.switch.hands.group_alone import links_between, see_all
 from twinshore.switch.hands.log_ends import answers, behind
 from twinshore.switch.hands.torn import may_be_torn
 from twinshore.switch.operations.meaning import Switch, link_of, must_be_expressions
@@ -104,7 +106,8 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "", kept:
         strange = tuple(_strange(link, topics, store)) if asked.kind is Kind.FORCED else ()
         later = (left_open(ends.source, topics, away),) if asked.kind is Kind.FORCED else ()
         about = _remarks(asked, link, lag, away, _elsewhere(link, topics, store))
-        remarks = (*about, *filter(None, (room.words,)), *strange, *torn, *unknown, *open_to, *later)
+        again = () if kept or asked.kind is Kind.FORCED else (_read_again(link, settings, store),)
+        remarks = (*about, *filter(None, (room.words,)), *strange, *torn, *unknown, *open_to, *later, *again)
     record = Record(
         id=secrets.token_hex(16),
         kind=asked.kind,
@@ -124,6 +127,16 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "", kept:
     alive = link.source if asked.kind is Kind.FORCED and not away else ""
     alive = next(iter(_elsewhere(link, topics, store).values()), alive) if asked.kind is Kind.FORCED else alive
     return SwitchPlan(steps, tuple(shown), remarks, record=record, back_topics=untaken, takes_over=others, alive=alive)
+
+
+def _read_again(link: Link, settings: Settings, store: Store) -> str:
+    """Of the groups of both clusters; the plan stands also where one says nothing of them."""
+    try:
+        links = links_between(settings, store, link.source, link.target)
+        seen = see_all(links, settings, store, ".*", link.target, stable=False)
+    except KafkaError as error:
+        return f"where groups stand is not known: {error.message}"
+    return read_again(seen.values(), link.source, link.target)
 
 
 def _away(asked: Switch, link: Link, settings: Settings, ends: Ends) -> str:

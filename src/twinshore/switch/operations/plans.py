@@ -22,6 +22,10 @@ from twinshore.switch.operations.waves import WavesPlan
 def plan_of(asked: Switch, settings: Settings, store: Store, *, by: str = "") -> SwitchPlan:
     """ConfigError where nothing is meant; what stands in the way is `refused`."""
     planned = _planned(asked, settings, store, by)
+    forced = asked.kind is Kind.FORCED
+    if planned.record is not None and (forced or asked.wave) and not (asked.bare or asked.group):
+        left = carrying.left_out(asked, settings, store, answers=bool(planned.alive) or not forced)
+        planned = replace(planned, remarks=(*planned.remarks, *filter(None, (left,))))
     return planned if asked.kind is Kind.DRILL else with_commands(planned, settings)
 
 
