@@ -36,6 +36,10 @@ KEYS = (
     "java",
     "cpp",
     "private-files",
+    "first-words",
+    "lease-by-home",
+    "refused-early",
+    "given-up-late",
     "exactly-once",
 )
 PRODUCERS, RECORDS_PER_S, GROUPS = 4, 5_000, 3

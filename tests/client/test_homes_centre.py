@@ -51,6 +51,8 @@ def test_a_cluster_that_was_the_expected_one_is_written_to_no_more_once_another_
     said: list[str] = []
     centre = HomesCentre("shop", ["orders"], sites_of(clusters, {}), "east", warn=said.append)
     asks(centre, "east", "E")
+    assert isinstance(centre.order("orders"), Park), "west may know of a switch"
+    asks(centre, "west", "W")
     assert centre.order("orders") == Write("east", 0)
     asks(centre, "east", "a stranger's")
     asks(centre, "west", "W")

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, Message
 
 from tests.client.turning import CLUSTERS, Stage, fault, stage
+from twinshore.client import moves
 from twinshore.client.spool import Spool
 from twinshore.kafka.clock import steady_s
 
@@ -32,15 +33,21 @@ def test_a_forced_switch_of_two_topics_sends_again_what_a_dead_home_did_not_ackn
     assert len(producer) == 0
 
 
-def test_a_topic_that_waits_on_a_client_which_was_given_up_is_parked(stage: Stage) -> None:
+@pytest.mark.claim("client", "given-up-late", "what was given up counts as on its way until it can arrive no more")
+def test_a_topic_on_a_client_which_was_given_up_is_parked_once_nothing_of_it_can_arrive(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     producer = stage.opens("orders", "payments")
     stage.at("east").lives = False
     producer.produce("orders", b"never acknowledged")
     stage.hears("west", 2, "orders")
     stage.hears("east", 1, "payments", step=1, held=True)
     stage.turn(2)
-    assert "payments" not in stage.centre.held()
+    assert "payments" in stage.centre.held(), "what the old client had sent may still arrive"
     assert stage.at("west").log == [("orders", b"never acknowledged")]
+    monkeypatch.setattr(moves, "steady_s", lambda: steady_s() + moves.LATE_S)
+    stage.turn()
+    assert "payments" not in stage.centre.held()
 
 
 def test_what_is_on_its_way_of_a_topic_that_stays_is_not_sent_twice_for_one_that_moves(stage: Stage) -> None:
@@ -248,7 +255,36 @@ def test_a_refusal_by_a_switchs_rules_is_no_answer_though_it_is_heard_once_the_t
     stage.at("west").answers(KafkaError.TOPIC_AUTHORIZATION_FAILED)
     stage.turn()
     producer.poll()
+    assert (heard, len(producer)) == ([], 2), "a switch may have begun there"
+    producer.produce("orders", b"behind it")
+    stage.turn()
+    stage.hears("west", 2, "orders")
+    stage.turn(2)
+    producer.poll()
     assert [isinstance(one, KafkaError) for one in heard] == [True, True]
+    assert stage.at("west").log[-1] == ("orders", b"behind it")
+
+
+@pytest.mark.claim("client", "refused-early", "a refusal that comes before the word of the hold is no error")
+def test_a_refusal_that_is_heard_before_the_hold_is_sent_again_at_the_new_home(stage: Stage) -> None:
+    producer, heard = stage.opens("orders"), list[object]()
+    for value in (b"one", b"two"):
+        producer.produce("orders", value, on_delivery=lambda error, _: heard.append(error))
+    stage.at("east").answers(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    stage.turn()
+    producer.produce("orders", b"three", on_delivery=lambda error, _: heard.append(error))
+    stage.turn()
+    assert stage.at("east").flying == [], "nothing may overtake what was refused"
+    stage.hears("east", 1, "orders", step=2, held=True)
+    stage.turn(2)
+    assert stage.centre.held() == frozenset(), "nothing is on its way"
+    stage.hears("west", 2, "orders")
+    stage.turn(3)
+    stage.at("west").answers()
+    producer.poll()
+    assert heard == [None, None, None]
+    assert [value for _, value in stage.at("west").log] == [b"one", b"two", b"three"]
+    assert stage.said == []
 
 
 def test_a_refusal_is_told_to_whoever_called_and_else_to_an_operator(stage: Stage) -> None:

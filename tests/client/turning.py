@@ -90,9 +90,13 @@ class ByHand(HomesCentre):
         self.goodbyes += goodbye
 
     def hears(self, *lines: HomeLine) -> None:
+        for name in self._sites:
+            self.hears_at(name, *lines)
+
+    def hears_at(self, name: str, *lines: HomeLine) -> None:
         asked_s = steady_s()
-        self._following.said("east", self._following.says(), asked_s - 2e-3, asked_s - 1e-3)
-        self._following.read({line.topic: line for line in lines}, asked_s)
+        self._following.said(name, self._following.says(), asked_s - 2e-3, asked_s - 1e-3)
+        self._following.read(name, {line.topic: line for line in lines}, asked_s)
 
     def order(self, topic: str) -> Order:
         found = super().order(topic)

@@ -37,6 +37,7 @@ def test_nothing_is_said_to_wait_before_the_loop_itself_holds() -> None:
     house.writes(["orders"])
     following = follows._centre._following
     following.read(
+        "east",
         {
             "orders": HomeLine(
                 topic="orders", home="east", cluster_id="east-id", term=1, step=2, state=HomeState.HELD, switch="5" * 32

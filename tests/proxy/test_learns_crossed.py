@@ -41,7 +41,7 @@ def heard(store: LateStore | None, monkeypatch: pytest.MonkeyPatch) -> tuple[Led
         following = follows._centre._following
         for one in CLUSTERS:
             following.met(one.name, f"{one.name}-id")
-        following.read({"shared": FORCED}, 1.0)
+        following.read("west", {"shared": FORCED}, 1.0)
         follows._hear()
         assert found[-1].learns == {"shared"}, "writers wait"
         async with asyncio.timeout(10):

@@ -78,7 +78,7 @@ class FollowingApplication:
     def __init__(self, counting: Counting, clusters: Mapping[str, Cluster], begin: str) -> None:
         self._counting, self._clusters = counting, clusters
         self._id, self._at = uuid.uuid4().hex, ""
-        self._following = Following(self._id, APPLICATION, TOPICS, begin, LEASE_S)
+        self._following = Following(self._id, APPLICATION, TOPICS, clusters, begin, LEASE_S)
         self._guard, self._stopping = threading.Lock(), threading.Event()
         self._broken: Exception | None = None
         self.starts: list[str] = []
@@ -145,7 +145,7 @@ class FollowingApplication:
             asked_s = time.monotonic()
         found = homes.read()
         with self._guard:
-            self._following.read(found, asked_s)
+            self._following.read(name, found, asked_s)
             return self._following.poll_s()
 
 

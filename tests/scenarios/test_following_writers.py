@@ -217,7 +217,7 @@ def test_where_both_clusters_are_out_of_reach_a_writer_parks_within_its_lease(
     with writer:
         until(lambda: len(writer.acked) > 20, 40, "it does not write")
         writer.deafen()
-        until(lambda: bool(writer.moves) and "no cluster was read" in str(writer.moves[-1][1]), 5, "it does not park")
+        until(lambda: bool(writer.moves) and "was not read" in str(writer.moves[-1][1]), 5, "it does not park")
         time.sleep(1.0)  # what is on its way is answered
         before = len(writer.acked)
         time.sleep(0.3)

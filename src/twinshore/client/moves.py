@@ -20,16 +20,18 @@ from twinshore.client.doubts import Doubts
 from twinshore.client.kept import OF_ONE_RECORD, PURGED, SHUT_OUT, Kept, KeptCalls
 from twinshore.client.reach import Reach
 from twinshore.client.refused import refused
+from twinshore.client.shut_out import Refusal, ShutOut
 from twinshore.client.sites import Site
 from twinshore.client.threads import client_thread
 from twinshore.client.warned import Warned
 from twinshore.fleet.once import each, in_words
-from twinshore.homes.following import Park, Write
+from twinshore.homes.following import Write
 from twinshore.kafka.clock import steady_s
 
 TURN_S = 0.01
 SEND_AT_ONCE = 2_000  # calls that were kept back; other topics' calls wait meanwhile
 PUSHED_S = 5.0  # so long what is on its way may be answered before it is sent with other settings, or elsewhere
+LATE_S = 2.0  # what a client that was given up had sent may still arrive so long after its connections were closed
 SETTLE_S = 1.0  # writers to topics that stay wait no longer for what is on its way to one that moves
 AGAIN_S = 1.0
 SLICE_S = 0.1
@@ -65,6 +67,8 @@ class Moves:
         self.stopping, self.wake = threading.Event(), wake
         self._never_heard = 0
         self._at: dict[str, str] = {}
+        self._late_until_s: dict[str, float] = {}  # by cluster: until then what was given up may land there
+        self._shut_out = ShutOut()
         self._clients: dict[str, Client] = {}
         self._thread = client_thread("moves", name, self._run)
 
@@ -86,7 +90,7 @@ class Moves:
         all_ends = [client.give_up if killed or len(client) else client.settle for client in clients]
         ends = partial(self.centre.stop, goodbye=goodbye), partial(self.waiting.close, goodbye=goodbye)
         try:
-            each([*all_ends, *ends])
+            each([*all_ends, self._judge, *ends])
         finally:
             if self.doubts is not None:
                 self.doubts.stop()
@@ -99,7 +103,8 @@ class Moves:
 
     def on_their_way(self) -> int:
         """Calls of which nothing was heard since they were sent: a client's own length counts its troubles too."""
-        return self._never_heard + sum(client.on_their_way() for client in self._clients.values())
+        on_their_way = sum(client.on_their_way() for client in self._clients.values())
+        return self._never_heard + len(self._shut_out.waiting) + on_their_way
 
     def close_all(self) -> None:
         """In a process that was forked: its threads are not there, and what they held stays so for ever."""
@@ -123,6 +128,20 @@ class Moves:
     def _delivered(self, cluster: str, kept: Kept, error: KafkaError | None, message: Message) -> None:
         """In the thread that moves: of what has not arrived, which is sent again where it was thrown away for another
         home, or what was on the disk."""
+        if error is not None and error.code() in SHUT_OUT:
+            self._shut_out.waiting.append(Refusal(cluster, kept, error, message, steady_s()))
+            return self._judge()
+        return self._judged(cluster, kept, error, message)
+
+    def _judge(self) -> None:
+        for cluster, kept, error, message, _ in self._shut_out.due(self._is_heard):
+            self._judged(cluster, kept, error, message)
+
+    def _is_heard(self, one: Refusal) -> bool:
+        is_home = not self.stopping.is_set() and self._is_at_home(one.kept.topic, one.cluster)
+        return not is_home or self.centre.read_since(one.cluster, one.heard_s)
+
+    def _judged(self, cluster: str, kept: Kept, error: KafkaError | None, message: Message) -> None:
         if error is not None and self._is_sent_again(cluster, kept.topic, error.code()):
             self.waiting.again(kept)
             if self.doubts is not None:
@@ -167,23 +186,23 @@ class Moves:
             client.poll()
             if client.is_dead:
                 self._replace(cluster, client)
+        self._judge()
         self.waiting.settle()
-        until_s = self.centre.until_s()
+        until_s = {cluster: self.centre.until_s(cluster) for cluster in self._reach.sites}
         held = self.centre.held()  # before it is asked where they go: what is heard between the two is held in both
         with self.gate:
             topics = {*self.routes, *self.waiting.topics(), *self._at}
         orders = {topic: self.centre.order(topic) for topic in topics}
-        for topic, order in orders.items():
-            if isinstance(order, Park):
-                with self.gate:
-                    self.routes.pop(topic, None)
+        goes = {one: order.cluster for one, order in orders.items() if isinstance(order, Write)}
         with self.gate:
-            self.until_s = until_s
-            self.straight_until_s = min(self.straight_until_s, until_s)
+            for topic in (self.routes.keys() - goes.keys()) | (self.routes.keys() & self._shut_out.topics()):
+                del self.routes[topic]
+            self.until_s = min((until_s[cluster] for cluster in goes.values()), default=0.0)
+            self.straight_until_s = min(self.straight_until_s, self.until_s)
         self._settle(topics, held)
-        for topic, order in orders.items():
-            if isinstance(order, Write):
-                self._go(topic, order.cluster)
+        for topic, cluster in goes.items():
+            if topic not in self._shut_out.topics():
+                self._go(topic, cluster)
         if self.centre.moving():
             self._warm_up()
         self.waiting.tend()
@@ -195,13 +214,14 @@ class Moves:
         way to its cluster at all. Calls to topics that stay there wait meanwhile, but not for long."""
         for topic in held - topics:
             self.centre.parked(topic)  # it never wrote to it
-        for cluster in {self._at[topic] for topic in held if topic in self._at}:
+        late = {cluster for cluster, until_s in self._late_until_s.items() if steady_s() < until_s}
+        for cluster in {self._at[topic] for topic in held if topic in self._at} - late:
             self._quieten(cluster, {topic for topic in held if self._at.get(topic) == cluster})
-        for topic in (held & topics) - self._at.keys():
+        for topic in (held & topics) - self._at.keys() if not late else ():
             self.centre.parked(topic)
 
     def _quieten(self, cluster: str, held: set[str]) -> None:
-        client = self._clients.get(cluster)  # none where it was given up for another topic
+        client = self._clients.get(cluster)  # none where it was given up
         if client is not None and len(client) and steady_s() < self._not_before_s:
             return
         if client is not None:
@@ -295,9 +315,8 @@ class Moves:
 
     def _replace(self, cluster: str, client: Client) -> None:
         """A fatal error is the client's own: another one may go on where it stopped."""
-        now_s = steady_s()
-        if now_s >= self._replaced_s + AGAIN_S:
-            self._replaced_s = now_s
+        if steady_s() >= self._replaced_s + AGAIN_S:
+            self._replaced_s = steady_s()
             self._warned(f"{self._name}: the client of {cluster} met a fatal error, and another one goes on")
             self._give_up(cluster, client)
 
@@ -318,9 +337,12 @@ class Moves:
     def _give_up(self, cluster: str, client: Client) -> None:
         """All that it has not acknowledged is sent again, by another client: its numbers have a gap now."""
         self._close_routes(client)
+        is_late = client.on_their_way() > 0
         try:
             client.give_up()
         finally:
+            if is_late:
+                self._late_until_s[cluster] = steady_s() + LATE_S
             with self.gate:
                 del self._clients[cluster]
                 self._never_heard += client.ends()
@@ -355,9 +377,8 @@ class Moves:
             self._clients.clear()
             self.until_s = self.straight_until_s = 0.0
         self._at.clear()
-        if self.stopping.is_set():
-            return
-        self.centre = self._reach.ask(self._name, self._topics, self._lease_s)
+        if not self.stopping.is_set():
+            self.centre = self._reach.ask(self._name, self._topics, self._lease_s)
 
     def _wait_for_answers(self, client: Client, for_s: float) -> bool:
         """Whether some of it is still on its way then; it may be told sooner where the producer is closed."""

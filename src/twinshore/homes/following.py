@@ -1,9 +1,10 @@
 """What a client must do by the home lines it has read: write there, or park. Pure: lines and times in, orders out.
 
 A client reads the lines of the clusters that it knows and takes the highest word that it ever heard. It says on those
-clusters that it follows (`follower_lines`), and writes only while that holds: for a lease since it last said so, and
-since it last read, counted from before it asked. Whoever reaches no cluster for as long parks. After a lapse it says so
-first and reads then: so either it hears of a switch that holds the topic, or that switch sees it.
+clusters that it follows (`follower_lines`), and writes to a cluster only while that holds there: for a lease since it
+last said so on that cluster, and since it last read there, counted from before it asked. No other cluster renews that
+lease. After a lapse it says so first and reads then: so either it hears of a switch that holds the topic, or that
+switch sees it. A client that starts waits for the clusters that have not answered yet, for one lease.
 
 A hold is a lease: it counts for `hold_ms` from when the client heard it. It ends by the first reading that was asked
 for after that and finds no higher word. The topic is at home then where the line says.
@@ -17,6 +18,7 @@ from dataclasses import dataclass, replace
 
 from twinshore.homes.follower_lines import Follower, covered
 from twinshore.homes.home_lines import Clash, HomeLine, HomeState, Word, stands
+from twinshore.homes.leader_cluster import Copy, HomeWord, NoLeader, in_words, leader_cluster
 
 LEASE_S = 5.0
 SAY_AGAIN_S = 1.0
@@ -67,15 +69,33 @@ def poll_s(told: Iterable[Told]) -> float:
     return POLL_S if quiet else SWITCH_POLL_S
 
 
+@dataclass(slots=True)
+class _Lease:
+    """On one cluster: when it was last told that this client follows, and last read; both from before it was asked.
+    What was read counts only behind `visible_s`, the first answer since the last lapse."""
+
+    read_s: float = -math.inf
+    said_s: float = -math.inf
+    visible_s: float = -math.inf
+
+    @property
+    def was_read(self) -> bool:
+        return self.read_s > -math.inf
+
+    def until_s(self, lease_s: float) -> float:
+        return min(self.read_s, self.said_s) + lease_s if self.read_s > self.visible_s else -math.inf
+
+
 class Following:
-    """One client of `topics` (names, or beginnings with a `*`). Times are its own monotonic clock's. `told`: what it
-    has heard before, as of other clusters; a lower word counts no more."""
+    """One client of `topics` (names, or beginnings with a `*`) on clusters of these names. Times are its own monotonic
+    clock's. `told`: what it has heard before, as of other clusters; a lower word counts no more."""
 
     def __init__(
         self,
         follower_id: str,
         name: str,
         topics: Iterable[str],
+        clusters: Iterable[str],
         begin: str,
         lease_s: float = LEASE_S,
         told: Mapping[str, HomeLine | Clash] | None = None,
@@ -84,15 +104,20 @@ class Following:
         self._begin, self._lease_s = begin, lease_s
         self._clusters: dict[str, str] = {}
         self._told = {topic: one for topic, one in (told or {}).items() if covered(topic, self._topics)}
+        self._remembered = frozenset(self._told)
+        self._leases = {name: _Lease() for name in clusters}
+        self._first_s = math.inf  # when a cluster was first read
         self._parked: dict[str, Word] = {}
         self._holds: dict[str, tuple[Word, float]] = {}  # the last held word, and until when it counts
         self._busy: tuple[str, ...] = ()
-        self._read_s = self._said_s = self._visible_s = -math.inf
         self._last: dict[str, tuple[tuple[dict[str, Word], frozenset[str]], float]] = {}
         self._number = 0
 
     def met(self, cluster: str, cluster_id: str) -> None:
         """The cluster that the client calls so has this id, and no other one any more."""
+        if self.cluster_id(cluster) not in ("", cluster_id):
+            self._leases[cluster] = _Lease()
+            self._last.pop(cluster, None)
         self._clusters = {known: name for known, name in self._clusters.items() if name != cluster}
         self._clusters[cluster_id] = cluster
 
@@ -104,8 +129,8 @@ class Following:
         """Of the cluster that the client calls so; empty before it was met."""
         return next((known for known, name in self._clusters.items() if name == cluster), "")
 
-    def read(self, lines: Mapping[str, HomeLine], asked_s: float, heard_s: float | None = None) -> None:
-        """These lines stand on one of the clusters, which was asked then, and had answered by `heard_s`."""
+    def read(self, cluster: str, lines: Mapping[str, HomeLine], asked_s: float, heard_s: float | None = None) -> None:
+        """These lines stand on that cluster, which was asked then, and had answered by `heard_s`."""
         for topic, line in lines.items():
             if covered(topic, self._topics):
                 before = self._told.get(topic)
@@ -123,7 +148,9 @@ class Following:
                 self._holds[topic] = word, -math.inf
                 told = self._told[topic]
                 self._told[topic] = self._in_force(told) if isinstance(told, HomeLine) else told
-        self._read_s = max(self._read_s, asked_s)
+        lease = self._leases[cluster]
+        lease.read_s = max(lease.read_s, asked_s)
+        self._first_s = min(self._first_s, asked_s)
 
     def _in_force(self, line: HomeLine) -> HomeLine:
         """The line, or what it leaves behind once its hold has run out here."""
@@ -168,25 +195,49 @@ class Following:
 
     def said(self, cluster: str, what: Follower, asked_s: float, done_s: float) -> None:
         """That cluster has it: asked then, answered by now."""
-        if done_s >= self._said_s + self._lease_s:
-            self._visible_s = done_s
+        lease = self._leases[cluster]
+        if done_s >= lease.said_s + self._lease_s:
+            lease.visible_s = done_s
         self._last[cluster] = (dict(what.heard), what.parked), asked_s
-        self._said_s = max(self._said_s, asked_s)
+        lease.said_s = max(lease.said_s, asked_s)
 
     def order(self, topic: str, now_s: float) -> Order:
         """What must be done with the topic now."""
-        told = self._told.get(topic)
-        if now_s >= self.until_s():
+        found = self.heard(topic, now_s)
+        if isinstance(found, Write) and now_s >= self.until_s(found.cluster):
+            told = self._told.get(topic)
             switch = told.switch if isinstance(told, HomeLine) else ""
-            return Park(switch, "no cluster was read, or told that this client follows, for as long as its lease")
-        return order(told, self._clusters, self._begin)
+            return Park(switch, f"{found.cluster} was not read, or told that this client follows, within its lease")
+        return found
 
-    def heard(self, topic: str) -> Order:
+    def heard(self, topic: str, now_s: float) -> Order:
         """Where the topic is at home as far as was heard, though that may be a while ago: for whoever reads, and so can
         do no harm where it is at home no more."""
-        if self._read_s == -math.inf:
-            return Park("", "no cluster was read yet")
-        return order(self._told.get(topic), self._clusters, self._begin)
+        told = self._told.get(topic)
+        found = order(told, self._clusters, self._begin)
+        if isinstance(found, Write) and self._is_any_unread():
+            word = HomeWord(found.cluster, told.word) if isinstance(told, HomeLine) else None
+            copies = [
+                Copy(name, answered=one.was_read, has_topic=name == self._begin, word=word if one.was_read else None)
+                for name, one in self._leases.items()
+            ]
+            remembered = word if topic in self._remembered else None
+            decision = leader_cluster(remembered, copies, self._waited_s(now_s), self._lease_s)
+            if isinstance(decision, NoLeader):
+                return Park("", in_words(topic, decision))
+        return found
+
+    def goes_without(self, now_s: float) -> list[str]:
+        """Clusters that were never read, and are waited for no longer."""
+        is_over = self._waited_s(now_s) >= self._lease_s
+        return sorted(name for name, one in self._leases.items() if is_over and not one.was_read)
+
+    def _is_any_unread(self) -> bool:
+        return not all(one.was_read for one in self._leases.values())
+
+    def _waited_s(self, now_s: float) -> float:
+        """Since the first cluster was read."""
+        return max(0.0, now_s - self._first_s)
 
     def line(self, topic: str) -> HomeLine | None:
         """What stands of the topic; None where nothing does, or clusters disagree."""
@@ -197,11 +248,13 @@ class Following:
         """The highest that it has heard of the topic; 0 where it has heard of none."""
         return max((one.term for one in _lines(self._told.get(topic))), default=0)
 
-    def until_s(self) -> float:
-        """How long what it was ordered holds at most; it holds nothing before it was read behind what was said."""
-        if self._read_s <= self._visible_s:
-            return -math.inf
-        return min(self._read_s, self._said_s) + self._lease_s
+    def until_s(self, cluster: str) -> float:
+        """How long what is written there may go on; it may not before it was read there behind what was said there."""
+        return self._leases[cluster].until_s(self._lease_s)
+
+    def read_since(self, cluster: str, then_s: float) -> bool:
+        """Whether that cluster was read by a question asked after then."""
+        return self._leases[cluster].read_s > then_s
 
     def poll_s(self) -> float:
         return poll_s(self._told.values())

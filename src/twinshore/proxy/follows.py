@@ -175,7 +175,8 @@ class Follows:
             self._unsure = {named: more for one in self._known.values() for named, more in one.unsure.items()}
             self._has_learnt = False
         learns = frozenset(topic for topic, term in self._learning if topic in leads and leads[topic].term == term)
-        self._led = Led(leads, self._wrote, learns, self._unsure, self._centre.until_s(), self._centre.unheard())
+        until_s = max(map(self._centre.until_s, self._clusters))
+        self._led = Led(leads, self._wrote, learns, self._unsure, until_s, self._centre.unheard())
         self.changed(self._led)
 
     async def _learn(self, old: str, new: str, topics: Mapping[str, Lead]) -> None:

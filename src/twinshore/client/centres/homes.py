@@ -57,7 +57,7 @@ class HomesCentre:
     ) -> None:
         self._id, self._name, self._sites = uuid.uuid4().hex, name, sites
         self._guard = threading.Lock()
-        self._following = Following(self._id, name, topics, begin, lease_s, told)
+        self._following = Following(self._id, name, topics, sites, begin, lease_s, told)
         self._news, self._warned = news, Warned(warn)
         self._shown: set[str] = set()
         self._unheard = set(sites)
@@ -94,7 +94,7 @@ class HomesCentre:
     def heard(self, topic: str) -> Order:
         """Where whoever reads finds the topic."""
         with self._guard:
-            return self._checked(self._following.heard(topic))
+            return self._checked(self._following.heard(topic, steady_s()))
 
     def line(self, topic: str) -> HomeLine | None:
         """What stands of the topic on the clusters."""
@@ -111,10 +111,15 @@ class HomesCentre:
         with self._guard:
             return self._following.cluster_id(cluster)
 
-    def until_s(self) -> float:
-        """How long what it was ordered holds at most, on the steady clock."""
+    def until_s(self, cluster: str) -> float:
+        """How long what is written there may go on at most, on the steady clock."""
         with self._guard:
-            return self._following.until_s()
+            return self._following.until_s(cluster)
+
+    def read_since(self, cluster: str, then_s: float) -> bool:
+        """Whether that cluster was read by a question asked after then."""
+        with self._guard:
+            return self._following.read_since(cluster, then_s)
 
     def unheard(self) -> frozenset[str]:
         """The clusters whose lines were not read yet."""
@@ -213,8 +218,14 @@ class HomesCentre:
             self._warned.now(far_in_words(site.name, homes.log.far.values()))
         with self._guard:
             self._unheard.discard(site.name)
-            self._following.read(found, asked_s, steady_s())
-            return self._following.poll_s()
+            self._following.read(site.name, found, asked_s, steady_s())
+            silent, pause_s = self._following.goes_without(steady_s()), self._following.poll_s()
+        if silent:
+            self._warned.now(
+                f"{', '.join(silent)} did not answer since the start: topics are written where the other clusters say;"
+                " one that a forced switch moved meanwhile has two homes"
+            )
+        return pause_s
 
     def _known(self, site: str, topic: str) -> int:
         """The highest term of the topic that another cluster says, or that was heard before."""
