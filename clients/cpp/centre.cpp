@@ -17,6 +17,12 @@ std::string new_id() {
     return id;
 }
 
+std::vector<std::string> names_of(const Clusters& clusters) {
+    std::vector<std::string> found;
+    for (const auto& [cluster, settings] : clusters) found.push_back(cluster);
+    return found;
+}
+
 Settings expected_ids(const Clusters& clusters) {
     Settings found;
     for (const auto& [cluster, settings] : clusters)
@@ -68,7 +74,7 @@ public:
             asked = now();
         }
         read_homes(there);
-        following_.read(homes_, asked, now());
+        following_.read(cluster_, homes_, asked, now());
     }
 
     // A value of nothing says goodbye.
@@ -179,7 +185,7 @@ private:
 
 Centre::Centre(std::string name, std::vector<std::string> topics, std::string begin, const Clusters& clusters,
     std::function<void()> news, std::function<void(const std::string&)> warn)
-    : following(std::move(name), std::move(topics), std::move(begin), expected_ids(clusters)), id_(new_id()),
+    : following(std::move(name), std::move(topics), names_of(clusters), std::move(begin), expected_ids(clusters)), id_(new_id()),
       news_(std::move(news)), warn_(std::move(warn)) {
     for (const auto& [cluster, settings] : clusters)
         threads_.emplace_back([this, cluster = cluster, settings = settings] { follow(cluster, settings); });

@@ -1,5 +1,7 @@
-// `make check` runs this: the consumer on clusters that librdkafka plays within this process, so that it takes no broker.
+// `make check` runs this, with the file of the cases that all clients play: the consumer on clusters that librdkafka plays within this process, so that it takes no broker.
+#include <fstream>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "hot_consumer.hpp"
 
@@ -123,16 +125,41 @@ void a_hold_ends_by_itself() {
         return *home_line("{\"home\":\"east\",\"cluster_id\":\"e\",\"term\":1,\"step\":" + std::to_string(step) +
             ",\"state\":\"" + state + "\",\"since_ms\":1,\"points\":[],\"hold_ms\":3000}");
     };
-    Following following("check", {"orders"}, "east", {});
+    Following following("check", {"orders"}, {"east"}, "east", {});
     following.met("east", "e");
-    following.read({{"orders", line(1, "held")}}, 1, SECOND);
-    following.read({{"orders", line(1, "held")}}, 4 * SECOND - 1, 9 * SECOND);
+    following.read("east", {{"orders", line(1, "held")}}, 1, SECOND);
+    following.read("east", {{"orders", line(1, "held")}}, 4 * SECOND - 1, 9 * SECOND);
     must(following.held().size() == 1, "a topic is held until the hold has run out");
-    following.read({{"orders", line(1, "held")}}, 4 * SECOND, 9 * SECOND);
-    following.read({{"orders", line(1, "held")}}, 2 * SECOND, 9 * SECOND);
-    must(following.held().empty() && following.heard("orders").writes(), "a hold ends by itself");
-    following.read({{"orders", line(2, "held")}}, 5 * SECOND, 5 * SECOND);
+    following.read("east", {{"orders", line(1, "held")}}, 4 * SECOND, 9 * SECOND);
+    following.read("east", {{"orders", line(1, "held")}}, 2 * SECOND, 9 * SECOND);
+    must(following.held().empty() && following.heard("orders", 0).writes(), "a hold ends by itself");
+    following.read("east", {{"orders", line(2, "held")}}, 5 * SECOND, 5 * SECOND);
     must(following.held().size() == 1, "a new word is a new hold");
+}
+
+// The cases that the clients of each language play.
+void it_writes_by_what_it_was_answered(const char* file) {
+    std::ifstream text(file);
+    if (!text) throw Error(std::string(file) + " cannot be read");
+    const nlohmann::json played = nlohmann::json::parse(text);
+    const auto nanos = [](const nlohmann::json& seconds) {
+        return static_cast<std::int64_t>(seconds.get<double>() * SECOND);
+    };
+    for (const auto& one : played["cases"]) {
+        const std::vector<std::string> clusters = one["clusters"];
+        Following following("check", {"orders"}, clusters, played["begin"], {});
+        for (const auto& asked : one["asked"]) {
+            const std::string cluster = asked[0];
+            const std::int64_t at = nanos(asked[1]);
+            following.met(cluster, cluster);
+            following.said(cluster, *following.says(cluster, at), at, at);
+            std::map<std::string, HomeLine> lines;
+            if (const auto& told = asked[2]; !told.is_null())
+                lines["orders"] = {told[0], told[0], {told[1], 0}, State::settled, {}, {}};
+            following.read(cluster, lines, at + 10 * MS, at + 10 * MS);
+        }
+        must(following.order("orders", nanos(one["at_s"])).cluster == one["writes"], one["name"]);
+    }
 }
 
 // What is handed out until then.
@@ -170,9 +197,10 @@ void it_reads_on_where_it_was_though_a_neighbour_leaves_another_home() {
 
 }  // namespace
 
-int main() try {
+int main(int count, char** words) try {
     it_refuses_to_be_a_static_member();
     a_hold_ends_by_itself();
+    it_writes_by_what_it_was_answered(count > 1 ? words[1] : "../../tests/homes/client_orders.json");
     it_commits_by_itself_as_it_is_set();
     it_reads_on_where_it_was_though_a_neighbour_leaves_another_home();
 } catch (const std::exception& error) {

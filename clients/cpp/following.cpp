@@ -85,14 +85,27 @@ std::optional<std::int64_t> since(
     return std::min(place, line->points[partition]);
 }
 
-Following::Following(std::string name, std::vector<std::string> topics, std::string begin, Settings expected)
+Following::Following(std::string name, std::vector<std::string> topics, const std::vector<std::string>& clusters,
+    std::string begin, Settings expected)
     : name_(std::move(name)), topics_(std::move(topics)), begin_(std::move(begin)), expected_(std::move(expected)),
-      read_(NEVER), said_(NEVER), visible_(NEVER) {}
+      first_(NEVER) {
+    for (const std::string& cluster : clusters) leases_[cluster] = {NEVER, NEVER, NEVER};
+}
 
 bool Following::met(const std::string& cluster, const std::string& id) {
     std::lock_guard lock(guard_);
-    for (auto one = clusters_.begin(); one != clusters_.end();)
-        one = one->second == cluster ? clusters_.erase(one) : std::next(one);
+    bool was_known = false;
+    const auto before = clusters_.find(id);
+    const bool is_same = before != clusters_.end() && before->second == cluster;
+    for (auto one = clusters_.begin(); one != clusters_.end();) {
+        const bool is_ours = one->second == cluster;
+        was_known = was_known || is_ours;
+        one = is_ours ? clusters_.erase(one) : std::next(one);
+    }
+    if (was_known && !is_same) {
+        leases_[cluster] = {NEVER, NEVER, NEVER};
+        last_.erase(cluster);
+    }
     const auto expected = expected_.find(cluster);
     if (expected != expected_.end() && expected->second != id) return false;
     clusters_[id] = cluster;
@@ -105,7 +118,8 @@ HomeLine Following::in_force(const std::string& topic, HomeLine line) const {
     return line;
 }
 
-void Following::read(const std::map<std::string, HomeLine>& lines, std::int64_t asked, std::int64_t heard) {
+void Following::read(const std::string& cluster, const std::map<std::string, HomeLine>& lines, std::int64_t asked,
+    std::int64_t heard) {
     std::lock_guard lock(guard_);
     for (const auto& [topic, one] : lines) {
         const HomeLine line = in_force(topic, one);
@@ -124,7 +138,15 @@ void Following::read(const std::map<std::string, HomeLine>& lines, std::int64_t 
         const auto told = told_.find(topic);
         if (told != told_.end()) told->second.line = in_force(topic, told->second.line);
     }
-    read_ = std::max(read_, asked);
+    Lease& lease = leases_.at(cluster);
+    lease.read = std::max(lease.read, asked);
+    first_ = first_ == NEVER ? asked : std::min(first_, asked);
+}
+
+bool Following::read_since(const std::string& cluster, std::int64_t then) const {
+    std::lock_guard lock(guard_);
+    const auto lease = leases_.find(cluster);
+    return lease != leases_.end() && lease->second.read > then;
 }
 
 bool Following::covers(const std::string& topic) const {
@@ -172,22 +194,36 @@ std::optional<Saying> Following::says(const std::string& cluster, std::int64_t a
 
 void Following::said(const std::string& cluster, const Saying& what, std::int64_t asked, std::int64_t done) {
     std::lock_guard lock(guard_);
-    if (done >= said_ + LEASE) visible_ = done;
+    Lease& lease = leases_.at(cluster);
+    if (done >= lease.said + LEASE) lease.visible = done;
     last_.insert_or_assign(cluster, std::pair(what, asked));
-    said_ = std::max(said_, asked);
+    lease.said = std::max(lease.said, asked);
 }
 
 Order Following::order(const std::string& topic, std::int64_t at) const {
     std::lock_guard lock(guard_);
-    if (at >= std::min(read_, said_) + LEASE || read_ <= visible_)
-        return {"", "no cluster was read, or told that this client follows, within its lease"};
-    return by_lines(topic);
+    const Order found = in_time(topic, at);
+    if (!found.writes()) return found;
+    const Lease& lease = leases_.at(found.cluster);
+    if (at >= std::min(lease.read, lease.said) + LEASE || lease.read <= lease.visible)
+        return {"", found.cluster + " was not read, or told that this client follows, within its lease"};
+    return found;
 }
 
-Order Following::heard(const std::string& topic) const {
+Order Following::heard(const std::string& topic, std::int64_t at) const {
     std::lock_guard lock(guard_);
-    if (read_ == NEVER) return {"", "no cluster was read yet"};
-    return by_lines(topic);
+    return in_time(topic, at);
+}
+
+Order Following::in_time(const std::string& topic, std::int64_t at) const {
+    const Order found = by_lines(topic);
+    const bool is_whole = std::all_of(
+        leases_.begin(), leases_.end(), [](const auto& one) { return one.second.read != NEVER; });
+    if (!found.writes() || is_whole) return found;
+    const bool is_early = first_ == NEVER || at < first_ + LEASE;
+    if (is_early || leases_.at(found.cluster).read == NEVER)
+        return {"", "topic " + topic + " has no leader: a cluster that could carry it is silent"};
+    return found;
 }
 
 Order Following::by_lines(const std::string& topic) const {

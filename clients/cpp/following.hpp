@@ -1,6 +1,7 @@
 // What a client must do by the home lines it has read: write there, or park. No network: lines and times in, orders out.
-// It writes only for as long as it has read the lines, and has said that it follows, within its lease; both count from
-// before it asked. After a lapse it says so first and reads then: so either it hears of a switch, or the switch sees it.
+// It writes to a cluster only for as long as it has read the lines there, and has said there that it follows, within its
+// lease; both count from before it asked. After a lapse it says so first and reads then: so either it hears of a switch, or
+// the switch sees it. A client that starts waits for clusters that have not answered yet, for one lease.
 // A hold counts from when it was heard, and ends by the first reading that was asked for after its time.
 #pragma once
 
@@ -68,12 +69,16 @@ class Following {
 public:
     // `begin`: where topics are written of which no cluster says where they are at home. `topics`: names, or beginnings
     // of names with a * behind. `expected`: ids of clusters, by the application's name, where it gave them.
-    Following(std::string name, std::vector<std::string> topics, std::string begin, Settings expected);
+    Following(std::string name, std::vector<std::string> topics, const std::vector<std::string>& clusters,
+        std::string begin, Settings expected);
 
     // The cluster that the client calls so has this id. False where another one was expected: it is not followed.
     bool met(const std::string& cluster, const std::string& id);
-    // These lines stand on one of the clusters, which was asked then, and had answered by `heard`.
-    void read(const std::map<std::string, HomeLine>& lines, std::int64_t asked, std::int64_t heard);
+    // These lines stand on that cluster, which was asked then, and had answered by `heard`.
+    void read(const std::string& cluster, const std::map<std::string, HomeLine>& lines, std::int64_t asked,
+        std::int64_t heard);
+    // Whether that cluster was read by a question asked after then.
+    bool read_since(const std::string& cluster, std::int64_t then) const;
     bool covers(const std::string& topic) const;
 
     // Topics that a switch holds, and by which word.
@@ -89,7 +94,7 @@ public:
     // For whoever writes, at this time.
     Order order(const std::string& topic, std::int64_t at) const;
     // For whoever reads, and so does no harm where the topic is at home no more: as far as was heard.
-    Order heard(const std::string& topic) const;
+    Order heard(const std::string& topic, std::int64_t at) const;
     std::optional<HomeLine> line(const std::string& topic) const;
     // How soon the lines are read again: often while a switch is under way.
     std::int64_t pause() const;
@@ -106,7 +111,12 @@ private:
         Word word;
         std::int64_t until;
     };
+    // On one cluster: when it was last told, last read, and first heard since the last lapse.
+    struct Lease {
+        std::int64_t read, said, visible;
+    };
     Order by_lines(const std::string& topic) const;
+    Order in_time(const std::string& topic, std::int64_t at) const;
     // The line, or what it leaves behind once its hold has run out here.
     HomeLine in_force(const std::string& topic, HomeLine line) const;
 
@@ -120,7 +130,8 @@ private:
     std::map<std::string, Word> parked_;
     std::map<std::string, Hold> holds_;
     std::map<std::string, std::pair<Saying, std::int64_t>> last_;
-    std::int64_t read_, said_, visible_, number_ = 0;
+    std::map<std::string, Lease> leases_;
+    std::int64_t first_, number_ = 0;
 };
 
 }  // namespace twinshore

@@ -70,7 +70,7 @@ std::string HotConsumer::where(const std::string& topic) const {
     const auto at = at_.find(topic);
     if (at != at_.end()) return at->second;
     if (!centre_) return "nothing is subscribed to";
-    const Order order = centre_->following.heard(topic);
+    const Order order = centre_->following.heard(topic, now());
     return order.writes() ? "about to be read on " + order.cluster : order.why;
 }
 
@@ -91,7 +91,7 @@ void HotConsumer::follow() {
     std::map<std::string, std::map<std::string, std::int64_t>> wanted;  // topics with their terms, by cluster
     std::map<std::string, std::set<std::string>> names;
     for (const auto& topic : topics_) {
-        const Order order = centre_->following.heard(topic);
+        const Order order = centre_->following.heard(topic, now());
         if (!order.writes()) continue;
         wanted[order.cluster][topic] = std::max<std::int64_t>(order.term, 1);  // no line tells of the first one
         names[order.cluster].insert(topic);
@@ -121,7 +121,7 @@ void HotConsumer::leave(const std::string& cluster, const std::set<std::string>&
         if (member.topics.count(mine->first.first)) behind_.insert(carried_.extract(mine));
     }
     const bool by_force = stay.empty() && std::all_of(leaving.begin(), leaving.end(),
-        [this](const auto& topic) { return centre_->following.heard(topic).writes(); });
+        [this](const auto& topic) { return centre_->following.heard(topic, now()).writes(); });
     if (commits(cluster) && done->cnt && !by_force) commit_last(cluster, member.kafka.get(), done.get());
     leave_group(member.kafka.get());
     for (const auto& topic : member.topics) at_.erase(topic);

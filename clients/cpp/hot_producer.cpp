@@ -19,6 +19,10 @@ bool is_given_back(rd_kafka_resp_err_t error) {
            error == RD_KAFKA_RESP_ERR__FATAL;
 }
 
+bool is_shut_out(rd_kafka_resp_err_t error) {
+    return error == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED || error == RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED;
+}
+
 rd_kafka_vu_t field(rd_kafka_vtype_t type) {
     rd_kafka_vu_t made{};
     made.vtype = type;
@@ -86,6 +90,9 @@ std::size_t HotProducer::close(std::chrono::milliseconds within) {
     thread_.join();
     for (auto& [topic, lane] : lanes_) {
         if (lane.producer) leave(lane);
+        for (Refused& one : lane.refused)
+            if (one.call.told) one.call.told({one.why, -1, -1});
+        lane.refused.clear();
         for (Calls* some : {&lane.sent, &lane.kept}) {
             for (auto& [number, call] : *some)
                 if (call.told) call.told({"the producer was closed before that was acknowledged", -1, -1});
@@ -130,7 +137,10 @@ void HotProducer::turn() {
     lock.unlock();
     for (Lane* lane : left) leave(*lane);
     lock.lock();
-    for (auto& [topic, lane] : lanes_) go(topic, lane);
+    for (auto& [topic, lane] : lanes_) {
+        judge(topic, lane);
+        go(topic, lane);
+    }
     const auto refused = std::move(refused_);
     refused_.clear();
     waiting_ -= refused.size();
@@ -140,9 +150,21 @@ void HotProducer::turn() {
         if (call.told) call.told({why, -1, -1});
 }
 
+// What was refused is kept where its topic is held or at home elsewhere by now; else it is refused for good.
+void HotProducer::judge(const std::string& topic, Lane& lane) {
+    if (lane.refused.empty()) return;
+    const bool is_here = lane.producer && is_home(topic, lane.at);
+    if (is_here && !centre_->following.read_since(lane.at, lane.refused.back().heard)) return;
+    for (Refused& one : lane.refused) {
+        if (is_here) refused_.emplace_back(std::move(one.call), one.why);
+        else lane.kept.emplace(one.call.number, std::move(one.call));
+    }
+    lane.refused.clear();
+}
+
 // Sends what is kept, if the topic may be written now.
 void HotProducer::go(const std::string& topic, Lane& lane) {
-    while (!lane.kept.empty() && !lane.leaving) {
+    while (!lane.kept.empty() && !lane.leaving && lane.refused.empty()) {
         const Order order = centre_->following.order(topic, now());
         if (!order.writes() || (lane.producer && lane.at != order.cluster)) return;
         if (!lane.producer) {
@@ -212,6 +234,10 @@ void HotProducer::heard(const rd_kafka_message_t& message) {
         const bool is_ours = is_given_back(message.err) || rd_kafka_fatal_error(lane.producer.get(), nullptr, 0);
         if (is_ours || lane.leaving || !is_home(call->record.topic, lane.at)) {
             lane.kept.insert(std::move(node));
+            return;
+        }
+        if (is_shut_out(message.err)) {
+            lane.refused.push_back({std::move(node.mapped()), rd_kafka_err2str(message.err), now()});
             return;
         }
     }

@@ -69,10 +69,19 @@ private:
         Told told;
     };
     using Calls = std::map<std::uint64_t, Call>;
-    // One topic: what is kept, and what is on its way to the cluster `at`, each in order. `leaving`: what is on its way
+    // A switch says that it holds a topic before its rules keep writers out: so such a refusal counts once the cluster
+    // was read behind it.
+    struct Refused {
+        Call call;
+        std::string why;
+        std::int64_t heard;
+    };
+    // One topic: what is kept, and what is on its way to the cluster `at`, each in order. While something is refused
+    // nothing more is sent. `leaving`: what is on its way
     // is given back, as `at` is not the home any more or the producer met a fatal error.
     struct Lane {
         Calls kept, sent;
+        std::vector<Refused> refused;
         std::string at;
         Handle producer;
         bool leaving = false;
@@ -84,6 +93,7 @@ private:
     void go(const std::string& topic, Lane& lane);
     rd_kafka_resp_err_t produce(const Lane& lane, Call& call);
     void leave(Lane& lane);
+    void judge(const std::string& topic, Lane& lane);
     void heard(const rd_kafka_message_t& message);
     bool is_home(const std::string& topic, const std::string& cluster) const;
     Handle producer(const std::string& cluster);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from twinshore.lab.jars import compiled, kafka_classpath
 from twinshore.lab.jvm import java
 
 CLIENTS = Path(__file__).resolve().parents[2] / "clients" / "java" / "src" / "main" / "java"
+PLAYED = Path(__file__).parents[1] / "homes" / "client_orders.json"
 CHECKS = Path(__file__).with_name("java") / "Checks.java"
 
 
@@ -18,10 +20,10 @@ CHECKS = Path(__file__).with_name("java") / "Checks.java"
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     clients = compiled(CLIENTS, kafka_classpath(), tmp_path_factory.mktemp("clients"))
     classpath = compiled(CHECKS, clients, tmp_path_factory.mktemp("checks"))
-    command = [java(), "-XX:TieredStopAtLevel=1", "-cp", classpath, "io.twinshore.client.Checks"]
+    command = [java(), "-XX:TieredStopAtLevel=1", "-cp", classpath, "io.twinshore.client.Checks", str(PLAYED)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    return dict(line.split(": ", 1) for line in done.stdout.splitlines())
+    return dict(line.rsplit(": ", 1) for line in done.stdout.splitlines())
 
 
 @pytest.mark.long
@@ -42,6 +44,17 @@ def test_a_hold_ends_by_itself(said: dict[str, str]) -> None:
     assert said["in the hold"] == "held true"
     assert said["behind it"] == "writes true, held []"
     assert said["held again"] == "held true"
+
+
+@pytest.mark.long
+@pytest.mark.claim(
+    "client", "first-words", "A client that starts waits for the clusters that have not said where topics are at home."
+)
+@pytest.mark.claim("client", "lease-by-home", "A client's lease to write is renewed by the cluster that it writes to.")
+def test_where_a_client_writes_by_what_it_was_answered(said: dict[str, str]) -> None:
+    cases = json.loads(PLAYED.read_text(encoding="utf-8"))["cases"]
+    assert len(cases) > 10
+    assert {one["name"]: said[one["name"]] for one in cases} == {one["name"]: one["writes"] or "-" for one in cases}
 
 
 @pytest.mark.long

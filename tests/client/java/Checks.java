@@ -1,5 +1,9 @@
 package io.twinshore.client;
 
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
@@ -24,6 +28,7 @@ public final class Checks {
         said("no leader", isThere(new LeaderNotAvailableException("")));
         oneLook();
         holdEnds();
+        orders(words[0]);
         clock();
         handedOutBefore();
     }
@@ -52,32 +57,59 @@ public final class Checks {
 
     /** An order of before says nothing of what came since. */
     private static void oneLook() {
-        Following following = new Following("", List.of("orders"), "east", 5 * Following.SECOND);
+        Following following = new Following("", List.of("orders"), List.of("east"), "east", 5 * Following.SECOND);
         following.met("east", "east");
-        following.read(List.of(line("east", 1, 0, SETTLED)), 1, 1);
-        Following.Order before = following.heard("orders");
-        following.read(List.of(line("east", 1, 1, HELD)), 2, 2);
-        Following.Order since = following.heard("orders");
+        following.read("east", List.of(line("east", 1, 0, SETTLED)), 1, 1);
+        Following.Order before = following.heard("orders", 0);
+        following.read("east", List.of(line("east", 1, 1, HELD)), 2, 2);
+        Following.Order since = following.heard("orders", 0);
         said("before", "writes " + before.writes() + ", held " + before.held());
         said("since", "writes " + since.writes() + ", held " + since.held());
         following.met("east", "another");
-        following.read(List.of(line("east", 1, 2, SETTLED)), 3, 3);
-        said("unknown", "held " + following.heard("orders").held());
+        following.read("east", List.of(line("east", 1, 2, SETTLED)), 3, 3);
+        said("unknown", "held " + following.heard("orders", 0).held());
     }
 
     /** It counts from when it was heard, and ends by a reading that was asked for after its time. */
     private static void holdEnds() {
-        Following following = new Following("", List.of("orders"), "east", 5 * Following.SECOND);
+        Following following = new Following("", List.of("orders"), List.of("east"), "east", 5 * Following.SECOND);
         following.met("east", "east");
         List<HomeLine> held = List.of(line("east", 1, 1, HELD));
-        following.read(held, 1, Following.SECOND);
-        following.read(held, 4 * Following.SECOND - 1, 9 * Following.SECOND);
-        said("in the hold", "held " + following.heard("orders").held());
-        following.read(held, 4 * Following.SECOND, 9 * Following.SECOND);
-        following.read(held, 2 * Following.SECOND, 9 * Following.SECOND);
-        said("behind it", "writes " + following.heard("orders").writes() + ", held " + following.held());
-        following.read(List.of(line("east", 1, 2, HELD)), 5 * Following.SECOND, 5 * Following.SECOND);
-        said("held again", "held " + following.heard("orders").held());
+        following.read("east", held, 1, Following.SECOND);
+        following.read("east", held, 4 * Following.SECOND - 1, 9 * Following.SECOND);
+        said("in the hold", "held " + following.heard("orders", 0).held());
+        following.read("east", held, 4 * Following.SECOND, 9 * Following.SECOND);
+        following.read("east", held, 2 * Following.SECOND, 9 * Following.SECOND);
+        said("behind it", "writes " + following.heard("orders", 0).writes() + ", held " + following.held());
+        following.read("east", List.of(line("east", 1, 2, HELD)), 5 * Following.SECOND, 5 * Following.SECOND);
+        said("held again", "held " + following.heard("orders", 0).held());
+    }
+
+    /** The cases that the clients of each language play. */
+    private static void orders(String file) throws Exception {
+        JsonNode played = new ObjectMapper().readTree(Path.of(file).toFile());
+        for (JsonNode one : played.get("cases")) {
+            List<String> clusters = new ArrayList<>();
+            one.get("clusters").forEach(cluster -> clusters.add(cluster.asText()));
+            Following following = new Following("", List.of("orders"), clusters, played.get("begin").asText(),
+                nanos(played.get("lease_s")));
+            for (JsonNode asked : one.get("asked")) {
+                String cluster = asked.get(0).asText();
+                long at = nanos(asked.get(1));
+                following.met(cluster, cluster);
+                following.said(cluster, following.says(cluster, at), at, at);
+                JsonNode told = asked.get(2);
+                List<HomeLine> lines = told.isNull() ? List.of()
+                    : List.of(line(told.get(0).asText(), told.get(1).asLong(), 0, SETTLED));
+                following.read(cluster, lines, at + 10_000_000, at + 10_000_000);
+            }
+            Following.Order order = following.order("orders", nanos(one.get("at_s")));
+            said(one.get("name").asText(), order.writes() ? order.cluster() : "-");
+        }
+    }
+
+    private static long nanos(JsonNode seconds) {
+        return (long) (seconds.asDouble() * Following.SECOND);
     }
 
     private static void clock() {

@@ -168,7 +168,7 @@ final class Centre implements AutoCloseable {
                 asked = Clock.now();
             }
             readHomes();
-            following.read(homes.values(), asked, Clock.now());
+            following.read(cluster, homes.values(), asked, Clock.now());
         }
 
         private void makeFollowers() throws InterruptedException, ExecutionException, TimeoutException {

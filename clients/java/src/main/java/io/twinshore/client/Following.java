@@ -12,9 +12,10 @@ import java.util.Set;
 import java.util.TreeSet;
 
 /**
- * What a client must do by the home lines it has read: write or read there, or park. It writes only for as long as it has read
- * the lines, and has said that it follows, within its lease; both count from before it asked. After a lapse it says so
- * first and reads then: so either it hears of a switch, or the switch sees it. A hold counts from when it was heard, and
+ * What a client must do by the home lines it has read: write or read there, or park. It writes to a cluster only for as long
+ * as it has read the lines there, and has said there that it follows, within its lease; both count from before it asked.
+ * After a lapse it says so first and reads then: so either it hears of a switch, or the switch sees it. A client that starts
+ * waits for clusters that have not answered yet, for one lease. A hold counts from when it was heard, and
  * ends by the first reading that was asked for after its time. Times are nanoseconds of one clock.
  */
 final class Following {
@@ -40,6 +41,15 @@ final class Following {
 
     record Saying(Map<String, Word> heard, Set<String> parked, byte[] value) {}
 
+    /** On one cluster: when it was last told, last read, and first heard since the last lapse. */
+    private static final class Lease {
+        long read = NEVER, said = NEVER, visible = NEVER;
+
+        boolean runs(long now, long lease) {
+            return now < Math.min(read, said) + lease && read > visible;
+        }
+    }
+
     static final long SECOND = 1_000_000_000L;
     private static final long POLL = SECOND, SWITCH_POLL = SECOND / 20, NEVER = Long.MIN_VALUE / 4;
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -55,9 +65,11 @@ final class Following {
     private final Map<String, Hold> holds = new HashMap<>();
     private final Map<String, Saying> last = new HashMap<>();
     private final Map<String, Long> lastAt = new HashMap<>();
-    private long read = NEVER, said = NEVER, visible = NEVER, number;
+    private final Map<String, Lease> leases = new HashMap<>();
+    private long first = NEVER, number;
 
-    Following(String name, List<String> topics, String begin, long lease) {
+    Following(String name, List<String> topics, Iterable<String> clusters, String begin, long lease) {
+        clusters.forEach(cluster -> leases.put(cluster, new Lease()));
         this.name = name;
         this.topics = List.copyOf(topics);
         this.begin = begin;
@@ -70,17 +82,27 @@ final class Following {
     }
 
     synchronized void met(String cluster, String id) {
-        lost(cluster);
+        boolean another = clusters.containsValue(cluster) && !cluster.equals(clusters.get(id));
+        clusters.values().removeIf(cluster::equals);
         clusters.put(id, cluster);
+        if (another) {
+            begins(cluster);
+        }
     }
 
     /** Another cluster answers there than the one that is expected. */
     synchronized void lost(String cluster) {
         clusters.values().removeIf(cluster::equals);
+        begins(cluster);
     }
 
-    /** These lines stand on one of the clusters, which was asked then, and had answered by {@code heard}. */
-    synchronized void read(Iterable<HomeLine> lines, long asked, long heard) {
+    private void begins(String cluster) {
+        leases.put(cluster, new Lease());
+        last.remove(cluster);
+    }
+
+    /** These lines stand on that cluster, which was asked then, and had answered by {@code heard}. */
+    synchronized void read(String cluster, Iterable<HomeLine> lines, long asked, long heard) {
         for (HomeLine one : lines) {
             if (covered(one.topic())) {
                 HomeLine line = inForce(one);
@@ -94,7 +116,9 @@ final class Following {
                 told.computeIfPresent(one.getKey(), (topic, now) -> new Told(inForce(now.line), now.other));
             }
         }
-        read = Math.max(read, asked);
+        Lease there = leases.get(cluster);
+        there.read = Math.max(there.read, asked);
+        first = first == NEVER ? asked : Math.min(first, asked);
     }
 
     private void begin(Told now, long heard) {
@@ -178,28 +202,42 @@ final class Following {
 
     /** That cluster has it: asked then, answered by now. */
     synchronized void said(String cluster, Saying what, long asked, long done) {
-        if (done >= said + lease) {
-            visible = done;
+        Lease there = leases.get(cluster);
+        if (done >= there.said + lease) {
+            there.visible = done;
         }
         last.put(cluster, what);
         lastAt.put(cluster, asked);
-        said = Math.max(said, asked);
+        there.said = Math.max(there.said, asked);
     }
 
     /** What whoever writes must do with the topic now. */
     synchronized Order order(String topic, long now) {
-        if (now >= Math.min(read, said) + lease || read <= visible) {
-            return waits("no cluster was read, or told that this client follows, within its lease");
-        }
-        return heard(topic);
+        Order found = heard(topic, now);
+        boolean lapsed = found.writes() && !leases.get(found.cluster).runs(now, lease);
+        return lapsed ? waits(found.cluster + " was not read, or told that this client follows, within its lease") : found;
+    }
+
+    /** Whether that cluster was read by a question asked after then. */
+    synchronized boolean readSince(String cluster, long then) {
+        return leases.get(cluster).read > then;
     }
 
     /** Where the topic is at home as far as was heard, though that may be a while ago: for whoever reads, and so can do
      * no harm where it is at home no more. */
-    synchronized Order heard(String topic) {
-        if (read == NEVER) {
-            return waits("no cluster was read yet");
+    synchronized Order heard(String topic, long now) {
+        Order found = byLines(topic);
+        if (!found.writes() || leases.values().stream().allMatch(one -> one.read != NEVER)) {
+            return found;
         }
+        boolean early = first == NEVER || now < first + lease;
+        if (early || leases.get(found.cluster).read == NEVER) {
+            return waits("topic " + topic + " has no leader: a cluster that could carry it is silent");
+        }
+        return found;
+    }
+
+    private Order byLines(String topic) {
         Told one = told.get(topic);
         if (one == null) {
             return shown(begin, null);

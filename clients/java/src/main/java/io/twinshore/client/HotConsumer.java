@@ -78,7 +78,7 @@ public final class HotConsumer implements AutoCloseable {
         });
         close();
         topics.forEach(topic -> readings.put(topic, new Reading()));
-        centre = new Centre(new Following(name, List.copyOf(topics), begin, LEASE), clusters, () -> {});
+        centre = new Centre(new Following(name, List.copyOf(topics), clusters.keySet(), begin, LEASE), clusters, () -> {});
     }
 
     /** The next records, all of one cluster; none where there are none within the time. */
@@ -119,7 +119,7 @@ public final class HotConsumer implements AutoCloseable {
         if (reading == null || centre == null) {
             return "it is not subscribed to";
         }
-        Following.Order order = centre.following.heard(topic);
+        Following.Order order = centre.following.heard(topic, Clock.now());
         return reading.at != null ? reading.at : order.writes() ? "about to be read on " + order.cluster() : order.why();
     }
 
@@ -148,7 +148,7 @@ public final class HotConsumer implements AutoCloseable {
     /** Leaves what a switch holds, and joins where topics are at home. */
     private void follow() {
         Map<String, Following.Order> orders = new TreeMap<>();
-        readings.keySet().forEach(topic -> orders.put(topic, centre.following.heard(topic)));
+        readings.keySet().forEach(topic -> orders.put(topic, centre.following.heard(topic, Clock.now())));
         // By one look at each: what is parked by a word that has come since is not joined by the one before.
         Set<String> held = new HashSet<>(orders.keySet());
         held.removeIf(topic -> !orders.get(topic).held());

@@ -11,6 +11,7 @@ import org.apache.kafka.clients.producer.Callback;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.errors.AuthorizationException;
 import org.apache.kafka.common.errors.RetriableException;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
@@ -28,8 +29,14 @@ public final class HotProducer implements AutoCloseable {
 
     private record Call(long number, ProducerRecord<byte[], byte[]> record, Callback told) {}
 
-    /** One topic: what is kept, and what is on its way to {@code at}, each in order. */
+    /** A switch says that it holds a topic before its rules keep writers out: so such a refusal counts once the
+     * cluster was read behind it. */
+    private record Refused(Call call, Exception why, long heard) {}
+
+    /** One topic: what is kept, and what is on its way to {@code at}, each in order. While something is refused nothing
+     * more is sent. */
     private static final class Lane {
+        final List<Refused> refused = new ArrayList<>();
         final TreeMap<Long, Call> kept = new TreeMap<>(), sent = new TreeMap<>();
         String at;
         KafkaProducer<byte[], byte[]> producer;
@@ -61,7 +68,7 @@ public final class HotProducer implements AutoCloseable {
             throw new IllegalArgumentException("no cluster is called " + begin);
         }
         this.clusters = Map.copyOf(clusters);
-        this.centre = new Centre(new Following(name, topics, begin, LEASE), clusters, this::wake);
+        this.centre = new Centre(new Following(name, topics, clusters.keySet(), begin, LEASE), clusters, this::wake);
         this.thread = new Thread(this::run, "twinshore " + name);
         thread.setDaemon(true);
         thread.start();
@@ -116,9 +123,15 @@ public final class HotProducer implements AutoCloseable {
             Thread.currentThread().interrupt();
         }
         List<KafkaProducer<byte[], byte[]>> open = new ArrayList<>();
+        List<Refused> refused = new ArrayList<>();
         synchronized (this) {
+            lanes.values().forEach(lane -> {
+                refused.addAll(lane.refused);
+                lane.refused.clear();
+            });
             lanes.values().stream().filter(lane -> lane.producer != null).forEach(lane -> open.add(lane.producer));
         }
+        refused.forEach(one -> tell(one.call, null, one.why));
         open.forEach(producer -> producer.close(Duration.ZERO));
         centre.close();
     }
@@ -130,9 +143,12 @@ public final class HotProducer implements AutoCloseable {
     private void run() {
         while (!stopping) {
             List<KafkaProducer<byte[], byte[]>> left;
+            List<Refused> refused = new ArrayList<>();
             synchronized (this) {
+                lanes.forEach((topic, lane) -> judge(topic, lane, refused));
                 left = turn();
             }
+            refused.forEach(one -> tell(one.call, null, one.why));
             // Its callbacks come from here or from its own thread, and take what was not acknowledged back.
             left.forEach(producer -> producer.close(Duration.ZERO));
             synchronized (this) {
@@ -171,9 +187,28 @@ public final class HotProducer implements AutoCloseable {
         return left;
     }
 
+    /** What was refused is kept where its topic is held or at home elsewhere by now; else it is refused for good. */
+    private void judge(String topic, Lane lane, List<Refused> found) {
+        if (lane.refused.isEmpty()) {
+            return;
+        }
+        Following.Order order = centre.following.order(topic, Clock.now());
+        boolean atHome = order.writes() && order.cluster().equals(lane.at) && !lane.leaving;
+        long last = lane.refused.get(lane.refused.size() - 1).heard;
+        if (atHome && !centre.following.readSince(lane.at, last)) {
+            return;
+        }
+        if (atHome) {
+            found.addAll(lane.refused);
+        } else {
+            lane.refused.forEach(one -> lane.kept.put(one.call.number, one.call));
+        }
+        lane.refused.clear();
+    }
+
     /** Sends what is kept, if the topic may be written now. */
     private void go(String topic, Lane lane) {
-        while (!lane.kept.isEmpty() && !lane.leaving) {
+        while (!lane.kept.isEmpty() && !lane.leaving && lane.refused.isEmpty()) {
             Following.Order order = centre.following.order(topic, Clock.now());
             if (!order.writes() || (lane.at != null && !lane.at.equals(order.cluster()))) {
                 return;
@@ -199,12 +234,20 @@ public final class HotProducer implements AutoCloseable {
             lane.sent.remove(call.number);
             Following.Order order = centre.following.order(topic, Clock.now());
             boolean atHome = order.writes() && order.cluster().equals(lane.at) && !lane.leaving && by == lane.producer;
+            if (error instanceof AuthorizationException && atHome && !stopping) {
+                lane.refused.add(new Refused(call, error, Clock.now()));
+                return;
+            }
             boolean again = error != null && !stopping && (!atHome || error instanceof RetriableException);
             if (again) {
                 lane.kept.put(call.number, call);
                 return;
             }
         }
+        tell(call, metadata, error);
+    }
+
+    private void tell(Call call, RecordMetadata metadata, Exception error) {
         try {
             if (call.told != null) {
                 call.told.onCompletion(metadata, error);
