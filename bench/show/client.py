@@ -40,6 +40,9 @@ KEYS = (
     "lease-by-home",
     "refused-early",
     "given-up-late",
+    "silent-follower",
+    "own-secrets",
+    "pushed-in-clear",
     "exactly-once",
 )
 PRODUCERS, RECORDS_PER_S, GROUPS = 4, 5_000, 3

@@ -35,9 +35,10 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def test_what_is_told_is_told_once_and_by_one(store: Store) -> None:
     first = plan_set(SetPush("shop", push("east")), store)
     (step,) = act(first, store, by="anna")
-    assert step.sentence(done=True) == "shop: revision 1 is told to its clients: east at east:9092"
+    assert step.sentence(done=True) == "shop: revision 1 is told to its clients: home east; east at east:9092"
     assert plan_set(SetPush("shop", push("east")), store).steps == ()
     later = [plan_set(SetPush("shop", push(home)), store) for home in ("west", "north")]
+    assert [one.split(": ")[1] for one in later[0].remarks] == ["its home moves from east to west"]
     assert len(list(act(later[0], store, by="bob"))) == 1
     with pytest.raises(RefusedError, match="somebody else has pushed meanwhile"):
         list(act(later[1], store, by="anna"))

@@ -14,9 +14,11 @@ import pytest
 from twinshore.fleet import FOLLOWERS_TOPIC, HOMES_TOPIC, Cluster, KafkaError, RefusedError
 from twinshore.homes.follower_lines import Follower, goodbye_line
 from twinshore.homes.home_lines import PARTITIONS_MAX, HomeLine, HomeState
-from twinshore.homes.home_notes import FollowerNotes, HomeNotes
+from twinshore.homes.home_notes import BACK_MS, FollowerNotes, HomeNotes
 from twinshore.homes.record_lines import PART_BYTES
+from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.notes import Notebook
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import admin_of
 
@@ -146,13 +148,41 @@ def test_followers_are_heard_and_their_goodbye(kafka: KafkaCluster) -> None:
     ours, theirs = FollowerNotes(kafka), FollowerNotes(kafka)
     ours.make()
     one = Follower(ONE, "billing", ("orders",), said=1)
-    ours.say(one.line(), 5)
+    now_ms = wall_ms()
+    ours.say(one.line(), now_ms)
     assert theirs.read().living(time.monotonic()) == [one]
     two = replace(one, heard={"orders": (1, 2)}, parked=frozenset({"orders"}), said=2)
-    ours.say(two.line(), 6)
+    ours.say(two.line(), now_ms + 1)
     assert theirs.read().awaited({"orders": (1, 2)}, time.monotonic()) == {}
-    ours.say(goodbye_line(ONE), 7)
+    ours.say(goodbye_line(ONE), now_ms + 2)
     assert theirs.read().living(time.monotonic()) == []
+
+
+@pytest.mark.claim("client", "silent-follower", "A switch waits for a silent client however much others have said.")
+def test_a_silent_follower_with_a_long_lease_is_known_behind_many_lines_of_others(kafka: KafkaCluster) -> None:
+    """400 clients for a minute."""
+    ours, now_ms = FollowerNotes(kafka), wall_ms()
+    ours.make()
+    notebook = Notebook(kafka, FOLLOWERS_TOPIC)
+    gone = Follower(TWO, "gone", ("orders",), lease_ms=60_000, said=1)
+    notebook.append([gone.line()], now_ms - BACK_MS - 60_000)
+    silent = Follower(ONE, "silent", ("orders",), lease_ms=60_000, said=1)
+    notebook.append([silent.line()], now_ms - 55_000)
+    for second in range(55):
+        others = [Follower(f"{one:032x}", f"c{one}", ("other",), said=second + 1).line() for one in range(400)]
+        notebook.append(others, now_ms - 55_000 + second * 1000)
+    found = ours.read()
+    assert found.awaited({"orders": (1, 2)}, time.monotonic()) == {"orders": [silent]}
+    assert len(found.living(time.monotonic())) == 401
+
+
+def test_lines_of_followers_that_are_all_old_are_passed_over(kafka: KafkaCluster) -> None:
+    ours = FollowerNotes(kafka)
+    ours.make()
+    ours.say(Follower(ONE, "gone", ("orders",), said=1).line(), wall_ms() - BACK_MS - 60_000)
+    assert ours.read().living(time.monotonic()) == []
+    ours.say(Follower(TWO, "new", ("orders",), said=1).line(), wall_ms())
+    assert [one.name for one in ours.read().living(time.monotonic())] == ["new"]
 
 
 @pytest.mark.parametrize("silent", [False, True], ids=["nobody there", "silent"])

@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from twinshore.fleet import FOLLOWERS_TOPIC, HOMES_TOPIC, TWINS_TOPIC, KafkaError, RefusedError
-from twinshore.homes.follower_lines import FollowerLog
+from twinshore.fleet import FOLLOWERS_TOPIC, HOMES_TOPIC, TWINS_TOPIC, KafkaError, NamedPartition, RefusedError
+from twinshore.homes.follower_lines import LEASE_MS_MAX, FollowerLog
 from twinshore.homes.home_lines import HomeLine, HomeLog, TopicClaim, claim_line, release_line
 from twinshore.homes.record_lines import Line, record_digest
 from twinshore.homes.twin_lines import TwinLog
+from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code, kafka_error
 from twinshore.kafka.notes import Note, Notebook
@@ -33,7 +34,8 @@ FOLLOWERS_SETTINGS = {
 }
 BYTES_AT_ONCE = 1 << 18
 LOOK_S = 1.0
-TAIL_LINES = 20_000  # so many of the last lines of followers are read at first
+CLOCKS_S = 60.0  # so much the clocks of clients and switches may differ
+BACK_MS = LEASE_MS_MAX + int(CLOCKS_S * 1000)  # so far back the lines of followers are read at first
 
 
 class Tail:
@@ -71,10 +73,11 @@ class Tail:
         """It was not read to its end: the next time it is read from the beginning."""
         self._seen = b"", -1
 
-    def skip(self, lines: int) -> None:
-        """Begins not so far back."""
+    def skip_before(self, time_ms: int) -> None:
+        """Begins with the first note that is as late; at the end where none is."""
         if self._seen[0]:
-            self._read_to = max(self._read_to, self.notebook.bounds()[1] - lines)
+            since = self._cluster.first_since(NamedPartition(self._topic, 0), time_ms)
+            self._read_to = max(self._read_to, since if since >= 0 else self.notebook.end())
 
     def pages(self) -> Iterator[list[Note]]:
         """What is new, to the end of now. KafkaError where that is not reached."""
@@ -269,10 +272,11 @@ class FollowerNotes:
             self._tail.notebook.append([line], now_ms)
 
     def read(self) -> FollowerLog:
-        """Reads on to the end; at first the last lines alone, whose writers are given a whole lease from now on."""
+        """Reads on to the end; at first those lines alone whose lease may still run, by whatever clock their writers
+        have. They are given a whole lease from now on."""
         with self._cluster.errand():
             if self._tail.whole():
-                self._tail.skip(TAIL_LINES)
+                self._tail.skip_before(wall_ms() - BACK_MS)
             for notes in self._tail.pages():
                 seen_s = time.monotonic()
                 for note in notes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -35,13 +36,15 @@ class PushStep:
     app: str
     before: int
     text: str
+    home: str = ""
     clusters: tuple[str, ...] = ()
 
     def sentence(self, *, done: bool) -> str:
         told = "is" if done else "would be"
         if not self.text:
             return f"{self.app}: its push, revision {self.before}, {told} taken away; clients stay as they are"
-        return f"{self.app}: revision {self.before + 1} {told} told to its clients: {', '.join(self.clusters)}"
+        clusters = f" {', '.join(self.clusters)}"
+        return f"{self.app}: revision {self.before + 1} {told} told to its clients: home {self.home};{clusters}"
 
 
 def plan_set(asked: SetPush, store: Store) -> Plan[PushStep]:
@@ -56,7 +59,20 @@ def plan_set(asked: SetPush, store: Store) -> Plan[PushStep]:
     if row is not None and row.digest == digest_of(asked.text):
         return Plan(remarks=(f"{app}: revision {row.revision} says just this already",))
     clusters = tuple(f"{name} at {','.join(site.cluster.bootstrap)}" for name, site in sorted(found.items()))
-    return Plan((PushStep(app, row.revision if row else 0, asked.text, clusters),))
+    home, before = _home(asked.text), _home(row.text) if row else ""
+    remarks = (
+        (
+            f"{app}: its home moves from {before} to {home}: topics of which no cluster says where they are at home are"
+            " written there at once, without a switch",
+        )
+        if before not in ("", home)
+        else ()
+    )
+    return Plan((PushStep(app, row.revision if row else 0, asked.text, home, clusters),), remarks=remarks)
+
+
+def _home(text: str) -> str:
+    return str(json.loads(text).get("home", "")) if text else ""
 
 
 def _must_make(site: Site) -> None:

@@ -14,7 +14,7 @@ import threading
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from twinshore.client.centres.asking import address, ask
+from twinshore.client.centres.asking import address, ask, is_in_clear
 from twinshore.fleet import ConfigError
 from twinshore.kafka.clock import wall_ms
 
@@ -24,7 +24,8 @@ FIRST = -1
 
 
 class Apollo:
-    """`server`: the address of its configuration service."""
+    """`server`: the address of its configuration service. `insecure_http`: what an http:// address beyond this machine
+    answers is believed in whole."""
 
     def __init__(
         self,
@@ -35,9 +36,11 @@ class Apollo:
         cluster: str = "default",
         key: str = "twinshore.clients",
         access_key: str = "",
+        insecure_http: bool = False,
     ) -> None:
         self._server, self._app, self._namespace = address(server, "Apollo's"), app_id, namespace
         self._cluster, self._key, self._secret = cluster, key, access_key
+        self.in_clear = is_in_clear(server) and not insecure_http
         self.name = f"Apollo {self._server}, {app_id}/{cluster}/{namespace}"
         self._number = FIRST
         self._read = FIRST - 1  # of which notification the text was read

@@ -6,6 +6,7 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from twinshore.fleet import ConfigError
@@ -28,6 +29,17 @@ def address(given: str, what: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError(f"{what} address {given!r} is no http:// or https:// address")
     return given.rstrip("/")
+
+
+def is_in_clear(given: str) -> bool:
+    """Whether anybody on the way may read and change what that address answers."""
+    parts = urlsplit(given)
+    host = parts.hostname or ""
+    try:
+        is_here = ip_address(host).is_loopback
+    except ValueError:
+        is_here = host == "localhost"
+    return parts.scheme == "http" and not is_here
 
 
 def ask(

@@ -2,7 +2,8 @@
 
 A push is one JSON object: the `clusters` by name, the `home` among them of topics of which no cluster says where they
 are at home, `settings` for all clients, and the `topics` that it is meant for. One that is cut off, misspelt, or meant
-for topics that the application does not have, changes nothing.
+for topics that the application does not have, changes nothing. What the application sets itself of logins, keys and ids
+of clusters wins.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from twinshore.client.sites import Site, sites_of
+from twinshore.client.sites import CLUSTER_ID, Site, sites_of
 from twinshore.fleet import ConfigError
 from twinshore.fleet.sentences import listed
 from twinshore.homes.follower_lines import covered
@@ -22,7 +23,21 @@ CHARS_MAX = 1 << 20
 CLUSTERS_MAX = 64
 NAMED_MAX = 5
 _ITS_OWN = ("plugin.", "enable.ssl.certificate.verification", "ssl.endpoint.identification.algorithm")
+_GROUPS = ("sasl.", "ssl.", CLUSTER_ID)  # of which an application sets all or none
 KNOWN = ("clusters", "home", "settings", "topics")
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What the application itself sets: `shared` for all clusters, `clusters` by name. `in_clear`: pushes come over a
+    line on which anybody may change them, so the home and names of its own clusters are taken, and nothing else."""
+
+    shared: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    clusters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
+    in_clear: bool = False
+
+    def of(self, cluster: str) -> Mapping[str, Any]:
+        return {**self.shared, **self.clusters.get(cluster, {})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +49,9 @@ class Pushed:
     digest: str
 
 
-def read_pushed(text: str, shared: Mapping[str, Any], topics: Iterable[str]) -> Pushed:
-    """`shared`: what the application itself sets for all clusters; `topics`: which it has. ConfigError, in one sentence
-    without what may be secret, where the text is no such push."""
+def read_pushed(text: str, own: Own, topics: Iterable[str]) -> Pushed:
+    """`topics`: which the application has. ConfigError, in one sentence without what may be secret, where the text is
+    no such push."""
     raw = _object(text)
     if strange := sorted(raw.keys() - set(KNOWN)):
         raise ConfigError(f"{strange[0]!r} is no part of a push", hint=f"known are {', '.join(KNOWN)}")
@@ -50,22 +65,35 @@ def read_pushed(text: str, shared: Mapping[str, Any], topics: Iterable[str]) -> 
     mine = list(topics)
     if foreign := [one for one in meant if not covered(one, mine)]:
         raise ConfigError(f"it is meant for topic {listed(foreign, NAMED_MAX)}, which the application does not have")
-    sites = sites_of(clusters, {**shared, **settings})
-    _must_be_as_safe(shared, settings, clusters)
+    if own.in_clear:
+        _must_be_known(clusters, own)
+        made = {name: own.of(name) for name in clusters}
+    else:
+        made = {name: _own_first(own.of(name), name, {**settings, **one}) for name, one in clusters.items()}
+    sites = sites_of(made, {})
     return Pushed(sites, home, hashlib.sha256(text.encode()).hexdigest())
 
 
-def _must_be_as_safe(
-    shared: Mapping[str, Any], settings: Mapping[str, Any], clusters: Mapping[str, Mapping[str, Any]]
-) -> None:
-    """Whoever pushes may not have the application run code, nor send its own password in clear or to anybody."""
-    for some in (settings, *clusters.values()):
-        if owned := sorted(name for name in some if name.startswith(_ITS_OWN)):
-            raise ConfigError(f"{owned[0]} cannot be pushed: the application sets it itself")
-        asked = some.get("security.protocol")
-        own = str(shared.get("security.protocol", "PLAINTEXT")).upper()
-        if asked is not None and _guards(own) - _guards(str(asked).upper()):
-            raise ConfigError(f"security.protocol {asked} cannot be pushed: the application's own is {own}")
+def _must_be_known(clusters: Iterable[str], own: Own) -> None:
+    if strange := sorted(name for name in clusters if name not in own.clusters):
+        raise ConfigError(
+            f"cluster {strange[0]} is none of the application's own, and nothing else is taken from an http:// address",
+            hint="use https://, name its own clusters in Pushes(clusters=), or set insecure_http=True",
+        )
+
+
+def _own_first(own: Mapping[str, Any], cluster: str, pushed: Mapping[str, Any]) -> dict[str, Any]:
+    """A push may not have the application run code, nor send its own password in clear or to anybody."""
+    if owned := sorted(name for name in pushed if name.startswith(_ITS_OWN)):
+        raise ConfigError(f"cluster {cluster}: {owned[0]} cannot be pushed: the application sets it itself")
+    mine = tuple(one for one in _GROUPS if any(name.startswith(one) for name in own))
+    asked = pushed.get("security.protocol")
+    protocol = str(own.get("security.protocol", "SASL_SSL" if "sasl." in mine else "PLAINTEXT")).upper()
+    if asked is not None and _guards(protocol) - _guards(str(asked).upper()):
+        raise ConfigError(
+            f"cluster {cluster}: security.protocol {asked} cannot be pushed: the application's own is {protocol}"
+        )
+    return {**own, **{name: value for name, value in pushed.items() if not mine or not name.startswith(mine)}}
 
 
 def _guards(protocol: str) -> set[str]:

@@ -10,7 +10,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 
 from twinshore.client.centres.last_good import keep, kept
-from twinshore.client.centres.pushed import Pushed, read_pushed
+from twinshore.client.centres.pushed import Own, Pushed, read_pushed
 from twinshore.client.centres.sources import Source
 from twinshore.client.threads import client_thread
 from twinshore.fleet import ConfigError
@@ -23,12 +23,20 @@ UNTAKEN_S = 5.0
 
 
 class Pushes:
-    """What `source` pushes. `last_good`: the file that keeps the last push that was understood, for a start while the
+    """What `source` pushes. `clusters`: those that the application has itself, by name, with its own settings.
+    `last_good`: the file that keeps the last push that was understood, for a start while the
     centre is away; `first_s`: how long a start waits for the centre. One of these for each client. Its thread ends
     behind `stop`, once a request that is under way is answered."""
 
-    def __init__(self, source: Source, *, last_good: Path | str | None = None, first_s: float = FIRST_S) -> None:
-        self._source, self._first_s = source, first_s
+    def __init__(
+        self,
+        source: Source,
+        *,
+        clusters: Mapping[str, Mapping[str, Any]] | None = None,
+        last_good: Path | str | None = None,
+        first_s: float = FIRST_S,
+    ) -> None:
+        self._source, self._first_s, self._clusters = source, first_s, clusters or {}
         self._last_good = Path(last_good) if last_good else None
         self._shared: Mapping[str, Any] = {}
         self._topics: tuple[str, ...] = ()
@@ -93,7 +101,7 @@ class Pushes:
     def _take(self, text: str) -> None:
         self._untaken = ""
         try:
-            pushed = read_pushed(text, self._shared, self._topics)
+            pushed = self._read(text)
             # Why no client can be made of it may pass, as where a file of certificates is just being replaced.
             self._untaken, self._untaken_s = text, steady_s()
             self._check(pushed)
@@ -116,12 +124,16 @@ class Pushes:
                 )
         told(pushed)
 
+    def _read(self, text: str) -> Pushed:
+        own = Own(self._shared, self._clusters, in_clear=self._source.in_clear)
+        return read_pushed(text, own, self._topics)
+
     def _before(self) -> Pushed | None:
         text = kept(self._last_good) if self._last_good is not None else None
         if text is None:
             return None
         try:
-            pushed = read_pushed(text, self._shared, self._topics)
+            pushed = self._read(text)
             self._check(pushed)
         except Exception:
             return None  # the application is another one than when it was kept

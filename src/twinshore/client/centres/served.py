@@ -7,7 +7,7 @@ import ssl
 import threading
 from pathlib import Path
 
-from twinshore.client.centres.asking import address, ask
+from twinshore.client.centres.asking import address, ask, is_in_clear
 from twinshore.client.centres.tags import Tag, digest_of, read_tag
 from twinshore.fleet import ConfigError
 from twinshore.kafka.clock import steady_s
@@ -21,7 +21,8 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,1024}")
 
 class PushServer:
     """`server`: its address; `app`: the name that the application has there. `token`, or the file that holds it, which
-    is read anew for each request; `ca_file`: which authorities are trusted, the system's where none is given."""
+    is read anew for each request; `ca_file`: which authorities are trusted, the system's where none is given.
+    `insecure_http`: what an http:// address beyond this machine answers is believed in whole."""
 
     def __init__(
         self,
@@ -31,6 +32,7 @@ class PushServer:
         token: str = "",
         token_file: Path | str | None = None,
         ca_file: Path | str | None = None,
+        insecure_http: bool = False,
     ) -> None:
         if bool(token) == bool(token_file):
             raise ConfigError("a push server is asked with either token or token_file")
@@ -38,6 +40,7 @@ class PushServer:
         self._url = f"{self._server}/v1/apps/{app}/push?wait_s={WAIT_S}"
         self._given, self._token_file = token, Path(token_file) if token_file else None
         self._trust = ssl.create_default_context(cafile=str(ca_file)) if ca_file else None
+        self.in_clear = is_in_clear(server) and not insecure_http
         self.name = f"push server {self._server}, {app}"
         if token:
             _checked(token)

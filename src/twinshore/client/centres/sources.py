@@ -17,9 +17,11 @@ QUERY_S = 2.0
 
 
 class Source(Protocol):
-    """One place that pushes come from. Whatever it raises may pass: it is asked again."""
+    """One place that pushes come from. Whatever it raises may pass: it is asked again. `in_clear`: anybody on the way
+    may change what it answers, so no settings are taken from it."""
 
     name: str
+    in_clear: bool
 
     def news(self, stop: threading.Event) -> str | None:
         """The text that stands there, once it may be another one than it handed out last; None where it is the same
@@ -30,6 +32,8 @@ class Source(Protocol):
 class PushQuery:
     """The text is what `ask` returns: one value of one row, as an application reads it from its database, by
     connections of its own. It is asked every `every_s`."""
+
+    in_clear = False
 
     def __init__(self, ask: Callable[[], str], *, name: str = "database", every_s: float = QUERY_S) -> None:
         self._ask, self.name, self._every_s = ask, name, every_s
