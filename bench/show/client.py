@@ -38,6 +38,7 @@ KEYS = (
     "private-files",
     "first-words",
     "lease-by-home",
+    "spool-home",
     "refused-early",
     "given-up-late",
     "silent-follower",

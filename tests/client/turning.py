@@ -76,7 +76,9 @@ class Played:
 
 
 class ByHand(HomesCentre):
-    """Asks nobody. A cluster's id is its address."""
+    """Asks nobody. A cluster's id is its address. `silent`: clusters that do not answer."""
+
+    silent: frozenset[str] = frozenset()
 
     def start(self) -> None:
         self.meanwhile: Callable[[], None] = lambda: None
@@ -90,7 +92,7 @@ class ByHand(HomesCentre):
         self.goodbyes += goodbye
 
     def hears(self, *lines: HomeLine) -> None:
-        for name in self._sites:
+        for name in self._sites.keys() - self.silent:
             self.hears_at(name, *lines)
 
     def hears_at(self, name: str, *lines: HomeLine) -> None:

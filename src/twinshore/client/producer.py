@@ -28,6 +28,7 @@ from twinshore.client.moves import TURN_S, Moves, must_make
 from twinshore.client.reach import Clusters, Reach
 from twinshore.client.sites import names_of
 from twinshore.client.spool import SPOOL_BYTES_MAX, Spool
+from twinshore.client.spool.files import HOMES
 from twinshore.client.spool.left import Left
 from twinshore.client.warned import Warned
 from twinshore.fleet import ConfigError
@@ -92,6 +93,7 @@ class HotProducer:
             except BaseException:
                 reach.stop()
                 raise
+            reach.memory = opened.folder / HOMES
             waiting = KeptOnDisk(opened, kept_max, self._follows, warned)
             warned.tell()
             first_number, left = opened.next_number, opened.left

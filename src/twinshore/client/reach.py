@@ -9,6 +9,7 @@ from typing import Any
 from twinshore.client.centres.homes import HomesCentre
 from twinshore.client.centres.pushed import Pushed
 from twinshore.client.centres.pushes import Pushes
+from twinshore.client.centres.remembered import Remembered
 from twinshore.client.sites import Site, sites_of
 from twinshore.fleet import Cluster
 
@@ -19,7 +20,8 @@ Check = Callable[[Mapping[str, Site]], None]
 class Reach:
     """`sites` by name; `begin` is the one where topics are at home of which no cluster says it. `check` raises where no
     client can be made of the sites: whoever makes this hears it before anything has begun, and a push that comes later
-    is not taken. `news` is called from another thread when something was pushed. Pushes are asked for until `stop`."""
+    is not taken. `news` is called from another thread when something was pushed. Pushes are asked for until `stop`.
+    `memory`: the file that remembers where topics are at home, beside the last good push where no other is set."""
 
     def __init__(
         self,
@@ -35,6 +37,8 @@ class Reach:
         self._pushed = deque[Pushed](maxlen=1)  # the last one counts
         self.is_due = False  # until the clusters that count now were asked
         self._asked: HomesCentre | None = None
+        self.memory = clusters.memory if isinstance(clusters, Pushes) else None
+        self._remembered: Remembered | None = None
         self._pushes = clusters if isinstance(clusters, Pushes) else None
         if isinstance(clusters, Pushes):
             first = clusters.begin(config, topics, warn, self._push, lambda pushed: check(pushed.sites))
@@ -55,13 +59,21 @@ class Reach:
     def ask(self, name: str, topics: Iterable[str], lease_s: float) -> HomesCentre:
         """From now on the clusters are asked where these topics are at home. What was heard before stays known: a
         cluster that answers first, and was not told yet of a switch, takes no topic back."""
-        told = self._asked.told() if self._asked is not None else {}
+        if self._remembered is None:
+            self._remembered = Remembered(self.memory, self._warn)
+        told = self._asked.told() if self._asked is not None else self._remembered.lines()
         made = HomesCentre(
-            *(name, topics, self.sites, self.begin), lease_s=lease_s, told=told, news=self._news, warn=self._warn
+            *(name, topics, self.sites, self.begin), lease_s=lease_s, told=told, news=self._heard, warn=self._warn
         )
         made.start()
         self._asked, self.is_due = made, False
         return made
+
+    def _heard(self) -> None:
+        """In a thread of the centre's."""
+        if self._asked is not None and self._remembered is not None:
+            self._remembered.keep(self._asked.told())
+        self._news()
 
     def stop(self) -> None:
         """Nothing is heard of pushes any more."""

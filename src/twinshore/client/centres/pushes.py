@@ -78,6 +78,11 @@ class Pushes:
             self._told = told
             return found
 
+    @property
+    def memory(self) -> Path | None:
+        """Where a client remembers homes: beside the last good push."""
+        return self._last_good.with_name(f"{self._last_good.name}.homes") if self._last_good else None
+
     def stop(self) -> None:
         """Nothing more is told. A request that is under way ends by itself."""
         self._stopping.set()

@@ -19,12 +19,12 @@ Sync = Callable[[int], None]
 # What is needed to read a file again, its length too, is on the disk after either of them.
 SYNC: Sync = getattr(os, "fdatasync", os.fsync)
 _SEGMENT = re.compile(r"(\d{16})-([0-9a-f]{8})\.spool")
-_LOCK, _MARKS = "lock", "done"
+_LOCK, _MARKS, HOMES = "lock", "done", "homes"  # HOMES is the producer's own
 LOCK_TRIES, LOCK_S = 10, 0.05
 
 
 def _is_ours(name: str) -> bool:
-    return name == _LOCK or name.startswith(_MARKS) or _SEGMENT.fullmatch(name) is not None
+    return name == _LOCK or name.startswith((_MARKS, HOMES)) or _SEGMENT.fullmatch(name) is not None
 
 
 class SpoolFiles:
