@@ -81,13 +81,12 @@ def test_what_a_store_or_another_cluster_knows_counts_when_it_is_known() -> None
 
 @by_clients
 def test_a_client_is_not_led_away() -> None:
-    client = Following("b" * 32, "pay", [TOPIC], "east")
-    for name, cluster_id in (("east", "E"), ("west", "W")):
-        client.met(name, cluster_id)
+    client = Following("b" * 32, "pay", [TOPIC], ["east"], "east")
+    client.met("east", "E")
     says = client.says()
     client.said("east", says, 100.0, 100.0)
-    client.read(told(EAST).homes, 100.1)
-    client.read(told(FORGED).homes, 100.2)
+    client.read("east", told(EAST).homes, 100.05, 100.1)
+    client.read("east", told(FORGED).homes, 100.15, 100.2)
     assert client.order(TOPIC, 100.3) == Write("east", 1)
     assert client.term(TOPIC) == 1
 
