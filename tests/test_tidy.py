@@ -28,7 +28,7 @@ MADE_BY_MAKE = {
     *("__pycache__", "twinshore.egg-info"),
 }
 
-MODULE_LINES_MAX = 400
+MODULE_LINES_MAX = 900
 FUNCTION_LINES_MAX = 60
 VERB_LINES_MAX = 30  # without its options and its docstring
 EMPTY_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}
