@@ -166,6 +166,11 @@ private:
         if (!message.payload) {
             homes_.erase(*topic);
         } else if (const auto line = home_line({static_cast<const char*>(message.payload), message.len})) {
+            const auto there = homes_.find(*topic);
+            const auto heard = following_.line(*topic);
+            Word known = there == homes_.end() ? Word{0, 0} : there->second.word;
+            if (heard) known = std::max(known, heard->word);
+            if (is_far(*line, known)) return;
             // Of two lines with one word the log's first stands.
             const auto [found, is_new] = homes_.try_emplace(*topic, *line);
             if (!is_new && found->second.word < line->word) found->second = *line;

@@ -162,6 +162,17 @@ void it_writes_by_what_it_was_answered(const char* file) {
     }
 }
 
+void a_line_that_no_switch_writes_is_far() {
+    const auto line = [](std::int64_t term, std::int64_t step) {
+        return *home_line("{\"home\":\"east\",\"cluster_id\":\"e\",\"term\":" + std::to_string(term) + ",\"step\":" +
+            std::to_string(step) + ",\"state\":\"settled\",\"since_ms\":1,\"points\":[]}");
+    };
+    must(is_far(line(1'001, 0), {0, 0}) && is_far(line(30'000, 0), {2, 9}) && is_far(line(2, 2 << 20), {2, 9}),
+        "a line is far that is above all that is known");
+    must(!is_far(line(1'000, 0), {0, 0}) && !is_far(line(3, 5), {2, 9}) && !is_far(line(1, 0), {2, 9}),
+        "the lines of switches are not");
+}
+
 // What is handed out until then.
 std::vector<Message> read_until(HotConsumer& consumer, const std::function<bool()>& holds, const std::string& what) {
     std::vector<Message> found;
@@ -180,6 +191,7 @@ void it_reads_on_where_it_was_though_a_neighbour_leaves_another_home() {
         east.write("stays", "key", std::to_string(one));
         for (Played* played : {&east, &west}) played->write("moves", "key", std::to_string(one));
     }
+    say(east, west, "stays", west, 30'000, 0, "settled");  // a stranger's, which leads nobody away
     HotConsumer consumer(clusters(east, west, {{"group.id", "readers"}, {"enable.auto.commit", "false"}}), "east", "check");
     consumer.subscribe({"moves", "stays"});
     if (read(consumer, 2 * RECORDS).size() != 2 * RECORDS) throw Error("it does not read all");
@@ -201,6 +213,7 @@ int main(int count, char** words) try {
     it_refuses_to_be_a_static_member();
     a_hold_ends_by_itself();
     it_writes_by_what_it_was_answered(count > 1 ? words[1] : "../../tests/homes/client_orders.json");
+    a_line_that_no_switch_writes_is_far();
     it_commits_by_itself_as_it_is_set();
     it_reads_on_where_it_was_though_a_neighbour_leaves_another_home();
 } catch (const std::exception& error) {

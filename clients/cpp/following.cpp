@@ -39,6 +39,11 @@ bool HomeLine::agrees(const HomeLine& other) const {
            points == other.points && rest == other.rest && hold == other.hold;
 }
 
+bool is_far(const HomeLine& line, const Word& known) {
+    const std::int64_t step = line.word.term == known.term ? known.step : 0;
+    return line.word.term > known.term + 1'000 || line.word.step > step + (1 << 20);
+}
+
 std::optional<std::string> topic_of(std::string_view key) {
     const json said = json::parse(key, nullptr, false);
     if (!said.is_array() || said.size() != 2 || said[0] != "home" || !said[1].is_string()) return {};

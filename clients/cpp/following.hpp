@@ -39,6 +39,9 @@ struct HomeLine {
     bool agrees(const HomeLine& other) const;
 };
 
+// Whether the line is further above the highest word that is known of its topic than any switch would write it.
+bool is_far(const HomeLine& line, const Word& known);
+
 // The topic that a key names; none where it is the key of another line.
 std::optional<std::string> topic_of(std::string_view key);
 

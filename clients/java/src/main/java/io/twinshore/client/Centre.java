@@ -222,7 +222,7 @@ final class Centre implements AutoCloseable {
             HomeLine line = value == null ? null : HomeLine.of(topic, value);
             if (value == null) {
                 homes.remove(topic);
-            } else if (line != null) {
+            } else if (line != null && !line.isFar(homes.get(topic), following.line(topic))) {
                 // Of two lines with one word the log's first stands.
                 homes.merge(topic, line, (before, now) -> now.isAbove(before) ? now : before);
             }

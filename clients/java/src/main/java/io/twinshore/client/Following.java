@@ -263,6 +263,12 @@ final class Following {
         return new Order(null, null, why);
     }
 
+    /** What stands of the topic as far as was heard; null where nothing does. */
+    synchronized HomeLine line(String topic) {
+        Told one = told.get(topic);
+        return one == null ? null : one.line;
+    }
+
     /** How soon the lines are read again: often while a switch is under way. */
     synchronized long poll() {
         boolean quiet = told.values().stream()

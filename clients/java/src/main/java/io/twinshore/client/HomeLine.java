@@ -27,6 +27,14 @@ record HomeLine(
         return term != other.term ? term > other.term : step > other.step;
     }
 
+    /** Whether the line is further above all that is known of its topic than any switch would write it: what stands
+     * before it in the log ({@code there}), and what was heard of it. */
+    boolean isFar(HomeLine there, HomeLine heard) {
+        HomeLine known = there == null || (heard != null && heard.isAbove(there)) ? heard : there;
+        long above = known == null ? 0 : known.term, steps = known != null && known.term == term ? known.step : 0;
+        return term > above + 1_000 || step > steps + (1 << 20);
+    }
+
     /** The topic that a key names; null where it is the key of another line. */
     static String topicOf(byte[] key) {
         JsonNode said = json(key);
