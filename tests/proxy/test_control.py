@@ -137,6 +137,44 @@ def test_a_store_that_hangs_holds_up_no_fuse_that_closes_at_its_time(
     play(store, scene)
 
 
+@pytest.mark.claim(
+    "proxy", "fuses-remembered", "a proxy that starts while the store is away has the fuses of the last one"
+)
+@pytest.mark.parametrize("remembers", [True, False])
+def test_a_process_that_starts_while_the_store_is_away(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remembers: bool
+) -> None:
+    limited = replace(OPEN, topic="bills", state=FuseState.CLOSED, limits=Limits(bytes_s=5))
+    assert store.proxies.change([OPEN, limited], seen=0, told=[TOLD])
+    memory = tmp_path / "fuses" if remembers else None
+    monkeypatch.setattr(controls, "FIRST_S", 1.2)
+
+    def away() -> Store:
+        raise StoreError("the store is away")
+
+    async def begin(stores: Callable[[], Store]) -> tuple[Fusebox, list[str]]:
+        box, said = Fusebox(), list[str]()
+        control = Control(stores, box, SERVES, said.append, memory=memory)
+        await control.first()
+        await control.end()
+        return box, said
+
+    asyncio.run(begin(lambda: store))
+    box, said = asyncio.run(begin(away))
+    assert box.cut(FuseKind.PRODUCE, "orders", "app") == (OPEN if remembers else None)
+    assert (box.known, FuseKind.PRODUCE in box.looks, box.revision) == (remembers, remembers, int(remembers))
+    assert said[1:] == [
+        f"fuses are as {memory} remembers them until the store answers"
+        if remembers
+        else "which fuses cut is not known: none does until the store answers; [proxy] memory_file keeps them"
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '[1, [{"topic": "x"}]]', "[1, [3]]"])
+def test_a_file_that_is_damaged_remembers_nothing(text: str) -> None:
+    assert controls.fuses_in(text) is None
+
+
 def test_without_a_store_there_are_no_fuses() -> None:
     async def scene(played: Played) -> None:
         await asyncio.sleep(0)

@@ -2,36 +2,53 @@
 what its fuses answered.
 
 A store that is away changes nothing: the fuses stay as they were heard of last, and what they answered is told later.
+A process that starts meanwhile goes by the file of the last one, or waits for the store a while.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
-from typing import Final, TypeVar
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
+from twinshore.client.centres import last_good
 from twinshore.fleet.once import Once, in_words
 from twinshore.kafka.clock import steady_s
 from twinshore.proxy.core.fuses import Drop, Fusebox
 from twinshore.proxy.reset_hearing import ResetHearing
 from twinshore.service.clock import wall_ms
-from twinshore.store import DropRow, FuseCountRow, FuseKey, FuseRow, InstanceRow, Store
+from twinshore.store import (
+    DropRow,
+    FuseCountRow,
+    FuseKey,
+    FuseKind,
+    FusePolicy,
+    FuseRow,
+    FuseState,
+    InstanceRow,
+    Limits,
+    Store,
+)
 
 EVERY_S: Final = 0.5
 # Where nothing has changed: so that it is seen to live.
 TELL_S: Final = 2.0
 END_S: Final = 3.0
+FIRST_S: Final = 5.0  # how long a process that remembers no fuses waits for a store that does not answer
 
 T = TypeVar("T")
 _Heard = tuple[int, tuple[FuseRow, ...]]
 
 
 class Control:
-    """`serves`: this process, as others are to see it."""
+    """`serves`: this process, as others are to see it. `memory`: the file that keeps fuses for one that starts while
+    the store is away."""
 
     def __init__(
         self,
@@ -40,7 +57,9 @@ class Control:
         serves: InstanceRow,
         log: Callable[[str], None],
         resets: ResetHearing | None = None,
+        memory: Path | None = None,
     ) -> None:
+        self._memory, self._unkept = memory, Once(log)
         self._resets = resets or ResetHearing()
         self._stores, self._box, self._serves = store, box, serves
         self._store: Store | None = None
@@ -52,9 +71,20 @@ class Control:
         self._log = log
 
     async def first(self) -> None:
-        """Hears once which fuses there are, before anybody is served."""
+        """Hears which fuses there are, before any client is served."""
         self._tick()
         await self._exchange()
+        if not self._box.known and self._memory is not None and (kept := fuses_in(last_good.kept(self._memory) or "")):
+            self._box.take(kept[1], kept[0])
+            self._log(f"fuses are as {self._memory} remembers them until the store answers")
+        until_s = steady_s() + FIRST_S
+        while not self._box.known and steady_s() < until_s:
+            await asyncio.sleep(EVERY_S)
+            await self._exchange()
+        if not self._box.known:
+            self._log(
+                "which fuses cut is not known, and none does until the store answers; [proxy] memory_file keeps them"
+            )
 
     async def run(self) -> None:
         """Until it is cancelled. A store that hangs holds up no fuse that is to trip or to close by itself."""
@@ -97,16 +127,31 @@ class Control:
         try:
             self._store = await self._call(self._stores)
             if self._store is None:
+                self._box.known = True
                 return
             heard = await self._call(partial(_read, self._store, self._box.revision))
             if heard is not None:
                 self._box.take(heard[1], heard[0])
+                await self._call(partial(self._keep, heard))
+            self._box.known = True
             self._resets.take(await self._call(partial(self._resets.read, self._store)))
             await self._tell(self._store)
         except Exception as error:  # whoever ended here would never hear of a fuse again
             self._told.say(f"{in_words(error)}: fuses stay as they are")
             return
         self._told.well("the store answers again: fuses are as it says")
+
+    def _keep(self, heard: _Heard) -> None:
+        if self._memory is None:
+            return
+        try:
+            last_good.keep(self._memory, json.dumps([heard[0], [asdict(row) for row in heard[1]]]))
+        except OSError as error:
+            self._unkept.say(
+                f"{self._memory} cannot be written: {error}; a proxy that starts without the store has no fuses"
+            )
+        else:
+            self._unkept.well()
 
     async def _tell(self, store: Store) -> None:
         if words := self._resets.words(self._serves.id, wall_ms()):
@@ -152,6 +197,21 @@ class Control:
     def _leave(self, store: Store) -> None:
         store.proxies.leave(self._serves.id)
         store.proxies.forget_before(wall_ms())
+
+
+def fuses_in(text: str) -> _Heard | None:
+    """What `_keep` wrote; None where it is something else."""
+    try:
+        revision, rows = json.loads(text)
+        return int(revision), tuple(_fuse(**row) for row in rows)
+    except (ValueError, TypeError):
+        return None
+
+
+def _fuse(*, kind: str, state: str, policy: str, limits: dict[str, int], **rest: Any) -> FuseRow:
+    return FuseRow(
+        kind=FuseKind(kind), state=FuseState(state), policy=FusePolicy(policy), limits=Limits(**limits), **rest
+    )
 
 
 def _read(store: Store, known: int) -> _Heard | None:

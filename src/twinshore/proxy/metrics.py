@@ -144,6 +144,9 @@ class ProxyCollector(Collector):
             records.add_metric([*key], tally.records)
             cut.add_metric([*key], float(key in box.open))
         yield from (requests, records, cut)
+        yield GaugeMetricFamily(
+            "twinshore_proxy_fuses_known", "0 while no store has said which fuses there are", value=float(box.known)
+        )
 
     def clusters(self) -> dict[str, Any]:
         """How each cluster stands, for /health."""

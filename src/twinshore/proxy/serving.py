@@ -8,6 +8,7 @@ import math
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
@@ -140,7 +141,8 @@ class _Serving:
         serves = InstanceRow(uuid4().hex, name, socket.gethostname(), asked.port, wall_ms(), 0, wall_ms())
         house = self._house
         resets = ResetHearing(house.resets, lambda way: house.under_way[way] > 0, lambda: house.changed(house.seen))
-        self._control = Control(store.get, house.fuses, serves, log, resets)
+        memory = Path(asked.memory_file) if asked.memory_file else None
+        self._control = Control(store.get, house.fuses, serves, log, resets, memory)
         self._telling = Telling(
             store.get,
             house.flows,

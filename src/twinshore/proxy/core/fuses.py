@@ -71,10 +71,11 @@ class Fusebox:
     """`revision`: of the fuses as they are in force. `now_s` and `now_ms` are as of the last `tick`, on a clock that
     only goes forward and on the wall's. `looks`: the kinds of which some fuse cuts, or has something measured; `times`:
     whether how long brokers take is. `open`: those that cut. `ended`: drops whose fuse has closed, until they are on
-    the ledger. `gaps`: producers of which something was dropped, so that brokers would miss numbers."""
+    the ledger. `gaps`: producers of which something was dropped, so that brokers would miss numbers. `known`: whether
+    a store, or the memory of one, said which there are; or there is no store."""
 
     def __init__(self) -> None:
-        self.revision = 0
+        self.revision, self.known = 0, False
         self.now_s, self.now_ms = 0.0, 0
         self.looks: frozenset[FuseKind] = frozenset()
         self.times = False
@@ -91,7 +92,7 @@ class Fusebox:
 
     def take(self, rows: Sequence[FuseRow], revision: int) -> None:
         """These fuses hold from now on."""
-        self.revision, self._rows = revision, tuple(rows)
+        self.revision, self._rows, self.known = revision, tuple(rows), True
         kept = {row.key: self._meters.get(row.key, _Meter()) for row in rows if row.limits.any}
         self._meters = kept
         for row in rows:

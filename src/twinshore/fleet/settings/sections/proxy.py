@@ -78,6 +78,11 @@ class ProxySettings:
         " `lease` waits for it for five seconds and then goes by the others; `all` keeps these topics without a leader"
         " until it answers",
     )
+    memory_file: str = setting(
+        "",
+        "file in which the proxy keeps its fuses, for when it starts while the store does not answer; empty: it waits"
+        " for the store for five seconds and serves without fuses then",
+    )
     client_bytes_s: int = setting(
         0, "bytes a second that the clients of one client id may send and receive at this proxy; 0: no limit", low=0
     )
