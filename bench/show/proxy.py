@@ -62,6 +62,7 @@ KEYS = (
     "unheard",
     "torn",
     "silent-topics",
+    "words-first",
     "fuses-remembered",
 )
 

@@ -10,10 +10,12 @@ import pytest
 from tests.proxy.talks import LAYOUT
 from twinshore.fleet import Cluster
 from twinshore.fleet.settings import load_settings
+from twinshore.homes.following import LEASE_S
+from twinshore.proxy import follows as follows_module
 from twinshore.proxy import lookout as module
 from twinshore.proxy.core.leads import Lead
 from twinshore.proxy.core.seen import ClusterSeen
-from twinshore.proxy.follows import Led
+from twinshore.proxy.follows import Follows, Led
 from twinshore.proxy.late_store import LateStore
 from twinshore.proxy.lookout import HEARD_S, NOTED_S, Lookout
 from twinshore.proxy.whereabouts import Stored
@@ -114,3 +116,22 @@ def test_who_follows_no_switches_goes_by_the_store_at_once(lookout: Lookout) -> 
     lookout._stored = Stored({"orders": "west"}, {"orders": 2})
     lookout._take(FOUND)
     assert lookout.seen.route("orders") == "west"
+
+
+@pytest.mark.claim("proxy", "words-first", "no client comes in before home words were read, or waited for")
+def test_clients_come_in_once_home_words_were_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who read before would be led to old homes, and find none of its group's offsets."""
+    now = [100.0]
+    monkeypatch.setattr(follows_module, "steady_s", lambda: now[0])
+    follows = Follows("proxy", [Cluster("east", ("e:1",)), Cluster("west", ("w:1",))], print)
+    follows._began_s = now[0]
+    now[0] += 10 * LEASE_S
+    assert not follows.has_heard(), "no cluster was read"
+    follows._centre._unheard.discard("east")
+    now[0] = 100.0 + LEASE_S - 0.1
+    assert not follows.has_heard(), "west may say a higher word"
+    now[0] = 100.0 + LEASE_S
+    assert follows.has_heard(), "west was waited for"
+    follows._centre._unheard.clear()
+    now[0] = 100.0
+    assert follows.has_heard()
