@@ -274,7 +274,7 @@ MUTANTS = {
             "gives a partition to another lane before the one that it is on has let go of it",
             60,
             give_away_before_it_is_let_go,
-            known=23,
+            known=27,
         ),
         Mutant("grant", "writes on when its grant has run out", 60, write_on_without_a_grant, known=3),
         Mutant(
