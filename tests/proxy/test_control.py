@@ -166,7 +166,7 @@ def test_a_process_that_starts_while_the_store_is_away(
     assert said[1:] == [
         f"fuses are as {memory} remembers them until the store answers"
         if remembers
-        else "which fuses cut is not known: none does until the store answers; [proxy] memory_file keeps them"
+        else "which fuses cut is not known, and none does until the store answers; [proxy] memory_file keeps them"
     ]
 
 
