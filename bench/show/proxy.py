@@ -64,6 +64,7 @@ KEYS = (
     "silent-topics",
     "words-first",
     "fuses-remembered",
+    "groups-along",
 )
 
 

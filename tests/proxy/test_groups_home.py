@@ -16,6 +16,7 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
 from twinshore.lab.ports import free_port
 from twinshore.proxy.group_words import GroupWords
+from twinshore.proxy.operations import groups_along
 from twinshore.proxy.operations.groups_home import Asked, Stage, act, plan
 from twinshore.store import open_store
 
@@ -123,3 +124,21 @@ def test_a_home_that_is_back_hears_where_groups_are_and_they_move_again_from_one
         assert isinstance(told, HomeLine)
         assert (told.home, told.term) == ("east", 3)
     assert stages(Asked("east"), settings(tmp_path, east.cluster, west.cluster)) == [Stage.STAY], "west has not heard"
+
+
+def test_groups_that_have_gathered_go_along_or_stay(
+    east: LabCluster, west: LabCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twinshore.proxy.operations.groups_home.GATHER_S", 0.0)
+    known, said = settings(tmp_path, east.cluster, west.cluster), list[str]()
+    with open_store(known.store.url) as store:
+        meant = groups_along.planned("west", known, store)
+        with groups_along.gathered(meant, "west", known, store, "test", said.append):
+            assert said == ["members have committed, and wait"]
+        assert stages(Asked(), known) == [], "the switch turned back: they stay"
+        assert "at home on east, in term 1" in plan(Asked(), known, store).shown[0]
+        with groups_along.gathered(meant, "west", known, store, "test", said.append) as go_on:
+            go_on()
+        assert said[-1] == "groups are at home on west"
+        groups_along.by_force("east", known, store, "test", said.append)
+        assert said[-1] == "groups are at home on east", "it answers, so nothing is forced"

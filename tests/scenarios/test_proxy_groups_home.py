@@ -15,7 +15,7 @@ from tests.scenarios.plain_clients import PlainReader, written
 from tests.scenarios.switch_rig import QUICK, SwitchRig, carried
 from tests.scenarios.test_following_writers import until
 from tests.scenarios.test_mirror_basic import fill
-from tests.scenarios.test_proxy_switch import loaded, moved, proxies
+from tests.scenarios.test_proxy_switch import loaded, moved, paused, proxies
 from twinshore.fleet import RefusedError
 from twinshore.fleet.settings import load_settings
 from twinshore.lab import LabCluster
@@ -135,6 +135,27 @@ def test_groups_that_move_right_behind_a_switch_are_known_on_both_clusters(
         load.end()
         assert (load.reader.errors, load.reader.again()) == ([], 0)
         print(f"told: groups moved in {took_s:.1f} s; the other cluster knew of both homes within 3 s")
+
+
+@pytest.mark.long
+@pytest.mark.claim(
+    "proxy",
+    "groups-along",
+    "`switch run --groups` moves topics and all groups in one command, with one pause of some seconds",
+)
+def test_groups_go_along_with_a_switch_in_one_command(east: LabCluster, west: LabCluster, tmp_path: Path) -> None:
+    with carried(east, west, "proxy-groups-along", tmp_path) as rig, proxies(rig, 1) as some, loaded(rig, some) as load:
+        began_s = time.monotonic()
+        said = rig.move("west", "--groups")
+        took_s = time.monotonic() - began_s
+        assert said.code == 0, said.text
+        assert "groups are at home on west" in said.text
+        load.reads(500)
+        load.end()
+        assert (load.reader.errors, load.reader.again()) == ([], 0)
+        assert [writer.failed for writer in load.writers] == [[], []]
+        rig.same()
+        print(f"told: topics and groups moved in {took_s:.1f} s, 0 read again; {paused(load)}")
 
 
 @pytest.mark.claim(

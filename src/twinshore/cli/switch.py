@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from twinshore.fleet.sentences import one_line
 from twinshore.service.signals import heard
 
 if TYPE_CHECKING:
+    from twinshore.switch.operations.meaning import Switch
     from twinshore.switch.operations.planning import SwitchPlan
     from twinshore.switch.operations.running import Asking
     from twinshore.switch.operations.showing import Shown
@@ -36,6 +37,9 @@ BARE = typer.Option(
 FORCE = typer.Option(False, "--force", help="The old home does not answer: move with what has crossed.")
 HOLD_S = typer.Option(
     switch_defaults.HOLD_S, "--hold-s", help="How long writers may wait before the switch turns back."
+)
+GROUPS = typer.Option(
+    False, "--groups", help="All groups of the proxies' clients go along, in one pause with the topics."
 )
 YES = typer.Option(False, "--yes", help="Do not ask.")
 ALIVE = typer.Option("", "--alive", help="With --force --yes: the old home that answers, and is left all the same.")
@@ -112,6 +116,7 @@ def run(
     of: str = OF,
     producer: str = PRODUCER,
     without_data: bool = BARE,
+    groups: bool = GROUPS,
     settings: Path = SETTINGS,
     link: list[str] = LINKS,
     yes: bool = YES,
@@ -142,18 +147,9 @@ def run(
         bare=without_data,
     )
     if not force:
-        run_plan(plan_of, asked, settings, yes=yes, dry_run=dry_run)
+        run_plan(plan_of, asked, settings, yes=yes, dry_run=dry_run, groups_to=to if groups else "")
         return
-    from twinshore.switch.operations import storeless
-
-    with storeless.reached(asked, load_alone(settings)) as (known, where):
-        planned = storeless.plan(asked, known, where, by=who())
-        show(planned, steps=dry_run)
-        if dry_run:
-            return
-        agree(planned.alive, yes=yes, alive=alive)
-        with asks() as asking:
-            ended(storeless.run_switch(planned, known, where, asking))
+    run_forced(asked, settings, yes=yes, alive=alive, dry_run=dry_run, groups_to=to if groups else "")
 
 
 def failback(
@@ -271,9 +267,17 @@ def free(which: str = UNKNOWN, settings: Path = SETTINGS, yes: bool = YES, dry_r
 
 
 def run_plan(
-    plan: Callable[..., SwitchPlan], asked: object, settings: Path, *, yes: bool, dry_run: bool = False
+    plan: Callable[..., SwitchPlan],
+    asked: object,
+    settings: Path,
+    *,
+    yes: bool,
+    dry_run: bool = False,
+    groups_to: str = "",
 ) -> None:
-    """Shows what would be done, asks once more unless it was said not to, and does it."""
+    """Shows what would be done, asks once more unless it was said not to, and does it. `groups_to`: where the groups of
+    the proxies' clients go along to."""
+    from twinshore.proxy.operations import groups_along
     from twinshore.store.opening import open_known
     from twinshore.switch.operations.plans import run_planned
     from twinshore.switch.operations.running import must_take_writes
@@ -283,12 +287,39 @@ def run_plan(
         must_take_writes(store)
         planned = plan(asked, loaded, store, by=who())
         show(planned, steps=dry_run)
+        along = groups_along.planned(groups_to, loaded, store) if groups_to else None
+        if along is not None:
+            show(along, steps=dry_run)
         if dry_run:
             return
         if not yes:
             typer.confirm("Go on?", abort=True)
-        with asks() as asking:
+        with ExitStack() as stack:
+            asking = stack.enter_context(asks())
+            go_on = None
+            if along is not None:
+                gathering = groups_along.gathered(along, groups_to, loaded, store, asking.by, asking.tell)
+                go_on = stack.enter_context(gathering)
             ended(run_planned(planned, loaded, store, asking))
+            if go_on is not None:
+                go_on()
+
+
+def run_forced(asked: Switch, settings: Path, *, yes: bool, alive: str, dry_run: bool, groups_to: str) -> None:
+    """The same of a switch by force, which works without the store where that does not answer."""
+    from twinshore.proxy.operations import groups_along
+    from twinshore.switch.operations import storeless
+
+    with storeless.reached(asked, load_alone(settings)) as (known, where):
+        planned = storeless.plan(asked, known, where, by=who())
+        show(planned, steps=dry_run)
+        if dry_run:
+            return
+        agree(planned.alive, yes=yes, alive=alive)
+        with asks() as asking:
+            ended(storeless.run_switch(planned, known, where, asking))
+            if groups_to:
+                groups_along.by_force(groups_to, known, where, asking.by, asking.tell)
 
 
 def agree(old: str, *, yes: bool, alive: str) -> None:

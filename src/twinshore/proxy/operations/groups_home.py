@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from enum import StrEnum
@@ -178,7 +178,7 @@ def _judged(seen: dict[str, GroupSeen], old: str, to: str) -> tuple[RefusedError
 
 def act(
     asked: Asked, meant: Plan[GroupsStep], settings: Settings, store: Store | None, by: str
-) -> Iterator[GroupsStep]:
+) -> Generator[GroupsStep, None, None]:
     """Each step once it is done. Whatever goes wrong before groups have moved lets them go on where they were."""
     if not meant.steps:
         return
