@@ -73,7 +73,7 @@ BOUNDS = {
         "2,000 records": "client.pairs:RECORDS_MAX",
         "16,777,216 bytes": "client.pairs:BYTES_MAX",
     },
-    "promises": {"3 s": "mirror.lane.resting:REST_S"},
+    "promises": {"3 s": "mirror.lane.resting:REST_S", "5 s": "homes.following:LEASE_S"},
     "proof": {
         "200 bytes": "proof.values:SHOWN_BYTES_MAX",
         "2 000 records": "proof.prover:BEGINNING_RECORDS",
@@ -86,6 +86,8 @@ BOUNDS = {
     "switch": {
         "10 seconds": "fleet.switch_defaults:HOLD_S",
         "15 seconds": "switch.work:SILENT_MS_MAX",
+        "3 seconds": "switch.hands.words:MARGIN_S",
+        "5 seconds": "homes.following:LEASE_S",
         "500 records": "switch.reinjected:BATCH_RECORDS",
     },
     "topologies": {"10 s": "mirror.topology.picture:RUNS_S"},
