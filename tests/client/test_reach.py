@@ -8,8 +8,10 @@ import pytest
 
 from twinshore.client.centres.homes import HomesCentre
 from twinshore.client.centres.pushed import Pushed
-from twinshore.client.reach import Reach
+from twinshore.client.reach import Reach, lasting
 from twinshore.client.sites import sites_of
+from twinshore.homes.following import Following, Write
+from twinshore.homes.home_lines import HomeLine, HomeState
 
 CLUSTERS = {"east": {"bootstrap.servers": "127.0.0.1:1"}, "west": {"bootstrap.servers": "127.0.0.1:2"}}
 
@@ -38,3 +40,32 @@ def test_a_push_is_to_be_taken_up_until_its_clusters_were_asked(monkeypatch: pyt
     assert not reach.is_due
     for one in (before, after):
         one.stop(goodbye=False)
+
+
+def test_a_hold_that_ran_out_clashes_with_itself_in_no_later_client() -> None:
+    """A client that starts anew, or after a push of other clusters, hears the held line again."""
+    held = HomeLine(
+        topic="orders",
+        home="east",
+        cluster_id="E",
+        term=2,
+        step=3,
+        state=HomeState.HELD,
+        switch="a" * 32,
+        hold_ms=9_000,
+    )
+
+    def follow(client: Following, begin_s: float) -> None:
+        client.met("east", "E")
+        for second in range(20):
+            now_s = begin_s + second
+            client.said("east", client.says(), now_s, now_s)
+            client.read("east", {"orders": held}, now_s + 0.1, now_s + 0.1)
+
+    first = Following("b" * 32, "pay", ["orders"], ["east"], "east")
+    follow(first, 100.0)
+    assert first.order("orders", 119.2) == Write("east", 2)
+    assert lasting(first.told()) == {}
+    later = Following("c" * 32, "pay", ["orders"], ["east"], "east", told=lasting(first.told()))
+    follow(later, 200.0)
+    assert later.order("orders", 219.2) == Write("east", 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -19,6 +20,9 @@ from twinshore.proxy.group_words import GroupWords
 from twinshore.proxy.operations import groups_along
 from twinshore.proxy.operations.groups_home import Asked, Stage, act, plan
 from twinshore.store import open_store
+from twinshore.switch.operations.planning import SwitchPlan
+from twinshore.switch.operations.running import Asking
+from twinshore.switch.operations.waves import WavesPlan
 
 pytestmark = pytest.mark.usefixtures("no_topics_before")
 
@@ -132,13 +136,18 @@ def test_groups_that_have_gathered_go_along_or_stay(
     monkeypatch.setattr("twinshore.proxy.operations.groups_home.GATHER_S", 0.0)
     known, said = settings(tmp_path, east.cluster, west.cluster), list[str]()
     with open_store(known.store.url) as store:
-        meant = groups_along.planned("west", known, store)
-        with groups_along.gathered(meant, "west", known, store, "test", said.append):
+        asking = Asking("test", said.append, threading.Event())
+        meant = groups_along.planned("west", known, store, SwitchPlan())
+        assert groups_along.planned("west", known, store, WavesPlan()).refused, "consumers would wait for all waves"
+        with groups_along.Gathering(meant, "west", known, store, asking) as gathering:
+            assert said == [], "consumers go on until the switch is announced"
+            gathering.begin()
             assert said == ["members have committed, and wait"]
         assert stages(Asked(), known) == [], "the switch turned back: they stay"
         assert "at home on east, in term 1" in plan(Asked(), known, store).shown[0]
-        with groups_along.gathered(meant, "west", known, store, "test", said.append) as go_on:
-            go_on()
+        with groups_along.Gathering(meant, "west", known, store, asking) as gathering:
+            gathering.begin()
+            gathering.go_on()
         assert said[-1] == "groups are at home on west"
         groups_along.by_force("east", known, store, "test", said.append)
         assert said[-1] == "groups are at home on east", "it answers, so nothing is forced"

@@ -12,7 +12,7 @@ from twinshore.fleet import ConfigError, KafkaError, RefusedError, StoreError
 from twinshore.switch.decision import Done, Outcome, Wait
 from twinshore.switch.deeds import DEEDS, Deed, Kind
 from twinshore.switch.record import Record, State
-from twinshore.switch.runner import run
+from twinshore.switch.runner import announced_behind, run
 
 
 class Notebook:
@@ -202,3 +202,19 @@ def test_a_record_that_the_store_does_not_take_is_waited_for() -> None:
     assert book.run(Done).state is State.DONE
     assert book.said.count("level: away: locked") == 1
     assert [one.deed for one in book.kept][:-1] == list(DEEDS[Kind.PLANNED])
+
+
+def test_consumers_gather_right_before_the_switch_is_announced() -> None:
+    book, seen = Notebook(), list[str]()
+
+    def once(now: Record) -> Outcome:
+        seen.append(now.deed)
+        return Done(now)
+
+    assert book.run(announced_behind(lambda: seen.append("gather"), once)).state is State.DONE
+    assert seen.index("gather") + 1 == seen.index(Deed.ANNOUNCE) and seen.count("gather") == 1
+
+    def refuse() -> None:
+        raise RefusedError("a member does not wait")
+
+    assert book.run(announced_behind(refuse, once)).state is State.TURNED_BACK

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -287,22 +288,16 @@ def run_plan(
         must_take_writes(store)
         planned = plan(asked, loaded, store, by=who())
         show(planned, steps=dry_run)
-        along = groups_along.planned(groups_to, loaded, store) if groups_to else None
+        along = groups_along.planned(groups_to, loaded, store, planned) if groups_to else None
         if along is not None:
             show(along, steps=dry_run)
         if dry_run:
             return
         if not yes:
             typer.confirm("Go on?", abort=True)
-        with ExitStack() as stack:
-            asking = stack.enter_context(asks())
-            go_on = None
-            if along is not None:
-                gathering = groups_along.gathered(along, groups_to, loaded, store, asking.by, asking.tell)
-                go_on = stack.enter_context(gathering)
-            ended(run_planned(planned, loaded, store, asking))
-            if go_on is not None:
-                go_on()
+        with asks() as asking, groups_along.Gathering(along, groups_to, loaded, store, asking) as gathering:
+            ended(run_planned(planned, loaded, store, replace(asking, before_hold=gathering.begin)))
+            gathering.go_on()
 
 
 def run_forced(asked: Switch, settings: Path, *, yes: bool, alive: str, dry_run: bool, groups_to: str) -> None:

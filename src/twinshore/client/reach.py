@@ -12,6 +12,7 @@ from twinshore.client.centres.pushes import Pushes
 from twinshore.client.centres.remembered import Remembered
 from twinshore.client.sites import Site, sites_of
 from twinshore.fleet import Cluster
+from twinshore.homes.home_lines import Clash, HomeLine
 
 Clusters = Mapping[str, Mapping[str, Any] | Cluster] | Pushes
 Check = Callable[[Mapping[str, Site]], None]
@@ -61,7 +62,7 @@ class Reach:
         cluster that answers first, and was not told yet of a switch, takes no topic back."""
         if self._remembered is None:
             self._remembered = Remembered(self.memory, self._warn)
-        told = self._asked.told() if self._asked is not None else self._remembered.lines()
+        told = lasting(self._asked.told()) if self._asked is not None else self._remembered.lines()
         made = HomesCentre(
             *(name, topics, self.sites, self.begin), lease_s=lease_s, told=told, news=self._heard, warn=self._warn
         )
@@ -72,7 +73,7 @@ class Reach:
     def _heard(self) -> None:
         """In a thread of the centre's."""
         if self._asked is not None and self._remembered is not None:
-            self._remembered.keep(self._asked.told())
+            self._remembered.keep(lasting(self._asked.told()))
         self._news()
 
     def stop(self) -> None:
@@ -83,3 +84,8 @@ class Reach:
     def _push(self, pushed: Pushed) -> None:
         self._pushed.append(pushed)
         self._news()
+
+
+def lasting(told: Mapping[str, HomeLine | Clash]) -> dict[str, HomeLine | Clash]:
+    """What was heard without holds: each counts from when a client hears it, so the next one hears it anew."""
+    return {topic: one for topic, one in told.items() if not (isinstance(one, HomeLine) and one.hold_ms)}

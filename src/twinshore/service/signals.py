@@ -82,7 +82,8 @@ class Asked:
 
 @contextlib.contextmanager
 def heard() -> Iterator[Asked]:
-    """The first Ctrl-C or SIGTERM is for the verb, which ends in good order; the second ends the process at once."""
+    """The first Ctrl-C, SIGTERM or SIGHUP is for the verb, which ends in good order; the second ends the process at
+    once."""
     asked = Asked()
 
     def hear(number: int, _frame: object) -> None:
@@ -93,7 +94,7 @@ def heard() -> Iterator[Asked]:
 
     old = {}
     if threading.current_thread() is threading.main_thread():
-        old = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
+        old = {number: signal.signal(number, hear) for number in of_a_good_end()}
     try:
         yield asked
     finally:

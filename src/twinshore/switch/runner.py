@@ -97,6 +97,20 @@ class _Run:
         return record
 
 
+def announced_behind(call: Callable[[], None], once: Callable[[Record], Outcome]) -> Callable[[Record], Outcome]:
+    """Does deeds by `once`, and before the first announcement the call. The switch turns back where it is refused."""
+    called = False
+
+    def do(record: Record) -> Outcome:
+        nonlocal called
+        if record.deed is Deed.ANNOUNCE and record.state is State.GOING and not called:
+            call()
+            called = True
+        return once(record)
+
+    return do
+
+
 def _tried(once: Callable[[Record], Outcome], record: Record) -> Outcome:
     """What came of the deed; a failure that may pass is waited for."""
     try:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
-from twinshore.fleet import KafkaError, Link
+from twinshore.fleet import KafkaError, Link, StoreError
 from twinshore.fleet.sentences import are, counted, have, listed
 from twinshore.fleet.settings import Settings
 from twinshore.fleet.terms import FIRST_TERM, next_term, written_epoch
@@ -21,7 +22,7 @@ from twinshore.switch.deeds import HOLDS, Deed, Kind
 from twinshore.switch.hands import drilled, fence, log_ends, places, settings_given, tails
 from twinshore.switch.hands.by_deed import ByDeed
 from twinshore.switch.hands.carried import stopped_of
-from twinshore.switch.hands.claims import busy, claim, give_back, homes_of, let_go
+from twinshore.switch.hands.claims import busy, carry_again, claim, give_back, homes_of, let_go
 from twinshore.switch.hands.debts import SILENT_MS_MAX, remember, settled
 from twinshore.switch.hands.mirrors import MirrorWatch
 from twinshore.switch.hands.words import MARGIN_S, ClusterWords
@@ -300,6 +301,8 @@ class Work(ByDeed):
     def _unhold(self, record: Record) -> Outcome:
         """Rights first: whoever is told to go on must be let in. A new home that is gone keeps no writer waiting."""
         debts = [self._given_back(record), settled(record, self._words.heard(record), self._store, self._now_ms())]
+        with suppress(StoreError):  # writers write again: what else is to be undone may take long, or never be done
+            carry_again(self._store, record)
         return Done(record, "; ".join(filter(None, debts)) or f"writers continue on {record.old}")
 
     def _given_back(self, record: Record) -> str:

@@ -3,33 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from typing import Self
 
+from twinshore.fleet import RefusedError
 from twinshore.fleet.operations import Plan
 from twinshore.fleet.settings import Settings
 from twinshore.proxy.operations.groups_home import Asked, GroupsStep, act, plan
 from twinshore.store import Store
+from twinshore.switch.operations.planning import SwitchPlan
+from twinshore.switch.operations.running import Asking
+from twinshore.switch.operations.waves import WavesPlan
 
 
-def planned(to: str, settings: Settings, store: Store) -> Plan[GroupsStep]:
-    """`refused`: why groups cannot go along."""
+def planned(to: str, settings: Settings, store: Store, switch: SwitchPlan) -> Plan[GroupsStep]:
+    """`refused`: why groups cannot go along. Their consumers wait from before the hold until the switch is done, so
+    several switches one behind the other are too long."""
+    if isinstance(switch, WavesPlan):
+        hint = f"switch without --groups, then `twinshore proxy groups --to {to}`"
+        return Plan(refused=RefusedError("groups do not go along with several waves", hint=hint))
     return plan(Asked(to), settings, store)
 
 
-@contextmanager
-def gathered(
-    meant: Plan[GroupsStep], to: str, settings: Settings, store: Store, by: str, tell: Callable[[str], None]
-) -> Iterator[Callable[[], None]]:
-    """Members have committed, and wait. What is given is called behind the switch, and moves them; else they stay."""
-    with closing(act(Asked(to), meant, settings, store, by)) as steps:
-        if (first := next(steps, None)) is not None:
-            tell(first.sentence(done=True))
+class Gathering:
+    """Members wait from `begin` on. `go_on` moves them; where it is not called they stay, and go on at the end."""
 
-        def go_on() -> None:
-            for step in steps:
-                tell(step.sentence(done=True))
+    def __init__(
+        self, meant: Plan[GroupsStep] | None, to: str, settings: Settings, store: Store, asking: Asking
+    ) -> None:
+        self._meant, self._to, self._settings, self._store, self._asking = meant, to, settings, store, asking
+        self._steps: Iterator[GroupsStep] | None = None
 
-        yield go_on
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._steps is not None:
+            self._steps.close()  # type: ignore[attr-defined]
+
+    def begin(self) -> None:
+        """Members have committed, and wait."""
+        if self._meant is not None:
+            self._steps = act(Asked(self._to), self._meant, self._settings, self._store, self._asking.by)
+            self._tell_next()
+
+    def go_on(self) -> None:
+        """Behind the switch."""
+        while self._tell_next():
+            pass
+
+    def _tell_next(self) -> bool:
+        step = next(self._steps, None) if self._steps is not None else None
+        if step is not None:
+            self._asking.tell(step.sentence(done=True))
+        return step is not None
 
 
 def by_force(to: str, settings: Settings, where: object, by: str, tell: Callable[[str], None]) -> None:

@@ -98,14 +98,21 @@ def _saved(record: Record, tail: Tail, old: KafkaCluster, rescued: RescuedTopic,
 
 
 def unsaved(record: Record, fresh: Iterable[Tail], topic: str, new: KafkaCluster) -> tuple[Tail, ...]:
-    """What of the topic is to be saved before it may be deleted: `fresh` tails that were not saved as they are now, and
-    those of which no whole copy is left."""
-    known = {one.where: one for one in from_json(record.tails) if one.topic == topic}
-    found = {one.where: one for one in fresh if one.where not in known or known[one.where].end != one.end}
-    for where, one in known.items():
-        if where not in found and one.end > one.first and not _is_whole(one, new):
-            found[where] = one
-    return tuple(found.values())
+    """What of the topic is to be saved before it may be deleted: of `fresh` tails what lies behind or before all that
+    was saved, and those of which no whole copy is left."""
+    known = [one for one in from_json(record.tails) if one.topic == topic]
+    upto = {one.where: one.end for one in sorted(known, key=lambda one: one.end)}
+    since = {one.where: one.first for one in sorted(known, key=lambda one: -one.first)}
+    found = [one for one in known if one.end > one.first and not _is_whole(one, new)]
+    for one in fresh:
+        if one.where not in upto:
+            found.append(one)
+            continue
+        if one.end > upto[one.where]:
+            found.append(replace(one, first=upto[one.where], gone=0))
+        if not one.beside and one.first < since[one.where]:
+            found.append(replace(one, end=since[one.where]))
+    return tuple(found)
 
 
 def _is_whole(tail: Tail, new: KafkaCluster) -> bool:
@@ -118,10 +125,10 @@ def _is_whole(tail: Tail, new: KafkaCluster) -> bool:
 def save_more(
     record: Record, more: Sequence[Tail], old: KafkaCluster, new: KafkaCluster, store: Store, home_of: HomeOf
 ) -> Wait:
-    """Saves these tails in place of what was saved of their partitions. They are looked at once more afterwards."""
+    """Saves these tails, beside what was saved. They are looked at once more afterwards."""
     saved = save(replace(record, tails=to_json(more)), (), old, new, store, home_of)
-    where = {one.where for one in more}
-    kept = [one for one in from_json(record.tails) if one.where not in where]
+    spans = {(one.where, one.first) for one in more}
+    kept = [one for one in from_json(record.tails) if (one.where, one.first) not in spans]
     tails = to_json([*kept, *from_json(saved.record.tails)])
     return Wait(f"{listed([str(one) for one in more], NAMED_MAX)}: {saved.sentence}", replace(record, tails=tails))
 
@@ -240,7 +247,9 @@ class PutBack:
         return replace(followed, sentence="; ".join(filter(None, (stands, followed.sentence))))
 
     def _wanted(self, record: Record) -> dict[str, dict[Where, old_places.Wanted]]:
-        starts = {(one.topic, one.partition): one.first - one.gone for one in from_json(record.tails)}
+        starts: dict[Where, int] = {}
+        for one in from_json(record.tails):
+            starts[one.where] = min(one.first - one.gone, starts.get(one.where, one.first))
         # What groups left here when their topics were moved by force counts as the link's from now on: they follow.
         theirs = left_on_twins(self._link, self._store, record.names())
         found = {}

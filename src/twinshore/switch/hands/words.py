@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from math import inf
 
 from twinshore.fleet import KafkaError, RefusedError
@@ -68,7 +69,7 @@ class ClusterWords:
         does not answer is told when it does. KafkaError, and nothing said, where a hold may end meanwhile."""
         cluster_id = self._new.cluster_id()
         lines = [_flipped(record, one, cluster_id) for one in flips]
-        self._write(self._new, lines, self._must_hold if record.kind in HOLDS else None)
+        self._write(self._new, lines, partial(self._must_hold, record) if record.kind in HOLDS else None)
         if self._old in self.heard(record):
             with suppress(KafkaError):
                 self._write(self._old, lines)
@@ -178,7 +179,14 @@ class ClusterWords:
             hold_ms=lasts,
         )
 
-    def _must_hold(self) -> None:
+    def _must_hold(self, record: Record) -> None:
+        """Right before the append, by what was just read of the new home: another process may have ended the switch
+        while this one stood still, and a clock may have stood still with it."""
+        log = self._notes[self._new.name].log
+        for topic in record.names():
+            holder = log.holder(topic)
+            if holder is None or holder.switch != record.id:
+                raise RefusedError(f"topic {topic} is not in this switch any more, as {self._new.name} says")
         if not self.holds(MARGIN_S):
             raise KafkaError("the hold would run out before the new home has the topics", retriable=True)
 
