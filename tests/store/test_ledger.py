@@ -51,13 +51,19 @@ def test_another_place_or_kind_is_another_incident(store: Store) -> None:
         GAP,
         replace(GAP, partition=4),
         replace(GAP, topic="Orders"),
-        replace(GAP, from_offset=101),
+        replace(GAP, to_offset=251),
         replace(GAP, kind=IncidentKind.TRUNCATION),
         replace(GAP, link="north->west"),
     ]
     for incident in different:
         store.ledger.add(incident, now_ms=1)
     assert [row.incident for row in store.ledger.rows()] == different
+
+
+def test_the_rest_of_a_gap_is_no_other_row(store: Store) -> None:
+    """A pump that takes over amid a gap tells the rest of it."""
+    first = store.ledger.add(GAP, now_ms=1)
+    assert store.ledger.add(replace(GAP, from_offset=170), now_ms=2) == first
 
 
 def test_more_that_was_dropped_from_the_same_offset_on_is_a_row_of_its_own(store: Store) -> None:
@@ -97,7 +103,7 @@ def test_after_it_was_closed_it_may_come_again(store: Store) -> None:
 
 
 def test_many_rows_are_closed_at_once_and_those_that_were_closed_keep_their_time(store: Store) -> None:
-    rows = [store.ledger.add(replace(GAP, from_offset=at), now_ms=1) for at in range(1_100)]
+    rows = [store.ledger.add(replace(GAP, to_offset=250 + at), now_ms=1) for at in range(1_100)]
     store.ledger.close(rows[7].id, now_ms=3, came_to="by hand")
     store.ledger.close_all([row.id for row in rows[:1_050]], now_ms=5)
     store.ledger.close_all((), now_ms=6)

@@ -152,7 +152,8 @@ def _join(connection: Connection, rows: Sequence[Row[Any]]) -> int:
 
 def _open_key(incident: Incident) -> str:
     place: tuple[object, ...] = (incident.link, incident.topic, incident.partition, incident.kind.value)
-    place = (*place, incident.from_offset)
+    if incident.kind is not IncidentKind.RETENTION_GAP:
+        place = (*place, incident.from_offset)  # A pump that takes over amid a gap tells the rest of it.
     if incident.kind in (IncidentKind.STALE_DROPPED, IncidentKind.RETENTION_GAP):
         # A pump that died may have told of a part of it; and a gap that was passed may grow, or halt the next one.
         place = (*place, incident.to_offset, incident.policy.effect.value)
