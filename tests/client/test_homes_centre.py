@@ -14,6 +14,7 @@ from twinshore.client.centres.homes import HomesCentre
 from twinshore.client.sites import sites_of
 from twinshore.client.warned import Warned
 from twinshore.homes.following import Park, Write
+from twinshore.homes.home_lines import HomeLog
 from twinshore.homes.home_notes import FollowerNotes, HomeNotes
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab.ports import free_port
@@ -23,6 +24,7 @@ class Answers:
     """A cluster that has this id, and nothing to say."""
 
     homes = ("some",)
+    log = HomeLog()
 
     def __init__(self, cluster_id: str) -> None:
         self.id = cluster_id
