@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from twinshore.fleet import FOLLOWERS_TOPIC, HOMES_TOPIC, TWINS_TOPIC, KafkaError, NamedPartition, RefusedError
 from twinshore.homes.follower_lines import LEASE_MS_MAX, FollowerLog
@@ -36,6 +36,9 @@ BYTES_AT_ONCE = 1 << 18
 LOOK_S = 1.0
 CLOCKS_S = 60.0  # so much the clocks of clients and switches may differ
 BACK_MS = LEASE_MS_MAX + int(CLOCKS_S * 1000)  # so far back the lines of followers are read at first
+
+
+Log = TypeVar("Log", HomeLog, TwinLog)
 
 
 class Tail:
@@ -78,6 +81,21 @@ class Tail:
         if self._seen[0]:
             since = self._cluster.first_since(NamedPartition(self._topic, 0), time_ms)
             self._read_to = max(self._read_to, since if since >= 0 else self.notebook.end())
+
+    def read(self, log: Log, empty: Log) -> Log:
+        """The log with all that is new, to the end of now; `empty` with all of it where it must be read whole."""
+        whole = self.whole()
+        log = empty if whole else log
+        try:
+            for notes in self.pages():
+                for note in notes:
+                    log.take(note.key, note.value)
+        except BaseException:
+            # Half of a log says too little: what was read before stands until the whole of it is there.
+            if whole:
+                self.again()
+            raise
+        return log
 
     def pages(self) -> Iterator[list[Note]]:
         """What is new, to the end of now. KafkaError where that is not reached."""
@@ -127,19 +145,8 @@ class HomeNotes:
     def read(self) -> Mapping[str, HomeLine]:
         """Reads on to the end of the log; what stands for each topic. Nothing, where the topic is not there."""
         with self._cluster.errand():
-            whole = self._tail.whole()
-            log = HomeLog(known=self._known) if whole else self.log
-            try:
-                for notes in self._tail.pages():
-                    for note in notes:
-                        log.take(note.key, note.value)
-            except BaseException:
-                # Half of a log says too little: what was read before stands until the whole of it is there.
-                if whole:
-                    self._tail.again()
-                raise
-            self.log = log
-            log.believe()
+            self.log = self._tail.read(self.log, HomeLog(known=self._known))
+            self.log.believe()
         if self.log.full:
             raise KafkaError(
                 f"{self._cluster.name}: {HOMES_TOPIC} holds more than is taken: what stands is not known",
@@ -237,18 +244,8 @@ class TwinNotes:
         """Reads on to the end of the log; the ids of topics that are twins, in hex; none where the topic is not there.
         KafkaError where the end is not reached, or the topic may not be read."""
         with self._cluster.errand():
-            whole = self._tail.whole()
-            log = TwinLog() if whole else self._log
-            try:
-                for notes in self._tail.pages():
-                    for note in notes:
-                        log.take(note.key, note.value)
-            except BaseException:
-                if whole:
-                    self._tail.again()
-                raise
-            self._log = log
-        return log.twins()
+            self._log = self._tail.read(self._log, TwinLog())
+        return self._log.twins()
 
 
 class FollowerNotes:
