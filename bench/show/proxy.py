@@ -49,6 +49,7 @@ KEYS = (
     "dead",
     "users-hidden",
     "guarded-topics",
+    "lease",
     "replicas",
     "principals",
     "names-hidden",

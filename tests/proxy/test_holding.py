@@ -184,13 +184,29 @@ def test_what_a_client_had_under_way_when_it_left_may_still_arrive(monkeypatch: 
 
 def test_a_proxy_that_hears_nothing_of_switches_holds_all_writers() -> None:
     async def play(stage: Stage) -> None:
-        stage.house.until_s = 0.0
+        stage.house.heard({"east": 0.0})
         client = await stage.client()
         client.ask(PRODUCE, 9, 11, records("orders"))
         await until(stage, 1)
-        assert stage.house.heard(float("inf")), "it was deaf"
+        assert stage.house.heard({"east": float("inf")}), "it was deaf"
         stage.house.changed(stage.house.seen)
         assert await error_in(client) == (11, 0)
+
+    on_stage(play, acknowledges)
+
+
+@pytest.mark.claim(
+    "proxy", "lease", "a proxy that no longer hears a topic's home holds the topic's writers, whoever else answers"
+)
+def test_a_cluster_that_is_not_heard_holds_its_own_writers_alone() -> None:
+    async def play(stage: Stage) -> None:
+        client = await stage.client()
+        stage.house.heard({"east": float("inf"), "west": 0.0})
+        client.ask(PRODUCE, 9, 11, records("orders"))
+        assert await error_in(client) == (11, 0), "orders is at home on east"
+        stage.house.heard({"east": 0.0, "west": float("inf")})
+        client.ask(PRODUCE, 9, 12, records("orders"))
+        await until(stage, 1)
 
     on_stage(play, acknowledges)
 

@@ -119,9 +119,9 @@ def test_what_was_written_while_no_switch_waited_is_not_told(is_deaf: bool) -> N
         client.ask(PRODUCE, 9, 11, records("orders"))
         while not stage.heard:
             await asyncio.sleep(0.01)
-        stage.house.until_s = 0.0
+        stage.house.heard({"east": 0.0})
         if not is_deaf:  # it has heard again, before the answer came
-            assert stage.house.heard(float("inf"))
+            assert stage.house.heard({"east": float("inf")})
         slow.set()
         assert await client.is_hung_up_on()
 
@@ -132,7 +132,7 @@ def test_what_was_written_while_switches_waited_is_told() -> None:
     async def play(stage: Stage) -> None:
         client = await stage.client()
         client.ask(PRODUCE, 9, 11, records("orders"))
-        assert not stage.house.heard(float("inf"))
+        assert not stage.house.heard({"east": float("inf")})
         assert await error_in(client) == (11, 0)
         lead(stage, FREE)
 

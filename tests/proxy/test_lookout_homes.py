@@ -40,13 +40,13 @@ def test_a_topic_stays_where_it_was_until_the_clusters_say_that_it_moved(
 ) -> None:
     now = [100.0]
     monkeypatch.setattr(module, "steady_s", lambda: now[0])
-    lookout.led(Led(until_s=1e9))
+    lookout.led(Led(until_s={"west": 1e9}))
     lookout._stored = Stored({"orders": "west"}, {"orders": 2})
     lookout._take(FOUND)
     now[0] += HEARD_S - 0.1
     lookout._take(FOUND)
     assert lookout.seen.route("orders") == "east"
-    lookout.led(Led({"orders": Lead("west", 2)}, until_s=1e9))
+    lookout.led(Led({"orders": Lead("west", 2)}, until_s={"west": 1e9}))
     assert lookout.seen.route("orders") == "west"
 
 
@@ -55,7 +55,7 @@ def test_where_they_say_nothing_the_store_is_believed_in_the_end(
 ) -> None:
     now = [100.0]
     monkeypatch.setattr(module, "steady_s", lambda: now[0])
-    lookout.led(Led(until_s=1e9))
+    lookout.led(Led(until_s={"west": 1e9}))
     lookout._stored = Stored({"orders": "west"}, {"orders": 2})
     lookout._take(FOUND)
     now[0] += HEARD_S
@@ -70,12 +70,12 @@ def test_a_higher_term_of_the_store_counts_more_than_the_word_of_a_home_that_is_
     now = [100.0]
     monkeypatch.setattr(module, "steady_s", lambda: now[0])
     lookout._stored = Stored({"orders": "west"}, {"orders": 2})
-    lookout.led(Led({"orders": Lead("east", 1)}, until_s=1e9))
+    lookout.led(Led({"orders": Lead("east", 1)}, until_s={"west": 1e9}))
     assert lookout.seen.route("orders") == "east", "a word of the switch may be on its way"
     now[0] += HEARD_S
     lookout._take(FOUND)
     assert (lookout.seen.route("orders"), lookout.seen.leads["orders"].term) == ("west", 2)
-    lookout.led(Led({"orders": Lead("east", 3)}, until_s=1e9))
+    lookout.led(Led({"orders": Lead("east", 3)}, until_s={"west": 1e9}))
     assert lookout.seen.route("orders") == "east"
 
 

@@ -183,7 +183,7 @@ def test_a_coordinator_that_does_not_answer_is_looked_for_again() -> None:
 
 
 def test_while_groups_move_or_are_reset_members_ask_again() -> None:
-    deaf = replace(seen(), waits="nothing is heard")
+    deaf = seen().without(frozenset(seen().clusters))
     for epoch in (0, 5):
         assert refused(1, told(session().move(beat(1, epoch), deaf)))[0] == LOADING
     assert isinstance(session().move(beat(1, -1, None), deaf), Pass), "who leaves may"

@@ -35,14 +35,14 @@ WroteBy = Mapping[tuple[str, int], Mapping[int, Wrote]]
 @dataclass(frozen=True, slots=True)
 class Led:
     """What is known of homes by now. `learns`: topics of which is being asked who wrote what last. `unsure`: partitions
-    of which not all is known that had crossed by force. `until_s`: how long that holds. `unheard`: clusters whose words
-    were not read yet."""
+    of which not all is known that had crossed by force. `until_s`: how long a switch waits for this proxy before it
+    moves topics of each cluster. `unheard`: clusters whose words were not read yet."""
 
     leads: Mapping[str, Lead] = field(default_factory=dict)
     wrote: WroteBy = field(default_factory=dict)
     learns: frozenset[str] = frozenset()
     unsure: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    until_s: float = -math.inf
+    until_s: Mapping[str, float] = field(default_factory=dict)
     unheard: frozenset[str] = frozenset()
 
 
@@ -116,9 +116,13 @@ class Follows:
     def trouble(self) -> str:
         """Why writers wait though no switch holds them; empty where they do not."""
         now_s = steady_s()
-        if now_s < self._led.until_s or now_s < self._began_s + 2 * LEASE_S:
+        silent = sorted(name for name, until_s in self._led.until_s.items() if now_s >= until_s)
+        if not silent or now_s < self._began_s + 2 * LEASE_S:
             return ""
-        return "no cluster was read, or told that this proxy follows switches, for some seconds: writers wait"
+        return (
+            f"{listed(silent, NAMED_MAX)} was not read, or told that this proxy follows switches, for some seconds:"
+            " writers to topics there wait"
+        )
 
     def _heard(self) -> None:
         """In a thread of the centre's."""
@@ -175,7 +179,7 @@ class Follows:
             self._unsure = {named: more for one in self._known.values() for named, more in one.unsure.items()}
             self._has_learnt = False
         learns = frozenset(topic for topic, term in self._learning if topic in leads and leads[topic].term == term)
-        until_s = max(map(self._centre.until_s, self._clusters))
+        until_s = {name: self._centre.until_s(name) for name in self._clusters}
         self._led = Led(leads, self._wrote, learns, self._unsure, until_s, self._centre.unheard())
         self.changed(self._led)
 

@@ -6,7 +6,7 @@ Bytes are sent from where they were received. While one side takes no more, the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, assert_never, cast
 
@@ -252,7 +252,7 @@ class Guest(asyncio.BufferedProtocol):
             case Run(errand, wait_s, topics):
                 self._house.counts.errands += 1
                 self._writing.begins(topics)
-                back = partial(self._come_back, self._turns.begin(request), topics, self._house.lapses)
+                back = partial(self._come_back, self._turns.begin(request), topics, self._house.leases(topics))
                 self._errand = Going(errand, partial(self._ask, request.client_id or "", wait_s), back, self.hang_up)
                 self._errand.begin()
             case Hold():
@@ -279,16 +279,18 @@ class Guest(asyncio.BufferedProtocol):
             self._transport.close()
         self._end()
 
-    def _come_back(self, turn: Turn, topics: tuple[str, ...], lapses: int, body: Parts, lost: bool) -> None:
+    def _come_back(
+        self, turn: Turn, topics: tuple[str, ...], leases: Mapping[str, int], body: Parts, lost: bool
+    ) -> None:
         self._errand = None
         self._writing.ends(topics, lost=lost)
-        if self._may_tell(topics, lapses):
+        if self._may_tell(leases):
             self._answer(turn, body)
 
-    def _may_tell(self, topics: tuple[str, ...], lapses: int) -> bool:
+    def _may_tell(self, leases: Mapping[str, int]) -> bool:
         """Whether what was written counts. While no switch waited for this proxy, as when it stood still, the topic may
         have moved: what its old home took then is nowhere else, and the client is to send it again."""
-        if not topics or (not self._house.is_deaf() and self._house.lapses == lapses):
+        if self._house.held_since(leases):
             return True
         self.hang_up("it wrote while no switch waited for this proxy")
         return False
@@ -301,7 +303,9 @@ class Guest(asyncio.BufferedProtocol):
         asked = None
         if move.answered:
             self._writing.begins(move.topics)
-            done = partial(self._passed_back, self._turns.begin(request), upstream, move, self._house.lapses)
+            done = partial(
+                self._passed_back, self._turns.begin(request), upstream, move, self._house.leases(move.topics)
+            )
             heard = timed(done, self._house.fuses, move, request.client_id)
             asked = Asked(request.key, request.number, deadline(move.wait_s), heard)
         else:
@@ -314,13 +318,15 @@ class Guest(asyncio.BufferedProtocol):
         if self._kept and upstream.unsent:
             self._framer.let_go()
 
-    def _passed_back(self, turn: Turn, upstream: Upstream, move: Pass, lapses: int, found: memoryview | None) -> None:
+    def _passed_back(
+        self, turn: Turn, upstream: Upstream, move: Pass, leases: Mapping[str, int], found: memoryview | None
+    ) -> None:
         if found is None:
             self.hang_up(f"its broker {upstream.place.node} of {upstream.place.cluster} is gone: {upstream.ended_by}")
             return
         request = turn.request
         self._writing.ends(move.topics)
-        if not self._may_tell(move.topics, lapses):
+        if not self._may_tell(leases):
             return
         self._spending.spend(request, len(found))
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -66,10 +66,10 @@ class Present(Protocol):
 
 class House:
     """`now_s` is the time as of the last look, for what need not know it to the millisecond. `until_s`: how long a
-    switch waits for this proxy, and so how long what is known of homes holds. `under_way` counts requests that write to
-    a topic and have no answer yet; `quiet` is called once there is none. `holding`: guests whose request waits.
-    `fuses`: what is cut, by hand or by itself. `quotas`, `crowd`: how much a client may have, how many may come.
-    `budget`: how many bytes large requests may take.
+    switch that moves topics of each cluster waits for this proxy; none where it follows no switches. `lapses`: how
+    often that had run out. `under_way` counts requests that write to a topic and have no answer yet; `quiet`
+    is called once there is none. `holding`: guests whose request waits. `fuses`: what is cut, by hand or by itself.
+    `quotas`, `crowd`: how much a client may have, how many may come. `budget`: how many bytes large requests may take.
     `at_work`: members of groups that have not gathered. `resets`: groups that are being set to other places. `flows`:
     what goes through, of whom and where. `near`: where clients of each site read what is mirrored. `balancers`: who
     says in a PROXY header whose connection it passes on."""
@@ -86,7 +86,8 @@ class House:
         self.counts, self.guests = Counts(), set[Present]()
         self._draining = False
         self.now_s = steady_s()
-        self.until_s = math.inf
+        self.until_s: Mapping[str, float] = {}
+        self._all_until_s = math.inf
         self.under_way = Counter[str]()
         self.holding: set[Present] = set()
         self.quiet: Callable[[str], None] = lambda _: None
@@ -94,7 +95,7 @@ class House:
         self.at_work, self.resets, self.flows, self.near = AtWork(), ResetBook(steady_s), Flows(), Near()
         self.balancers: Networks | None = None
         self.budget = Budget(ProxySettings().queued_bytes_max)
-        self.lapses = 0
+        self.lapses = Counter[str]()
         self._log = Once(log)
         self._number = 0
 
@@ -165,18 +166,27 @@ class House:
 
     def known(self) -> Seen:
         """What a request is judged by."""
-        return self.seen.deaf if self.is_deaf() else self.seen
+        return self.seen.without(self._lapsed()) if steady_s() >= self._all_until_s else self.seen
 
-    def is_deaf(self) -> bool:
-        """Whether no switch waits for this proxy just now."""
-        return steady_s() >= self.until_s
+    def _lapsed(self) -> frozenset[str]:
+        now_s = steady_s()
+        return frozenset(name for name, until_s in self.until_s.items() if now_s >= until_s)
 
-    def heard(self, until_s: float) -> bool:
-        """Switches wait for it until then; whether they did not since it was told so last."""
-        was_deaf = self.is_deaf()
-        self.lapses += was_deaf
-        self.until_s = until_s
-        return was_deaf
+    def heard(self, until_s: Mapping[str, float]) -> bool:
+        """Switches wait for it until then, for each cluster; whether some did not since it was told so last."""
+        lapsed = self._lapsed()
+        self.lapses.update(lapsed)
+        self.until_s, self._all_until_s = until_s, min(until_s.values(), default=math.inf)
+        return bool(lapsed)
+
+    def leases(self, topics: Iterable[str]) -> Mapping[str, int]:
+        """Of clusters to which a request writes: how often their leases had run out."""
+        return {name: self.lapses[name] for name in map(self.seen.written_at, topics) if name is not None}
+
+    def held_since(self, leases: Mapping[str, int]) -> bool:
+        """Whether a switch has waited for this proxy ever since, for each of these clusters."""
+        lapsed = self._lapsed() if steady_s() >= self._all_until_s else ()
+        return all(name not in lapsed and self.lapses[name] == count for name, count in leases.items())
 
     def writes(self, topics: Iterable[str]) -> None:
         """A request to write there goes out."""

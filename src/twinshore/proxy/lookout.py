@@ -225,7 +225,7 @@ class Lookout:
         moment, with all that is to be known of their producers: until then they are where they were. `_moves`: since
         when. After that the store's higher term counts: the cluster with the higher word does not answer."""
         homes, terms = self._stored
-        if self._led.until_s == -math.inf:
+        if all(until_s == -math.inf for until_s in self._led.until_s.values()):
             return homes, leads
         was, now_s = self.seen.routes, steady_s()
         higher = {

@@ -50,11 +50,14 @@ class ProxyCollector(Collector):
         yield GaugeMetricFamily(
             "twinshore_proxy_clients_now", "clients that are connected", value=len(self._house.guests)
         )
-        yield GaugeMetricFamily(
+        heard = GaugeMetricFamily(
             "twinshore_proxy_heard",
-            "1 while the proxy hears of switches, which wait for it; else writers wait",
-            value=float(steady_s() < self._house.until_s),
+            "1 while a switch that moves topics of the cluster waits for this proxy; else their writers wait",
+            labels=["cluster"],
         )
+        for name, until_s in dict(self._house.until_s).items():
+            heard.add_metric([name], float(steady_s() < until_s))
+        yield heard
         yield GaugeMetricFamily(
             "twinshore_proxy_waiting_clients",
             "clients whose request waits for a switch, or to hear where its topic is",

@@ -165,7 +165,7 @@ class _Serving:
         server = self._metrics_server()
         self._lookout.changed = self._changed
         if self._follows is not None:
-            self._house.until_s = -math.inf
+            self._house.heard(dict.fromkeys(self._house.layout.clusters, -math.inf))
             self._house.quiet = self._follows.quiet
             self._follows.changed = self._led
             self._follows.start()
@@ -231,7 +231,7 @@ class _Serving:
         if self._follows is not None and (why := self._follows.trouble()):
             self._deaf.say(why)
         else:
-            self._deaf.well("a cluster answers again: writers go on")
+            self._deaf.well("all clusters are heard again: writers go on")
         self._tell(Word.BEAT)
         if server is not None:
             server.beat()

@@ -55,10 +55,11 @@ class ClusterSeen:
 class Seen:
     """`clusters` in the order of the settings. `homes` are the store's, `leads` the clusters' own words, which count
     more. `offers`: the versions that clients may send. `wrote`: what producers wrote last to partitions that have moved
-    in good order, or by force; `unsure`: partitions of the latter of which not all is known that had crossed. `waits`:
-    why every writer must wait; empty where none must. `own`: of topics that each site has for itself, the cluster
-    where these clients have theirs. `by_copies`: what the table of `homes.leader_cluster` says of topics without a
-    word, as far as this was asked already; `not_believed`: what it says of those whose word is not believed yet.
+    in good order, or by force; `unsure`: partitions of the latter of which not all is known that had crossed. `lapsed`:
+    clusters whose switches do not wait for this proxy: their writers wait. `own`: of topics that each site has for
+    itself, the cluster where these clients have theirs. `by_copies`: what the table of `homes.leader_cluster` says of
+    topics without a word, as far as this was asked already; `not_believed`: what it says of those whose word is not
+    believed yet.
 
     `routes`: the leader cluster of each topic; `leaderless`: topics that have none now, and why."""
 
@@ -68,7 +69,7 @@ class Seen:
     leads: Mapping[str, Lead] = field(default_factory=dict)
     wrote: Mapping[tuple[str, int], Mapping[int, Wrote]] = field(default_factory=dict)
     learns: frozenset[str] = frozenset()
-    waits: str = ""
+    lapsed: frozenset[str] = frozenset()
     own: Mapping[str, str] = field(default_factory=dict)
     unsure: Mapping[tuple[str, int], int] = field(default_factory=dict)
     by_copies: Mapping[str, Decision] | None = field(default=None, repr=False)
@@ -96,9 +97,14 @@ class Seen:
         object.__setattr__(self, "leaderless", leaderless)
 
     @cached_property
-    def deaf(self) -> Seen:
-        """The same, once nothing was heard of switches for so long that none waits for this proxy any more."""
-        return replace(self, waits="no cluster was reached for as long as a switch waits for this proxy")
+    def _without(self) -> dict[frozenset[str], Seen]:
+        return {}
+
+    def without(self, lapsed: frozenset[str]) -> Seen:
+        """The same, where the leases of these clusters have run out. Made once: it goes through all topics."""
+        if lapsed not in self._without:
+            self._without[lapsed] = replace(self, lapsed=lapsed)
+        return self._without[lapsed]
 
     @cached_property
     def names_of_ids(self) -> Mapping[bytes, str]:
@@ -147,12 +153,17 @@ class Seen:
     def must_wait(self, topic: str) -> bool:
         """Whether nothing may be written to the topic now."""
         lead = self.leads.get(topic)
-        return bool(self.waits) or topic in self.learns or (lead is not None and lead.held)
+        lapsed = self.routes.get(topic) in self.lapsed
+        return lapsed or topic in self.learns or (lead is not None and lead.held)
 
     def route(self, topic: str) -> str | None:
         """The cluster that the topic's clients are led to; None where it has no leader, or no cluster is known to have
         it."""
         return self.routes.get(topic)
+
+    def written_at(self, topic: str) -> str | None:
+        """The same; of groups' committed offsets, where groups are."""
+        return self.group_home() if topic == GROUPS_HOME else self.routes.get(topic)
 
     def is_elsewhere(self, topic: str, cluster: str) -> bool:
         """Whether the topic is known to be at another cluster. One that is not known yet is its broker's to refuse."""
@@ -167,15 +178,16 @@ class Seen:
     @property
     def groups_gather(self) -> bool:
         """Whether members are to commit what they have read, and to wait then: groups are about to move. Also while
-        nothing is heard of switches: they may have moved already."""
+        their home is not heard: they may have moved already."""
         lead = self.leads.get(GROUPS_HOME)
-        return bool(self.waits) or (lead is not None and (lead.moves or lead.held or lead.cluster is None))
+        moves = lead is not None and (lead.moves or lead.held or lead.cluster is None)
+        return moves or self.group_home() in self.lapsed
 
     @property
     def groups_wait(self) -> bool:
         """Whether no place may be committed now."""
         lead = self.leads.get(GROUPS_HOME)
-        return bool(self.waits) or (lead is not None and (lead.held or lead.cluster is None))
+        return self.group_home() in self.lapsed or (lead is not None and (lead.held or lead.cluster is None))
 
     def keeps(self, topic: str) -> str:
         """The cluster where places in the topic are kept."""
