@@ -40,6 +40,7 @@ KEYS = (
     "lease-by-home",
     "spool-home",
     "refused-early",
+    "refused-orphaned",
     "given-up-late",
     "silent-follower",
     "own-secrets",

@@ -154,6 +154,12 @@ bool Following::read_since(const std::string& cluster, std::int64_t then) const 
     return lease != leases_.end() && lease->second.read > then;
 }
 
+bool Following::ran_out(const std::string& topic) const {
+    std::lock_guard lock(guard_);
+    const auto one = told_.find(topic);
+    return one != told_.end() && !one->second.clash && one->second.line.ran_out();
+}
+
 bool Following::covers(const std::string& topic) const {
     return std::any_of(topics_.begin(), topics_.end(), [&topic](const std::string& one) {
         const bool begins = !one.empty() && one.back() == '*';

@@ -35,6 +35,8 @@ struct HomeLine {
     std::string rest;  // what else it says, but for who said it when
     std::int64_t hold = 0;  // for how long a line that holds counts, from when it is heard; 0 until another word comes
 
+    // Whether a hold ended by time alone: rules of its switch may keep writers out until somebody ends that.
+    bool ran_out() const { return state == State::settled && hold > 0; }
     // Whether both say the same, whoever said it when.
     bool agrees(const HomeLine& other) const;
 };
@@ -82,6 +84,7 @@ public:
         std::int64_t heard);
     // Whether that cluster was read by a question asked after then.
     bool read_since(const std::string& cluster, std::int64_t then) const;
+    bool ran_out(const std::string& topic) const;
     bool covers(const std::string& topic) const;
 
     // Topics that a switch holds, and by which word.

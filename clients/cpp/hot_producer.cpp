@@ -154,9 +154,10 @@ void HotProducer::turn() {
 void HotProducer::judge(const std::string& topic, Lane& lane) {
     if (lane.refused.empty()) return;
     const bool is_here = lane.producer && is_home(topic, lane.at);
-    if (is_here && !centre_->following.read_since(lane.at, lane.refused.back().heard)) return;
+    const Following& following = centre_->following;
+    if (is_here && (!following.read_since(lane.at, lane.refused.back().heard) || following.ran_out(topic))) return;
     for (Refused& one : lane.refused) {
-        if (is_here) refused_.emplace_back(std::move(one.call), one.why);
+        if (is_here && !one.amid) refused_.emplace_back(std::move(one.call), one.why);
         else lane.kept.emplace(one.call.number, std::move(one.call));
     }
     lane.refused.clear();
@@ -237,7 +238,8 @@ void HotProducer::heard(const rd_kafka_message_t& message) {
             return;
         }
         if (is_shut_out(message.err)) {
-            lane.refused.push_back({std::move(node.mapped()), rd_kafka_err2str(message.err), now()});
+            const bool amid = centre_->following.ran_out(call->record.topic);
+            lane.refused.push_back({std::move(node.mapped()), rd_kafka_err2str(message.err), now(), amid});
             return;
         }
     }

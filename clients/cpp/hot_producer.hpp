@@ -70,11 +70,12 @@ private:
     };
     using Calls = std::map<std::uint64_t, Call>;
     // A switch says that it holds a topic before its rules keep writers out: so such a refusal counts once the cluster
-    // was read behind it.
+    // was read behind it. `amid`: a hold has run out, so the rules may be a switch's still.
     struct Refused {
         Call call;
         std::string why;
         std::int64_t heard;
+        bool amid;
     };
     // One topic: what is kept, and what is on its way to the cluster `at`, each in order. While something is refused
     // nothing more is sent. `leaving`: what is on its way

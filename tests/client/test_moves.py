@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -285,6 +286,26 @@ def test_a_refusal_that_is_heard_before_the_hold_is_sent_again_at_the_new_home(s
     assert heard == [None, None, None]
     assert [value for _, value in stage.at("west").log] == [b"one", b"two", b"three"]
     assert stage.said == []
+
+
+@pytest.mark.claim("client", "refused-orphaned", "rules that a dead switch left behind its hold make no call fail")
+def test_a_refusal_behind_a_hold_that_ran_out_waits_until_the_switch_is_ended(stage: Stage) -> None:
+    producer, heard = stage.opens("orders"), list[object]()
+    stage.hears("east", 1, "orders", step=2, held=True, hold_ms=1)
+    time.sleep(0.01)
+    stage.hears("east", 1, "orders", step=2, held=True, hold_ms=1)
+    producer.produce("orders", b"one", on_delivery=lambda error, _: heard.append(error))
+    stage.turn(2)
+    stage.at("east").answers(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    for _ in range(2):
+        stage.hears("east", 1, "orders", step=2, held=True, hold_ms=1)
+        stage.turn()
+        assert (heard, stage.at("east").flying) == ([], []), "the rules stay until somebody ends the switch"
+    stage.hears("east", 1, "orders", step=3)
+    stage.turn(3)
+    stage.at("east").answers()
+    producer.poll()
+    assert (heard, stage.said) == ([None], [])
 
 
 def test_a_refusal_is_told_to_whoever_called_and_else_to_an_operator(stage: Stage) -> None:

@@ -147,12 +147,21 @@ class Stage:
             self.producer._moves.turn()
             self.producer._moves._warned.tell()
 
-    def hears(self, home: str, term: int, *topics: str, step: int = 0, held: bool = False) -> None:
+    def hears(self, home: str, term: int, *topics: str, step: int = 0, held: bool = False, hold_ms: int = 0) -> None:
         state = HomeState.HELD if held else HomeState.SETTLED
         address = CLUSTERS[home]["bootstrap.servers"]
         self.centre.hears(
             *(
-                HomeLine(topic=one, home=home, cluster_id=address, term=term, step=step, state=state, switch="a" * 32)
+                HomeLine(
+                    topic=one,
+                    home=home,
+                    cluster_id=address,
+                    term=term,
+                    step=step,
+                    state=state,
+                    switch="a" * 32,
+                    hold_ms=hold_ms,
+                )
                 for one in topics
             )
         )

@@ -66,7 +66,13 @@ def test_of_a_new_leader_nothing_is_passed_on_and_the_clusters_are_looked_at_aga
 
 
 @pytest.mark.parametrize(
-    ("lead", "heard"), [(Lead("east", 1, held=True), 6), (Lead("west", 2), 6), (Lead("east", 1), 29)]
+    ("lead", "heard"),
+    [
+        (Lead("east", 1, held=True), 6),
+        (Lead("west", 2), 6),
+        (Lead("east", 1), 29),
+        (Lead("east", 1, ran_out=True), 6),
+    ],
 )
 def test_whom_a_switch_keeps_out_by_rules_is_told_to_look_again(lead: Lead, heard: int) -> None:
     known = replace(seen(), leads={"orders": lead})

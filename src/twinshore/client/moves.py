@@ -129,20 +129,27 @@ class Moves:
         """In the thread that moves: of what has not arrived, which is sent again where it was thrown away for another
         home, or what was on the disk."""
         if error is not None and error.code() in SHUT_OUT:
-            self._shut_out.waiting.append(Refusal(cluster, kept, error, message, steady_s()))
+            refusal = Refusal(cluster, kept, error, message, steady_s(), self._ran_out(kept.topic))
+            self._shut_out.waiting.append(refusal)
             return self._judge()
         return self._judged(cluster, kept, error, message)
 
     def _judge(self) -> None:
-        for cluster, kept, error, message, _ in self._shut_out.due(self._is_heard):
-            self._judged(cluster, kept, error, message)
+        for cluster, kept, error, message, _, amid in self._shut_out.due(self._is_heard):
+            self._judged(cluster, kept, error, message, amid)
 
     def _is_heard(self, one: Refusal) -> bool:
-        is_home = not self.stopping.is_set() and self._is_at_home(one.kept.topic, one.cluster)
-        return not is_home or self.centre.read_since(one.cluster, one.heard_s)
+        topic = one.kept.topic
+        if self.stopping.is_set() or not self._is_at_home(topic, one.cluster):
+            return True
+        return self.centre.read_since(one.cluster, one.heard_s) and not self._ran_out(topic)
 
-    def _judged(self, cluster: str, kept: Kept, error: KafkaError | None, message: Message) -> None:
-        if error is not None and self._is_sent_again(cluster, kept.topic, error.code()):
+    def _ran_out(self, topic: str) -> bool:
+        line = self.centre.line(topic)
+        return line is not None and line.ran_out
+
+    def _judged(self, cluster: str, kept: Kept, error: KafkaError | None, message: Message, amid: bool = False) -> None:
+        if error is not None and self._is_sent_again(cluster, kept.topic, error.code(), amid):
             self.waiting.again(kept)
             if self.doubts is not None:
                 self.doubts.add(kept)
@@ -153,12 +160,12 @@ class Moves:
                 self.answers.add(kept.told, error, message)
                 self._warn_of_refusal(kept, f"by {cluster}", error)
 
-    def _is_sent_again(self, cluster: str, topic: str, code: int) -> bool:
-        """A refusal by rules counts where the topic is at home there: elsewhere it is the switch that keeps writers
-        out."""
+    def _is_sent_again(self, cluster: str, topic: str, code: int, amid: bool) -> bool:
+        """A refusal by rules counts where the topic is at home there and no hold ran out: else it is a switch that
+        keeps writers out."""
         if self.stopping.is_set() and not self.waiting.outlives:
             return False
-        return code in PURGED or (code in SHUT_OUT and not self._is_at_home(topic, cluster))
+        return code in PURGED or (code in SHUT_OUT and (amid or not self._is_at_home(topic, cluster)))
 
     def _is_at_home(self, topic: str, cluster: str) -> bool:
         order = self.centre.order(topic)

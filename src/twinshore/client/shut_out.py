@@ -1,5 +1,6 @@
 """Calls that a topic's home has refused by rules. A switch says that it holds a topic before its rules keep writers
-out: so such a refusal counts only once that cluster was read behind it."""
+out: so such a refusal counts only once that cluster was read behind it. Where a hold ran out the rules may stay, until
+the switch is ended: what they refuse meanwhile is sent again then."""
 
 from __future__ import annotations
 
@@ -12,13 +13,14 @@ from twinshore.client.kept import Kept
 
 
 class Refusal(NamedTuple):
-    """`heard_s`: when it was."""
+    """`heard_s`: when it was; `amid`: behind a hold that ran out."""
 
     cluster: str
     kept: Kept
     error: KafkaError
     message: Message
     heard_s: float
+    amid: bool
 
 
 class ShutOut:

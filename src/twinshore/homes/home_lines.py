@@ -95,6 +95,11 @@ class HomeLine:
     def word(self) -> Word:
         return self.term, self.step
 
+    @property
+    def ran_out(self) -> bool:
+        """Whether a hold ended by time alone: rules of its switch may keep writers out until somebody ends that."""
+        return self.state is HomeState.SETTLED and self.hold_ms > 0
+
     def agrees(self, other: HomeLine) -> bool:
         """Whether both say the same, whoever said it when."""
         return replace(self, since_ms=0, set_by="") == replace(other, since_ms=0, set_by="")

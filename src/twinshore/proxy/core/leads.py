@@ -28,9 +28,10 @@ class Torn(NamedTuple):
 
 class Lead(NamedTuple):
     """`cluster`: as the proxy calls it, None where it is none of its own. `held`: writers wait, for a switch, which
-    is under way where it `moves`. `came`: where the topic was at home before, if it left in good order and not
-    long ago; `torn`: if it came by force, not long ago. `sound`: the first of the terms in a row since which it has
-    moved in good order, as far as is known. `points`: at which offset each partition came."""
+    is under way where it `moves`; `ran_out`: its hold ended by time alone. `came`: where the topic was at home before,
+    if it left in good order and not long ago; `torn`: if it came by force, not long ago. `sound`: the first of the
+    terms in a row since which it has moved in good order, as far as is known. `points`: at which offset each partition
+    came."""
 
     cluster: str | None
     term: int
@@ -40,6 +41,7 @@ class Lead(NamedTuple):
     sound: int = 0
     torn: Torn | None = None
     points: tuple[int, ...] = ()
+    ran_out: bool = False
 
 
 class Wrote(NamedTuple):
@@ -76,7 +78,7 @@ def _lead(told: HomeLine | Clash, names: Mapping[str, str], before: Lead | None,
         if before is not None and before.term == told.term - 1:
             sound = min(sound, before.sound)
     held, moves = told.state is HomeState.HELD, told.state is not HomeState.SETTLED
-    return Lead(names.get(told.cluster_id), told.term, held, came, moves, sound, torn, told.points)
+    return Lead(names.get(told.cluster_id), told.term, held, came, moves, sound, torn, told.points, told.ran_out)
 
 
 def wrote_of(states: Iterable[tuple[int, int, int]], lead: Lead) -> dict[int, Wrote]:

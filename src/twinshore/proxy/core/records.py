@@ -139,8 +139,7 @@ class Records:
 
         def told(one: produce.Appended) -> produce.Appended:
             topic = str(one.topic)
-            held = seen.must_wait(topic) or seen.is_elsewhere(topic, place.cluster)
-            out = one.error == Code.TOPIC_AUTHORIZATION_FAILED and held
+            out = one.error == Code.TOPIC_AUTHORIZATION_FAILED and seen.keeps_out(topic, place.cluster)
             return one._replace(error=_NOT_HERE, message=None) if out else one
 
         return answer._replace(appended=[told(one) for one in answer.appended])

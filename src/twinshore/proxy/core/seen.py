@@ -156,6 +156,12 @@ class Seen:
         lapsed = self.routes.get(topic) in self.lapsed
         return lapsed or topic in self.learns or (lead is not None and lead.held)
 
+    def keeps_out(self, topic: str, cluster: str) -> bool:
+        """Whether rules of a switch may keep writers of the topic out of this cluster, for a while."""
+        lead = self.leads.get(topic)
+        ran_out = lead is not None and lead.ran_out
+        return ran_out or self.must_wait(topic) or self.is_elsewhere(topic, cluster)
+
     def route(self, topic: str) -> str | None:
         """The cluster that the topic's clients are led to; None where it has no leader, or no cluster is known to have
         it."""

@@ -158,6 +158,11 @@ final class Following {
         }
     }
 
+    synchronized boolean ranOut(String topic) {
+        Told one = told.get(topic);
+        return one != null && one.other == null && one.line.ranOut();
+    }
+
     /** Topics that a switch holds. */
     synchronized Set<String> held() {
         Set<String> found = new HashSet<>();

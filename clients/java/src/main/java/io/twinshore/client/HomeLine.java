@@ -18,6 +18,11 @@ record HomeLine(
     private static final int BYTES_MAX = 1 << 19, PARTITIONS_MAX = 20_000, HOLD_MS_MAX = 86_400_000;
     private static final ObjectMapper JSON = new ObjectMapper();
 
+    /** Whether a hold ended by time alone: rules of its switch may keep writers out until somebody ends that. */
+    boolean ranOut() {
+        return state == State.SETTLED && holdMs > 0;
+    }
+
     /** What a line that held leaves behind once its hold has run out. */
     HomeLine ended() {
         return new HomeLine(topic, home, clusterId, term, step, State.SETTLED, points, holdMs);

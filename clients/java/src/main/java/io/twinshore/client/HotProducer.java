@@ -30,8 +30,8 @@ public final class HotProducer implements AutoCloseable {
     private record Call(long number, ProducerRecord<byte[], byte[]> record, Callback told) {}
 
     /** A switch says that it holds a topic before its rules keep writers out: so such a refusal counts once the
-     * cluster was read behind it. */
-    private record Refused(Call call, Exception why, long heard) {}
+     * cluster was read behind it. {@code amid}: a hold has run out, so the rules may be a switch's still. */
+    private record Refused(Call call, Exception why, long heard, boolean amid) {}
 
     /** One topic: what is kept, and what is on its way to {@code at}, each in order. While something is refused nothing
      * more is sent. */
@@ -195,13 +195,15 @@ public final class HotProducer implements AutoCloseable {
         Following.Order order = centre.following.order(topic, Clock.now());
         boolean atHome = order.writes() && order.cluster().equals(lane.at) && !lane.leaving;
         long last = lane.refused.get(lane.refused.size() - 1).heard;
-        if (atHome && !centre.following.readSince(lane.at, last)) {
+        if (atHome && (!centre.following.readSince(lane.at, last) || centre.following.ranOut(topic))) {
             return;
         }
-        if (atHome) {
-            found.addAll(lane.refused);
-        } else {
-            lane.refused.forEach(one -> lane.kept.put(one.call.number, one.call));
+        for (Refused one : lane.refused) {
+            if (atHome && !one.amid) {
+                found.add(one);
+            } else {
+                lane.kept.put(one.call.number, one.call);
+            }
         }
         lane.refused.clear();
     }
@@ -235,7 +237,7 @@ public final class HotProducer implements AutoCloseable {
             Following.Order order = centre.following.order(topic, Clock.now());
             boolean atHome = order.writes() && order.cluster().equals(lane.at) && !lane.leaving && by == lane.producer;
             if (error instanceof AuthorizationException && atHome && !stopping) {
-                lane.refused.add(new Refused(call, error, Clock.now()));
+                lane.refused.add(new Refused(call, error, Clock.now(), centre.following.ranOut(topic)));
                 return;
             }
             boolean again = error != null && !stopping && (!atHome || error instanceof RetriableException);
