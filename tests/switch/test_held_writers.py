@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -92,6 +93,28 @@ def test_a_hold_is_told_of_and_ended_once_its_process_is_gone(store: Store, besi
         held = lease.row()
         assert held is not None and store.switches.save(replace(one, let_write_ms=NOW_MS + 1).row(NOW_MS), held)
         until(lambda: told(store) == [])
+
+
+def test_a_switch_that_cannot_end_keeps_no_other_from_being_ended(store: Store, beside: Noted) -> None:
+    begun = threading.Event()
+
+    def hangs(record: Record) -> None:
+        beside.ended.append(record)
+        begun.wait(30)
+
+    beside._end = hangs  # type: ignore[method-assign]
+    try:
+        for topic, switch in (("orders", "a" * 32), ("bills", "b" * 32)):
+            one = replace(at(Deed.DRAIN, NOW_MS), id=switch)
+            asked = TopicInSwitch("east<>west", topic, switch, "east->west", Asked.ANNOUNCED, 1)
+            store.switching.begin([asked])
+            with alone(f"switch {switch}", store, "anna") as lease:
+                held = lease.row()
+                assert held is not None and store.switches.save(one.row(NOW_MS), held)
+        until(lambda: {one.id for one in beside.ended} == {"a" * 32, "b" * 32})
+        beside.close()
+    finally:
+        begun.set()
 
 
 def test_a_switch_that_holds_nobody_is_left_to_its_operator(store: Store, beside: Noted) -> None:

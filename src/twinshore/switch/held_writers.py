@@ -36,13 +36,14 @@ class HeldWriters:
         self._version, self._switches = -1, frozenset[str]()
         self._keepers: dict[str, LeaseKeeper] = {}
         self._since_s: dict[str, float] = {}
+        self._ending: dict[str, threading.Thread] = {}  # one that waits for a dead cluster keeps no other waiting
         self._told: str | None = None  # unknown: an earlier process may have told something
         self._trouble = Once(self._log)
         ends = (self._link.source, self._link.target)
         self._task = tasks.every(f"held writers {self._link.name}", self._turn, asks=ends, last=self._leave_all)
 
     def close(self) -> None:
-        """Waits for a switch that is being ended."""
+        """A switch that is being ended is left as it is: whoever comes next goes on with it."""
         self._task.close()
 
     def _turn(self) -> float:
@@ -58,18 +59,20 @@ class HeldWriters:
             self._leave_all()
             return
         held = self._held()
+        self._ending = {switch: thread for switch, thread in self._ending.items() if thread.is_alive()}
         for switch in self._keepers.keys() - held.keys():
             self._leave(switch)
         now_s = steady_s()
-        for switch in held.keys() - self._keepers.keys():
-            self._since_s[switch] = now_s
+        self._since_s = {switch: self._since_s.get(switch, now_s) for switch in held}
+        for switch in held.keys() - self._keepers.keys() - self._ending.keys():
             name, grace_s = f"switch {switch}", alone.GRACE_S + FIRST_S
             self._keepers[switch] = LeaseKeeper(self._store, name, self._owner, alone.LEASE_S, grace_s).begin()
         self._tell([one for one in held.values() if now_s >= self._since_s[one.id] + TOLD_AFTER_S])
-        for record in held.values():
-            if self._keepers[record.id].generation():
-                self._leave(record.id)
-                self._end(record)
+        for switch, record in held.items():
+            if switch in self._keepers and self._keepers[switch].generation():
+                self._leave(switch)
+                self._ending[switch] = threading.Thread(target=self._end, args=(record,), daemon=True)
+                self._ending[switch].start()
 
     def _held(self) -> dict[str, Record]:
         version = self._store.switching.version_lately(pair_of(self._link))
@@ -87,8 +90,11 @@ class HeldWriters:
     def _end(self, record: Record) -> None:
         self._log(f"the process of switch {record.id[:8]} is gone while it holds writers: it is ended here")
         asking = Asking(f"link {self._link.name}", self._log, threading.Event())
-        ended = (resume if record.committed else roll_back)(record.id, self._beside.settings, self._store, asking)
-        self._log(ended.verdict())
+        try:
+            ended = (resume if record.committed else roll_back)(record.id, self._beside.settings, self._store, asking)
+            self._log(ended.verdict())
+        except Exception as error:
+            self._log(f"switch {record.id[:8]} is not ended: {in_words(error)}")
 
     def _tell(self, held: list[Record]) -> None:
         said = [f"writers wait for switch {one.id[:8]} of {one.by}: {one.called()}" for one in held]
