@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
 from tests.scenarios.mirror_rig import settings_text
-from twinshore.fleet import Cluster, ConfigError, RefusedError
+from twinshore.fleet import GROUPS_HOME, Cluster, ConfigError, RefusedError
 from twinshore.fleet.settings import Settings, parse_settings
 from twinshore.groups.home_line import HomeRelay
+from twinshore.homes.following import Following
 from twinshore.homes.home_lines import HomeLine, HomeState
+from twinshore.homes.home_notes import HomeNotes
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
 from twinshore.lab.ports import free_port
+from twinshore.proxy.core.leads import Lead, leads_of
 from twinshore.proxy.group_words import GroupWords
 from twinshore.proxy.operations import groups_along
 from twinshore.proxy.operations.groups_home import Asked, Stage, act, plan
@@ -74,6 +78,35 @@ def test_groups_move_there_and_back_and_what_was_begun_is_ended(
         with pytest.raises(RefusedError, match="somebody else moves the groups at this very moment"):
             words.say(words.next(held, HomeState.HELD, SWITCH, "one that was paused"), ["east"])
     assert done(Asked("east"), known)[-1] == "groups are at home on east"
+
+
+@pytest.mark.parametrize("state", [HomeState.ANNOUNCED, HomeState.HELD])
+def test_proxies_end_a_hold_of_groups_whose_mover_is_gone_and_a_late_mover_moves_nothing(
+    east: LabCluster, west: LabCluster, state: HomeState
+) -> None:
+    with ExitStack() as stack:
+        words, names = words_of(stack, east, west), ["east", "west"]
+        said = words.next(words.told()[0], state, SWITCH, "a mover that dies", hold_s=3.2)
+        words.say(said, names)
+        proxy = Following("a" * 32, "proxy", ["*"], names, "east")
+        clusters = {lab.cluster.name: stack.enter_context(closing(KafkaCluster(lab.cluster))) for lab in (east, west)}
+        ids = {one.cluster_id(): name for name, one in clusters.items()}
+        lines = {name: HomeNotes(one).read() for name, one in clusters.items()}
+
+        def lead_at(now_s: float) -> Lead:
+            for name in names:
+                proxy.read(name, lines[name], now_s)
+            return leads_of(proxy.told(), ids, {}, 0)[GROUPS_HOME]
+
+        for now_s, waits in ((0.0, True), (3.1, True), (3.3, False), (9.9, False)):
+            lead = lead_at(now_s)
+            assert (lead.moves, lead.held) == (waits, waits and state is HomeState.HELD)
+        time.sleep(0.3)
+        with pytest.raises(RefusedError, match="it took too long"):
+            words.move(words.moved(said, "west", SWITCH, "a mover that was paused"), "west", names)
+        told, _ = words.told()
+        assert isinstance(told, HomeLine)
+        assert (told.home, told.word) == ("east", said.word)
 
 
 def words_of(stack: ExitStack, *labs: LabCluster) -> GroupWords:

@@ -69,7 +69,7 @@ class HomeLine:
     What a store needs to make the flip itself: `source` was the home before; `link` carried the topic from there and
     `back` does now; the ids of the topic on the new home and on the old one; `points`, one for each partition: below it
     the old home's log is the topic's own. `how` the topic came: PLANNED is with all that the old home had. `hold_ms`:
-    for how long HELD counts, from when a reader hears it; 0: until another word comes.
+    for how long HELD counts, and of groups ANNOUNCED too, from when a reader hears it; 0: until another word comes.
     """
 
     topic: str

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from math import inf
 
 from twinshore.fleet import GROUPS_HOME, KafkaError, RefusedError, StoreError
 from twinshore.fleet.terms import FIRST_TERM
@@ -19,6 +20,7 @@ from twinshore.store import Store
 Told = HomeLine | Clash | None
 # So many words a silent cluster may have heard.
 UNHEARD_TERMS = 16
+MARGIN_S = 3.0  # a request for the next word has landed by then, or is given up
 
 
 class GroupWords:
@@ -32,6 +34,7 @@ class GroupWords:
         self._heard: set[str] = set()
         self._followers = FollowerLog()
         self._hearing = {one.name: FollowerNotes(one, self._followers) for one in clusters}
+        self._held_until_s = inf
 
     def told(self) -> tuple[Told, dict[str, KafkaError]]:
         """What stands, and which clusters do not answer. What the store keeps counts where clusters are silent."""
@@ -46,8 +49,10 @@ class GroupWords:
                 silent[name] = error
         return stands(lines), silent
 
-    def next(self, told: Told, state: HomeState, switch: str, by: str) -> HomeLine:
-        """The next word of the home that stands."""
+    def next(self, told: Told, state: HomeState, switch: str, by: str, hold_s: float = 0.0) -> HomeLine:
+        """The next word of the home that stands. `hold_s`: proxies end by themselves what it asks for, so long after
+        they heard it."""
+        hold_ms = int(hold_s * 1000)
         now_ms = wall_ms()
         if isinstance(told, Clash):
             told = told.one  # a higher word ends the clash
@@ -64,8 +69,10 @@ class GroupWords:
                 source="",
                 since_ms=now_ms,
                 set_by=by,
+                hold_ms=hold_ms,
             )
-        return replace(told, step=told.step + 1, state=state, switch=switch, since_ms=now_ms, set_by=by)
+        step = told.step + 1
+        return replace(told, step=step, state=state, switch=switch, since_ms=now_ms, set_by=by, hold_ms=hold_ms)
 
     def moved(self, told: Told, to: str, switch: str, by: str) -> HomeLine:
         """The first word of the new home. Where it is the home that stands, a silent cluster may have heard of
@@ -85,22 +92,30 @@ class GroupWords:
             set_by=by,
         )
 
-    def say(self, line: HomeLine, names: Sequence[str]) -> None:
-        """On these clusters. RefusedError where somebody else has said something meanwhile."""
+    def say(self, line: HomeLine, names: Sequence[str], may: Callable[[], None] | None = None) -> None:
+        """On these clusters. RefusedError where somebody else has said something meanwhile. `may`: as `HomeNotes`."""
+        began_s = steady_s()
         for name in names:
             notes = self._notes[name]
             notes.make()
-            notes.say([line], wall_ms())
+            notes.say([line], wall_ms(), may)
             if not notes.log.won(line):
                 raise RefusedError(
                     f"somebody else moves the groups at this very moment, as {name} says",
                     hint="`twinshore proxy groups` shows where they are",
                 )
+        self._held_until_s = began_s + line.hold_ms / 1000 if line.hold_ms else inf
+
+    def must_hold(self) -> None:
+        """RefusedError where a proxy may have ended by itself what the last word asked for. Proxies count from when
+        they heard it, and this process from before it said so."""
+        if steady_s() + MARGIN_S > self._held_until_s:
+            raise RefusedError("it took too long: members go on where they were", hint="nothing has moved; try again")
 
     def move(self, line: HomeLine, to: str, names: Sequence[str]) -> None:
         """The new home first: once it is said there groups are there, whatever becomes of the rest. The mirror
         says it to clusters that are silent now, as the store keeps it."""
-        self.say(line, [to])
+        self.say(line, [to], self.must_hold)
         if self._store is not None:
             remember(self._store, line)
         with suppress(KafkaError, RefusedError):

@@ -8,6 +8,7 @@ from typing import Self
 from twinshore.fleet import RefusedError
 from twinshore.fleet.operations import Plan
 from twinshore.fleet.settings import Settings
+from twinshore.fleet.switch_defaults import HOLD_S
 from twinshore.proxy.operations.groups_home import Asked, GroupsStep, act, plan
 from twinshore.store import Store
 from twinshore.switch.operations.planning import SwitchPlan
@@ -25,12 +26,20 @@ def planned(to: str, settings: Settings, store: Store, switch: SwitchPlan) -> Pl
 
 
 class Gathering:
-    """Members wait from `begin` on. `go_on` moves them; where it is not called they stay, and go on at the end."""
+    """Members wait from `begin` on, for `hold_s` and some time more. `go_on` moves them; where it is not called they
+    stay, and go on at the end."""
 
     def __init__(
-        self, meant: Plan[GroupsStep] | None, to: str, settings: Settings, store: Store, asking: Asking
+        self,
+        meant: Plan[GroupsStep] | None,
+        to: str,
+        settings: Settings,
+        store: Store,
+        asking: Asking,
+        hold_s: float = HOLD_S,
     ) -> None:
         self._meant, self._to, self._settings, self._store, self._asking = meant, to, settings, store, asking
+        self._hold_s = hold_s
         self._steps: Iterator[GroupsStep] | None = None
 
     def __enter__(self) -> Self:
@@ -43,7 +52,8 @@ class Gathering:
     def begin(self) -> None:
         """Members have committed, and wait."""
         if self._meant is not None:
-            self._steps = act(Asked(self._to), self._meant, self._settings, self._store, self._asking.by)
+            asked = Asked(self._to, hold_s=self._hold_s)
+            self._steps = act(asked, self._meant, self._settings, self._store, self._asking.by)
             self._tell_next()
 
     def go_on(self) -> None:

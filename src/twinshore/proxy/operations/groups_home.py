@@ -35,6 +35,8 @@ GATHER_S_MAX = 30.0
 # So long proxies may take to say that no place is on its way any more; one that was killed is waited for as well.
 HEARD_S = 12.0
 CROSS_S = 5.0
+# So long proxies hold groups whose mover is gone; in the first step besides the times that were asked for.
+LASTS_S = 60.0
 PAUSE_S = 0.05
 NAMED_MAX = 5
 
@@ -74,11 +76,12 @@ class GroupsStep:
 @dataclass(frozen=True, slots=True)
 class Asked:
     """Where groups shall be at home; `to` empty: only look. `force`: though the old home does not answer. `gather_s`:
-    how long members that are at work are waited for."""
+    how long members that are at work are waited for. `hold_s`: how long they may wait for a switch after that."""
 
     to: str = ""
     force: bool = False
     gather_s: float = GATHER_S_MAX
+    hold_s: float = 0.0
 
 
 def plan(asked: Asked, settings: Settings, store: Store | None) -> Plan[GroupsStep]:
@@ -213,7 +216,7 @@ class _Gently:
 
     def steps(self, told: Told, settings: Settings, store: Store) -> Iterator[GroupsStep]:
         to = self.asked.to
-        said = self._say(told, HomeState.ANNOUNCED)
+        said = self._say(told, HomeState.ANNOUNCED, LASTS_S + self.asked.gather_s + self.asked.hold_s)
         try:
             # Behind the word: whoever begins a reset looks for it behind his own.
             none_under_way(store)
@@ -221,7 +224,7 @@ class _Gently:
             _wait_for_members(self.words, said, self.asked.gather_s)
             _none_newer(self.old, settings)  # by now every proxy has heard, and lets none of them join
             yield GroupsStep(Stage.GATHER, self.old, to)
-            said = self._say(said, HomeState.HELD)
+            said = self._say(said, HomeState.HELD, LASTS_S)
             _wait_for_proxies(self.words, said)
             yield GroupsStep(Stage.HOLD, self.old, to)
             seen, copied = _copy(self.old, to, settings, store, self.by)
@@ -235,9 +238,9 @@ class _Gently:
         if trouble:
             yield GroupsStep(Stage.FOLLOW, self.old, to, trouble)
 
-    def _say(self, told: Told, state: HomeState) -> HomeLine:
-        line = self.words.next(told, state, self.switch, self.by)
-        self.words.say(line, self.names)
+    def _say(self, told: Told, state: HomeState, hold_s: float = 0.0) -> HomeLine:
+        line = self.words.next(told, state, self.switch, self.by, hold_s)
+        self.words.say(line, self.names, self.words.must_hold if state is HomeState.HELD else None)
         return line
 
 
