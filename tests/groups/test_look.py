@@ -123,4 +123,4 @@ def test_places_that_the_target_did_not_take_from_the_mirror_do_not_move(sides: 
 
 def test_a_twin_without_a_leader_does_not_end_at_0(sides: tuple[ModelSide, ModelSide]) -> None:
     view = seen(*(sight(side) for side in sides), ends=())
-    assert (view.state, view.parts[0].within) == ("away", None)
+    assert (view.state, view.parts[0].end) == ("away", None)

@@ -10,18 +10,15 @@ import pytest
 
 from tests.groups.model_sides import ModelSide
 from twinshore.fleet import ConfigError, KafkaError, Link
+from twinshore.groups.goals import Goal, goals_of
 from twinshore.groups.look import GroupView, PartView
 from twinshore.groups.offset_move import Step, Wishes, commit_offsets
-from twinshore.groups.operations.move import nothing_moved, whys_left, wishes_back, wishes_forward
-from twinshore.groups.place import MARK
-from twinshore.groups.scope import Scope
-from twinshore.groups.translation import AS_IS, ByExtents
+from twinshore.groups.operations.move import nothing_moved, whys_left
 from twinshore.kafka.groups import always
 from twinshore.store import Store, open_store
 from twinshore.wire.group_places import Place, Where
 
 TWIN = ("east.orders", 0)
-SCOPE = Scope({("orders", 0): (TWIN, AS_IS)}, (("orders", "east.orders", "a", "b"),))
 LINK = Link("east", "west")
 WISHES: Wishes = {TWIN: (None, Place(40))}
 
@@ -33,8 +30,8 @@ def store(tmp_path: Path) -> Iterator[Store]:
     found.close()
 
 
-def view(source: int | None, target: int | None, end: int = 100) -> GroupView:
-    part = PartView("orders", 0, source, TWIN[0], source, target, "behind", end)
+def view(source: int | None, target: int | None, end: int = 100, *, back: bool = False) -> GroupView:
+    part = PartView("orders", 0, source, TWIN[0], target if back else source, target, "behind", end)
     return GroupView("east->west", "g", "classic", "Empty", "Empty", "behind", 0, 0, None, (part,))
 
 
@@ -115,17 +112,29 @@ def test_a_commit_that_was_done_and_not_answered_is_told_as_done(store: Store, m
         assert (step.outcome, west.groups["a"]) == ("done", {TWIN: Place(40)})
 
 
-def test_no_place_lies_beyond_the_end_of_the_log_that_it_is_for() -> None:
-    assert wishes_forward(view(source=70, target=10, end=40), MARK) == {TWIN: (10, Place(40, MARK))}
-    assert wishes_back(view(source=10, target=70), SCOPE, {("orders", 0): 40}) == {("orders", 0): (10, Place(40))}
-    assert wishes_back(view(source=10, target=70), SCOPE, {("orders", 0): 90}) == {("orders", 0): (10, Place(70))}
-    assert wishes_back(view(source=40, target=70), SCOPE, {("orders", 0): 40}) == {}
-    assert wishes_back(view(source=10, target=None), SCOPE, {("orders", 0): 40}) == {}
+def goals(seen: GroupView, *, back: bool = False) -> list[Goal]:
+    return [one for one in goals_of(LINK, seen, back=back)[0] if one.moves]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "end", "back", "moves"),
+    [
+        (70, 10, 40, False, [("east.orders", 10, 40)]),
+        (10, 70, 40, True, [("orders", 10, 40)]),
+        (10, 70, 90, True, [("orders", 10, 70)]),
+        (40, 70, 40, True, []),
+        (10, None, 40, True, []),
+    ],
+)
+def test_no_place_lies_beyond_the_end_of_the_log_that_it_is_for(
+    source: int, target: int | None, end: int, back: bool, moves: list[tuple[str, int, int]]
+) -> None:
+    found = goals(view(source, target, end, back=back), back=back)
+    assert [(one.topic, one.has, one.within) for one in found] == moves
 
 
 def left(seen: GroupView, *, back: bool = False, lower: bool = False, named: bool = False) -> str:
-    wishes = wishes_back(seen, SCOPE, {("orders", 0): 100}) if back else wishes_forward(seen, MARK)
-    return "; ".join(whys_left(LINK, seen, wishes, SCOPE, back=back, lower=lower, named=named))
+    return "; ".join(whys_left(LINK, seen, goals(seen, back=back), back=back, lower=lower, named=named))
 
 
 def test_a_group_that_is_not_moved_is_told_with_the_option_that_moves_it() -> None:
@@ -134,16 +143,15 @@ def test_a_group_that_is_not_moved_is_told_with_the_option_that_moves_it() -> No
         left(ahead)
         == "is further on on west than on east, by 80 offsets (1 place), and is left alone: `--backwards` moves it"
     )
-    assert (left(ahead, lower=True), left(ahead, back=True)) == ("", "")
-    assert "further on on east than on west, by 80 offsets" in left(view(source=90, target=10), back=True)
+    assert (left(ahead, lower=True), left(view(source=10, target=90, back=True), back=True)) == ("", "")
+    back = view(source=90, target=10, back=True)
+    assert "further on on east than on west, by 80 offsets" in left(back, back=True)
     assert left(replace(ahead, target_state="Stable"), lower=True).startswith("has members on west (Stable)")
     assert left(replace(view(source=10, target=10), target_state="Stable")) == "", "it stands where it should"
     lone = view(source=None, target=90)
     assert (left(lone), left(lone, named=True)) == ("", "stands on west alone (1 place): `--back` moves it to east")
-    before_all = replace(SCOPE, parts={("orders", 0): (TWIN, ByExtents(lambda *_: (None, None)))})
-    seen = replace(ahead, parts=(replace(ahead.parts[0], expected=None, state="unknown"),))
-    (why,) = whys_left(LINK, seen, wishes_forward(seen, MARK), before_all, back=False, lower=False, named=False)
-    assert why == "stands where the link carried nothing (1 place, as in orders-0): set it by hand"
+    unknown = replace(ahead, parts=(replace(ahead.parts[0], expected=None, state="unknown"),))
+    assert left(unknown) == "stands where the link carried nothing (1 place, as in orders-0): set it by hand"
 
 
 def test_a_name_that_no_side_has_is_an_error_and_the_nearest_one_is_named() -> None:
@@ -165,5 +173,5 @@ def test_a_name_that_no_side_has_is_an_error_and_the_nearest_one_is_named() -> N
 def test_no_place_is_moved_on_a_twin_whose_end_is_not_known() -> None:
     seen = view(source=10, target=90)
     endless = replace(seen, parts=(replace(seen.parts[0], end=None, state="away"),))
-    assert wishes_forward(endless, MARK) == {}
+    assert goals_of(LINK, endless, back=False) == ([], ["orders-0"])
     assert left(endless, lower=True).startswith("is not moved where west does not say how far its log reaches")

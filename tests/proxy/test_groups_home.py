@@ -172,13 +172,13 @@ def test_groups_that_have_gathered_go_along_or_stay(
         asking = Asking("test", said.append, threading.Event())
         meant = groups_along.planned("west", known, store, SwitchPlan())
         assert groups_along.planned("west", known, store, WavesPlan()).refused, "consumers would wait for all waves"
-        with groups_along.Gathering(meant, "west", known, store, asking) as gathering:
+        with groups_along.Gathering(meant, "west", known, store, asking, SwitchPlan()) as gathering:
             assert said == [], "consumers go on until the switch is announced"
             gathering.begin()
             assert said == ["members have committed, and wait"]
         assert stages(Asked(), known) == [], "the switch turned back: they stay"
         assert "at home on east, in term 1" in plan(Asked(), known, store).shown[0]
-        with groups_along.Gathering(meant, "west", known, store, asking) as gathering:
+        with groups_along.Gathering(meant, "west", known, store, asking, SwitchPlan()) as gathering:
             gathering.begin()
             gathering.go_on()
         assert said[-1] == "groups are at home on west"

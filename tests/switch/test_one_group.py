@@ -10,16 +10,16 @@ import pytest
 from tests.links.test_known import put, section, settings_of
 from tests.switch.test_decision import NOW_MS, record
 from twinshore.fleet import WireError
+from twinshore.groups.goals import Goal, from_json, further_on, moved_on, short_of, to_json
+from twinshore.groups.offset_move import links_between
 from twinshore.links.known import taken
 from twinshore.links.seeds import added
 from twinshore.store import Asked, TopicInSwitch, open_store
 from twinshore.switch.decision import Cannot, Done, Wait, after, begin
 from twinshore.switch.deeds import DEEDS, Deed, Kind
-from twinshore.switch.group_goals import Goal, alone_at, from_json, further_on, moved_on, short_of, to_json
-from twinshore.switch.hands.group_alone import links_between
 from twinshore.switch.one_group import OneGroup, claim_of
 from twinshore.switch.operations.showing import Shown
-from twinshore.switch.record import Record, State
+from twinshore.switch.record import Record, State, alone_at
 
 GOAL = Goal("east->west", False, "orders", 40, "orders", 0, 30, 40)
 

@@ -12,17 +12,16 @@ from tests.switch.test_decision import NOW_MS, record
 from tests.switch.test_hands import hands
 from twinshore.fleet import KafkaError, Link, WireError
 from twinshore.groups.look import GroupView, PartView
-from twinshore.groups.offset_move import DONE, NOT_DONE, Wishes
+from twinshore.groups.offset_move import DONE, NOT_DONE, Wishes, wishes_of
 from twinshore.groups.place import MARK, State
-from twinshore.store import Store, passing_store
+from twinshore.store import passing_store
 from twinshore.switch.decision import Done, Wait
 from twinshore.switch.deeds import DEEDS, Deed, Kind
-from twinshore.switch.group_goals import left_by_force
 from twinshore.switch.hands import anew, log_ends, old_places, places
 from twinshore.switch.hands.anew import PLACES_STAND_MS
 from twinshore.switch.hands.debts import SILENT_MS_MAX
 from twinshore.switch.hands.old_places import Wanted
-from twinshore.switch.record import Record
+from twinshore.switch.record import Record, left_by_force
 from twinshore.switch.record import State as Ended
 from twinshore.switch.returned import Tail, to_json
 from twinshore.wire.group_places import Place
@@ -54,16 +53,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
     ) -> tuple[dict[str, Wishes], str]:
         done: dict[str, Wishes] = {}
 
-        def commit(
-            _store: Store, _writer: object, _link: str, wanted: dict[str, Wishes], **_: str
-        ) -> dict[str, list[Any]]:
-            done.update(wanted)
+        def commit(links: list[Link], *args: Any, **how: bool) -> dict[str, list[Any]]:
+            wanted = args[2]
+            assert (links, how) == ([link], {"mark": True, "notes": False})
+            done.update({name: wishes_of(goals, MARK) for name, goals in wanted.items()})
             return {name: [SimpleNamespace(outcome=NOT_DONE if name == "gone-on" else DONE)] for name in wanted}
 
-        rounds = SimpleNamespace(at_target=SimpleNamespace(name="east"), close=lambda: None)
-        monkeypatch.setattr(places, "Rounds", lambda *_, **__: rounds)
         monkeypatch.setattr(places, "look", lambda *_: list(views))
-        monkeypatch.setattr(places, "commit_offsets", commit)
+        monkeypatch.setattr(places, "set_places", commit)
         settings: Any = None
         with passing_store("east") as store:
             for number, one in enumerate(left):

@@ -295,10 +295,7 @@ def run_plan(
             return
         if not yes:
             typer.confirm("Go on?", abort=True)
-        with (
-            asks() as asking,
-            groups_along.Gathering(along, groups_to, loaded, store, asking, asked.hold_s) as gathering,
-        ):
+        with asks() as asking, groups_along.Gathering(along, groups_to, loaded, store, asking, planned) as gathering:
             ended(run_planned(planned, loaded, store, replace(asking, before_hold=gathering.begin)))
             gathering.go_on()
 

@@ -33,7 +33,8 @@ DOING = frozenset({State.MOVES, State.BEHIND, State.SETTING_BACK, State.SET_BACK
 @dataclass(frozen=True, slots=True)
 class PartView:
     """One partition: the source's place, the same on the target, what the target has. None: no place, or unknown.
-    `end`: where the twin ends, which may be unknown too."""
+    `end`: where the twin ends, which may be unknown too. Where it was looked `back`, `expected` is the target's place
+    on the source, and `end` where that log ends."""
 
     topic: str
     partition: int
@@ -43,11 +44,6 @@ class PartView:
     target: int | None
     state: str
     end: int | None = 0
-
-    @property
-    def within(self) -> int | None:
-        """Where the group could stand on the target now."""
-        return None if self.expected is None or self.end is None else min(self.expected, self.end)
 
     @property
     def behind(self) -> int | None:
@@ -75,11 +71,14 @@ class GroupView:
     why: str = ""
 
 
-def look(link: Link, settings: Settings, store: Store, pattern: str = ".*", *, stable: bool = False) -> list[GroupView]:
+def look(
+    link: Link, settings: Settings, store: Store, pattern: str = ".*", *, stable: bool = False, back: bool = False
+) -> list[GroupView]:
     """Every group whose whole name matches and that the link's filters admit, by name.
 
     Where the source does not answer, the target's side, and how both stood when the mirror last compared them.
-    `stable`: of a group whose offsets an open transaction is about to move nothing is known."""
+    `stable`: of a group whose offsets an open transaction is about to move nothing is known. `back`: where
+    places of the target would be on the source."""
     rounds = Rounds(link, settings, store, retention_s=1.0, stable=stable)
     wanted = re.compile(pattern)
 
@@ -105,6 +104,8 @@ def look(link: Link, settings: Settings, store: Store, pattern: str = ".*", *, s
         for name in sorted(here.places.keys() | there.places.keys()):
             rules = rounds.rules_for(name, *(side.places.get(name, {}) for side in (here, there)))
             view = _view(link.name, name, (here, there), rounds.scope, ends, word, rules)
+            if back and not gone and not view.why:
+                view = _back(view, rounds.scope, rounds.source)
             views.append(_as_last_said(view, word, compared) if gone else view)
         return [view for view in views if view.parts]
     finally:
@@ -164,6 +165,18 @@ def _view(
         parts,
         why=silence.why if silence else "",
     )
+
+
+def _back(view: GroupView, scope: Scope, source: KafkaCluster) -> GroupView:
+    """Where its places on the target would be on the source. KafkaError where a log's end is not told."""
+    named = {NamedPartition(part.topic, part.partition): part for part in view.parts}
+    ends = source.list_offsets(named, OffsetKind.HIGH_WATERMARK) if named else {}
+    parts = []
+    for where, part in named.items():
+        translation = scope.parts[part.topic, part.partition][1]
+        spot = translation.back(part.target) if part.target is not None else None
+        parts.append(replace(part, expected=spot.offset if spot else None, end=ends.get(where)))
+    return replace(view, parts=tuple(parts))
 
 
 def _not_known(part: PartView, silence: Silence) -> PartView:

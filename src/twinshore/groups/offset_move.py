@@ -1,14 +1,24 @@
-"""Committed offsets of groups are set on one cluster: looked at again right before, and told in the audit."""
+"""Committed offsets of groups are moved: seen on both sides of links, looked at again right before, set on one side,
+and told in the audit."""
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
 
-from twinshore.fleet import KafkaError
+from twinshore.fleet import KafkaError, Link
+from twinshore.fleet.settings import Settings
+from twinshore.groups.goals import Goal, GroupSeen, goals_of
+from twinshore.groups.look import look
+from twinshore.groups.place import MARK
+from twinshore.groups.rounds import Rounds
 from twinshore.groups.sides import ClusterGroups
 from twinshore.kafka.errors import UNANSWERED, describe
+from twinshore.links.known import of_all_settings
+from twinshore.links.standing import standing
 from twinshore.service.clock import wall_ms
 from twinshore.store import AuditRow, Store
 from twinshore.store.audit import is_refusal, refusal
@@ -22,6 +32,8 @@ MEMBERLESS = ("Empty", "Dead", "none")
 
 # Each place to commit, with the one that is there now.
 Wishes = dict[Where, tuple[int | None, Place]]
+# Groups by name, with the goals of each.
+Moves = Mapping[str, Sequence[Goal]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,3 +144,102 @@ def steps_of(link: str, cluster: str, group: str, wishes: Wishes, outcomes: Mapp
 
 def _outcome(code: int) -> str:
     return refusal(describe(code).sentence) if code else DONE
+
+
+def links_between(settings: Settings, store: Store, one: str, other: str) -> list[Link]:
+    """The links between two clusters, whichever way they lead: those too that a switch has added a moment ago."""
+    known = [at.link for at in standing(of_all_settings(settings, store), store).values()]
+    return [link for link in known if {link.source, link.target} == {one, other}]
+
+
+def see(links: Iterable[Link], settings: Settings, store: Store, group: str, new: str) -> GroupSeen:
+    """How the group stands, and where it would stand on `new`; changes nothing."""
+    return see_all(links, settings, store, re.escape(group), new, stable=True).get(group, GroupSeen())
+
+
+def see_all(
+    links: Iterable[Link], settings: Settings, store: Store, pattern: str, new: str, *, stable: bool
+) -> dict[str, GroupSeen]:
+    """The same of all whose whole name matches. `stable`: as `look` has it."""
+    found: dict[str, GroupSeen] = {}
+    for link in links:
+        back = link.source == new
+        for view in look(link, settings, store, pattern, stable=stable, back=back):
+            before = found.get(view.group, GroupSeen())
+            if view.why or view.said_s_ago is not None:
+                found[view.group] = replace(before, unheard=view.why or f"{link.source} does not answer")
+                continue
+            states = (view.target_state, view.source_state) if back else (view.source_state, view.target_state)
+            goals, lost = goals_of(link, view, back=back)
+            found[view.group] = replace(
+                before,
+                goals=(*before.goals, *goals),
+                old_live=before.old_live or states[0] not in MEMBERLESS,
+                new_live=before.new_live or states[1] not in MEMBERLESS,
+                lost=(*before.lost, *lost),
+            )
+    return found
+
+
+def set_places(
+    links: Iterable[Link],
+    settings: Settings,
+    store: Store,
+    moves: Moves,
+    by: str,
+    *,
+    mark: bool = False,
+    notes: bool = True,
+    lower: bool = False,
+) -> dict[str, list[Step]]:
+    """Commits these places, those of a link in one go; what became of each is in the audit, and is told by group.
+    `mark`: on twins the mirror moves them from now on. `notes`: looks first, and marks none of a group whose consumers
+    leave notes. `lower`: as `commit_offsets` has it."""
+    steps: dict[str, list[Step]] = {}
+    for link in links:
+        ours = {name: [one for one in some if one.link == link.name] for name, some in moves.items()}
+        if not any(ours.values()):
+            continue
+        at_source = next(one.back for some in ours.values() for one in some)
+        marks = mark and link.groups.marks and not at_source
+        with closing(Rounds(link, settings, store, retention_s=1.0)) as rounds:
+            if notes:
+                rounds.begin(time.monotonic())
+            writer = rounds.at_source if at_source else rounds.at_target
+            wished = {
+                name: wishes_of(some, MARK if marks and not rounds.rules_for(name).notes else "")
+                for name, some in ours.items()
+            }
+            for name, done in commit_offsets(store, writer, link.name, wished, by=by, lower=lower).items():
+                steps.setdefault(name, []).extend(done)
+    return steps
+
+
+def wishes_of(goals: Iterable[Goal], note: str = "") -> Wishes:
+    return {(one.topic, one.partition): (one.has, Place(one.within, note)) for one in goals}
+
+
+def set_back(links: Iterable[Link], settings: Settings, store: Store, moves: Moves, by: str) -> dict[str, list[Step]]:
+    """As they were before; a twin's follow the home again. Where it had none it keeps what it has: none is deleted."""
+    before = {
+        name: [
+            replace(one, has=one.to, to=one.to if one.has is None else one.has) for one in goals if one.has != one.to
+        ]
+        for name, goals in moves.items()
+    }
+    return set_places(links, settings, store, before, by, mark=True)
+
+
+def follow_again(
+    links: Iterable[Link], settings: Settings, store: Store, moves: Moves, by: str
+) -> dict[str, list[Step]]:
+    """The places on twins that groups leave for their home: from now on the mirror moves them as the groups read on."""
+    left = {
+        name: [
+            replace(one, back=False, topic=one.left_topic, has=one.left, to=one.left, short=0)
+            for one in goals
+            if one.back
+        ]
+        for name, goals in moves.items()
+    }
+    return set_places(links, settings, store, left, by, mark=True, lower=True)

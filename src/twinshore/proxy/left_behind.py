@@ -7,10 +7,10 @@ from contextlib import closing
 
 from twinshore.fleet import RefusedError
 from twinshore.fleet.sentences import listed
+from twinshore.groups.goals import GroupSeen
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.groups import Groups
 from twinshore.links.filters import INTERNAL
-from twinshore.switch.group_goals import GroupSeen
 
 NAMED_MAX = 5
 

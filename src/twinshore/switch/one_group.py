@@ -13,14 +13,14 @@ from dataclasses import replace
 from twinshore.fleet import Link
 from twinshore.fleet.sentences import counted, listed
 from twinshore.fleet.settings import Settings
+from twinshore.groups import offset_move
+from twinshore.groups.goals import GroupSeen, from_json, further_on, moved_on, short_of, to_json
 from twinshore.groups.offset_move import DONE, Step
 from twinshore.links.homes import pair_of
 from twinshore.service.clock import wall_ms
 from twinshore.store import AuditRow, Store
 from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.deeds import Deed
-from twinshore.switch.group_goals import GroupSeen, from_json, further_on, moved_on, short_of, to_json
-from twinshore.switch.hands import group_alone
 from twinshore.switch.hands.by_deed import ByDeed
 from twinshore.switch.hands.claims import claim, give_back
 from twinshore.switch.record import Record
@@ -57,7 +57,7 @@ class OneGroup(ByDeed):
         }
 
     def _see(self, record: Record) -> GroupSeen:
-        return group_alone.see(self._links, self._settings, self._store, record.group, record.new)
+        return offset_move.see(self._links, self._settings, self._store, record.group, record.new)
 
     def _claim(self, record: Record) -> Outcome:
         pair = pair_of(Link(record.old, record.new))
@@ -95,7 +95,8 @@ class OneGroup(ByDeed):
 
     def _set(self, record: Record) -> Outcome:
         goals = from_json(record.places)
-        steps = group_alone.set_places(self._links, self._settings, self._store, {record.group: goals}, record.by)
+        moves = {record.group: [one for one in goals if one.moves]}
+        steps = offset_move.set_places(self._links, self._settings, self._store, moves, record.by)
         if failed := _failed(steps):
             return Wait(failed)
         return Done(record, f"{counted(len(goals), 'place')} stand on {record.new} as on {record.old}")
@@ -120,7 +121,7 @@ class OneGroup(ByDeed):
 
     def _follow(self, record: Record) -> Outcome:
         goals = from_json(record.places)
-        steps = group_alone.follow_again(self._links, self._settings, self._store, {record.group: goals}, record.by)
+        steps = offset_move.follow_again(self._links, self._settings, self._store, {record.group: goals}, record.by)
         row = (wall_ms(), self._links[0].name, "group", f"{record.group} alone", record.old, record.new, DONE)
         self._store.audit.add([AuditRow(*row, record.by, "", record.group)])
         if failed := _failed(steps):
@@ -135,7 +136,7 @@ class OneGroup(ByDeed):
 
     def _set_back(self, record: Record) -> Outcome:
         goals = from_json(record.places)
-        steps = group_alone.set_back(self._links, self._settings, self._store, {record.group: goals}, record.by)
+        steps = offset_move.set_back(self._links, self._settings, self._store, {record.group: goals}, record.by)
         failed = _failed(steps)
         if failed and not record.tried_for(SILENT_MS_MAX, self._now_ms()):
             return Wait(failed)

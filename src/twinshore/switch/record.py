@@ -7,6 +7,7 @@ remembers of guards.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 from twinshore.fleet import WireError
 from twinshore.fleet.sentences import listed
 from twinshore.store.switch_values import SwitchRow
-from twinshore.switch.deeds import DEEDS, HOLDS, MAKES_TWINS, Deed, Kind, is_past
+from twinshore.switch.deeds import DEEDS, HOLDS, MAKES_TWINS, MOVES_HOMES, Deed, Kind, is_past
 
 TOLD_MAX = 500
 NAMED_MAX = 5
@@ -232,3 +233,38 @@ def readable(text: str) -> Record | None:
 
 def _moved(raw: dict[str, Any]) -> Moved:
     return Moved(**{**raw, "points": tuple(raw["points"]), "ends": tuple(raw["ends"])})
+
+
+def alone_at(records: Iterable[Record], group: str, topics: Iterable[str], cluster: str) -> frozenset[str]:
+    """Those of the topics that the group was moved to this cluster alone for, and that have not moved since. `records`:
+    of all switches, the newest first."""
+    rest, found = set(topics), set[str]()
+    for one in records:
+        if not rest:
+            break
+        if one.state is not State.DONE:
+            continue
+        ours = rest.intersection(one.names())
+        if one.kind is Kind.GROUP and one.group == group:
+            found |= ours if one.new == cluster else set()
+            rest -= ours
+        elif one.kind in MOVES_HOMES:
+            rest -= ours
+    return frozenset(found)
+
+
+def left_by_force(records: Iterable[Record], topics: Iterable[str], old: str, new: str) -> frozenset[str]:
+    """Those of the topics that a forced switch, or one whose old home died before groups were copied, moved from `old`
+    to `new`, and that no switch has moved, or made twins on `old`, since. Where they are twins already somebody may
+    read them there on his own, unless no group could be looked at then. `records`: of all switches, the newest
+    first."""
+    rest, found = set(topics), set()
+    for one in records:
+        ours = rest.intersection(one.names())
+        moves = one.kind in MOVES_HOMES and one.committed
+        leaves = one.kind is Kind.FORCED or one.unfollowed
+        if moves and leaves and (one.old, one.new) == (old, new):
+            found |= ours
+        if moves or (one.kind in MAKES_TWINS and one.state is State.DONE and not one.unfollowed):
+            rest -= ours
+    return frozenset(found)

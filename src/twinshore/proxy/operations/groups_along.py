@@ -8,7 +8,6 @@ from typing import Self
 from twinshore.fleet import RefusedError
 from twinshore.fleet.operations import Plan
 from twinshore.fleet.settings import Settings
-from twinshore.fleet.switch_defaults import HOLD_S
 from twinshore.proxy.operations.groups_home import Asked, GroupsStep, act, plan
 from twinshore.store import Store
 from twinshore.switch.operations.planning import SwitchPlan
@@ -26,8 +25,8 @@ def planned(to: str, settings: Settings, store: Store, switch: SwitchPlan) -> Pl
 
 
 class Gathering:
-    """Members wait from `begin` on, for `hold_s` and some time more. `go_on` moves them; where it is not called they
-    stay, and go on at the end."""
+    """Members wait from `begin` on, for as long as the switch may hold writers and some time more. `go_on` moves them;
+    where it is not called they stay, and go on at the end."""
 
     def __init__(
         self,
@@ -36,10 +35,10 @@ class Gathering:
         settings: Settings,
         store: Store,
         asking: Asking,
-        hold_s: float = HOLD_S,
+        switch: SwitchPlan,
     ) -> None:
         self._meant, self._to, self._settings, self._store, self._asking = meant, to, settings, store, asking
-        self._hold_s = hold_s
+        self._hold_s = switch.record.hold_s_max if switch.record else 0.0
         self._steps: Iterator[GroupsStep] | None = None
 
     def __enter__(self) -> Self:

@@ -14,7 +14,8 @@ from twinshore.fleet.operations import Plan
 from twinshore.fleet.sentences import counted, listed
 from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings.sections.proxy import SECTION
-from twinshore.groups.offset_move import DONE
+from twinshore.groups.goals import GroupSeen, further_on, read_again, short_of
+from twinshore.groups.offset_move import DONE, follow_again, links_between, see_all, set_places
 from twinshore.homes.home_lines import Clash, HomeLine, HomeState
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.group_members import members_of, send_away
@@ -24,8 +25,6 @@ from twinshore.proxy.left_behind import left_behind, refused_for
 from twinshore.proxy.newer_members import none_of_newer_protocol
 from twinshore.proxy.resetting import none_under_way
 from twinshore.store import Store
-from twinshore.switch.group_goals import GroupSeen, further_on, read_again, short_of
-from twinshore.switch.hands.group_alone import follow_again, links_between, see_all, set_places
 
 ASK_S = 5.0
 # Members hear of it with their next heartbeat, three seconds apart by default, commit, and wait; proxies say which

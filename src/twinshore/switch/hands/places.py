@@ -4,22 +4,19 @@ twins so that they follow their home."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 
 from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.sentences import listed
 from twinshore.fleet.settings import Settings
+from twinshore.groups.goals import Goal, goals_of
 from twinshore.groups.look import GroupView, PartView, look
-from twinshore.groups.offset_move import DONE, MEMBERLESS, Wishes, commit_offsets
-from twinshore.groups.operations.move import wishes_forward
+from twinshore.groups.offset_move import DONE, MEMBERLESS, set_places
 from twinshore.groups.outputs import waits_for
-from twinshore.groups.place import MARK, State
-from twinshore.groups.rounds import Rounds
+from twinshore.groups.place import State
 from twinshore.store import Store
-from twinshore.switch.group_goals import alone_at, left_by_force
-from twinshore.switch.record import Record, readable
-from twinshore.wire.group_places import Place, Where
+from twinshore.switch.record import Record, alone_at, left_by_force, readable
+from twinshore.wire.group_places import Where
 
 NAMED_MAX = 5
 
@@ -42,20 +39,19 @@ def copy_places(
     new home alone before is there already: where it stood on the old home is of long ago. `stable`: as
     `look` has it."""
     left: list[str] = []
-    wanted: dict[str, Wishes] = {}
+    wanted: dict[str, list[Goal]] = {}
     before = _records(store)
-    with closing(Rounds(link, settings, store, retention_s=1.0)) as rounds:
-        for view in look(link, settings, store, stable=stable):
-            if view.why or view.said_s_ago is not None:
-                return Copied((), (), (), (view.group, view.why or "its old home does not answer"))
-            meant = set(topics) - alone_at(before, view.group, topics, link.target)
-            ours = replace(view, parts=tuple(one for one in view.parts if one.topic in meant))
-            wishes = wishes_forward(ours, "")
-            if wishes and view.target_state not in MEMBERLESS:
-                left.append(view.group)
-            elif ours.parts:
-                wanted[view.group] = wishes
-        steps = commit_offsets(store, rounds.at_target, link.name, wanted, by=by, lower=True)
+    for view in look(link, settings, store, stable=stable):
+        if view.why or view.said_s_ago is not None:
+            return Copied((), (), (), (view.group, view.why or "its old home does not answer"))
+        meant = set(topics) - alone_at(before, view.group, topics, link.target)
+        ours = replace(view, parts=tuple(one for one in view.parts if one.topic in meant))
+        goals = [one for one in goals_of(link, ours, back=False)[0] if one.moves]
+        if goals and view.target_state not in MEMBERLESS:
+            left.append(view.group)
+        elif ours.parts:
+            wanted[view.group] = goals
+    steps = set_places([link], settings, store, wanted, by, notes=False, lower=True)
     refused = [step.sentence(done=True) for some in steps.values() for step in some if step.refused]
     return Copied(tuple(wanted), tuple(left), tuple(refused))
 
@@ -70,29 +66,28 @@ def follow_home(
     KafkaError where nothing is known of any."""
     before = _records(store)
     left_there = left_by_force(before, topics, link.target, link.source)
-    wanted: dict[str, Wishes] = {}
+    wanted: dict[str, list[Goal]] = {}
     left: list[str] = []
     alone: list[str] = []
     behind: list[str] = []
-    with closing(Rounds(link, settings, store, retention_s=1.0)) as rounds:
-        for view in look(link, settings, store):
-            meant = set(topics) - alone_at(before, view.group, topics, link.target)
-            ours = tuple(part for part in view.parts if part.topic in meant)
-            if not ours:
-                continue
-            if view.said_s_ago is not None:
-                raise KafkaError(f"{link.source} does not answer", retriable=True)
-            unread = [part for part in ours if (part.target or 0) < ends.get((part.topic, part.partition), 0)]
-            if any(_is_left(part, left_there) for part in unread):
-                behind.append(view.group)
-            wishes = wishes_again(link, replace(view, parts=tuple(p for p in ours if p not in unread)), left_there)
-            if any(part.state == State.OWN and part.topic not in left_there for part in ours):
-                alone.append(view.group)
-            if view.why or (wishes and view.target_state not in MEMBERLESS):
-                left.append(view.group)
-            elif wishes:
-                wanted[view.group] = wishes
-        steps = commit_offsets(store, rounds.at_target, link.name, wanted, by=by)
+    for view in look(link, settings, store):
+        meant = set(topics) - alone_at(before, view.group, topics, link.target)
+        ours = tuple(part for part in view.parts if part.topic in meant)
+        if not ours:
+            continue
+        if view.said_s_ago is not None:
+            raise KafkaError(f"{link.source} does not answer", retriable=True)
+        unread = [part for part in ours if (part.target or 0) < ends.get((part.topic, part.partition), 0)]
+        if any(_is_left(part, left_there) for part in unread):
+            behind.append(view.group)
+        goals = goals_again(link, replace(view, parts=tuple(p for p in ours if p not in unread)), left_there)
+        if any(part.state == State.OWN and part.topic not in left_there for part in ours):
+            alone.append(view.group)
+        if view.why or (goals and view.target_state not in MEMBERLESS):
+            left.append(view.group)
+        elif goals:
+            wanted[view.group] = goals
+    steps = set_places([link], settings, store, wanted, by, mark=True, notes=False)
     followed = [name for name in wanted if all(step.outcome == DONE for step in steps[name])]
     left += [name for name in wanted if name not in followed]
     return _follow(link, followed, left, alone, behind)
@@ -108,17 +103,15 @@ def _records(store: Store) -> list[Record]:
     return [record for row in store.switches.all() if (record := readable(row.record))]
 
 
-def wishes_again(link: Link, view: GroupView, left_there: Collection[str]) -> Wishes:
-    """What the group's own places in these topics become, so that the mirror takes them for the link's from now on. A
+def goals_again(link: Link, view: GroupView, left_there: Collection[str]) -> list[Goal]:
+    """Where the group's own places in these topics go, so that the mirror takes them for the link's from now on. A
     group that writes to topics of the link stays where it is: the mirror's own round moves it, once what its readers
     wrote has crossed."""
-    bound = bool(waits_for(link.groups.outputs, view.group))
-    found: Wishes = {}
-    for part in view.parts:
-        if _is_left(part, left_there) and part.target is not None and part.within is not None:
-            goal = part.target if bound else part.within
-            found[(part.twin, part.partition)] = (part.target, Place(goal, MARK))
-    return found
+    parts = tuple(part for part in view.parts if _is_left(part, left_there))
+    goals = goals_of(link, replace(view, parts=parts), back=False)[0]
+    if waits_for(link.groups.outputs, view.group):
+        return [replace(one, to=one.has, short=0) for one in goals if one.has is not None]
+    return goals
 
 
 def _is_left(part: PartView, left_there: Collection[str]) -> bool:

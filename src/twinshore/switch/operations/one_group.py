@@ -7,15 +7,15 @@ import secrets
 from twinshore.fleet import ConfigError, Link, RefusedError
 from twinshore.fleet.sentences import counted, listed
 from twinshore.fleet.settings import Settings
+from twinshore.groups.goals import Goal, GroupSeen, further_on, short_of
+from twinshore.groups.offset_move import links_between, see
 from twinshore.groups.operations.move import is_name
 from twinshore.links.homes import pair_of
 from twinshore.links.standing import standing
 from twinshore.service.clock import wall_ms
 from twinshore.store import Store
 from twinshore.switch.deeds import DEEDS, Kind
-from twinshore.switch.group_goals import Goal, GroupSeen, further_on, short_of
 from twinshore.switch.hands.claims import taken
-from twinshore.switch.hands.group_alone import links_between, see
 from twinshore.switch.one_group import claim_of
 from twinshore.switch.operations.meaning import Switch
 from twinshore.switch.operations.planning import DeedStep, SwitchPlan

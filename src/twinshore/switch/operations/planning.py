@@ -15,6 +15,8 @@ from twinshore.fleet.settings import Settings
 from twinshore.fleet.terms import TERM_MAX
 from twinshore.homes.home_lines import PLANNED, HomeLine
 from twinshore.homes.home_notes import BYTES_AT_ONCE
+from twinshore.groups.goals import read_again
+from twinshore.groups.offset_move import links_between, see_all
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.rights_requests import read_acls
 from twinshore.links.filters import admits
@@ -27,10 +29,8 @@ from twinshore.service.ends import Ends
 from twinshore.service.identity import recognise
 from twinshore.store import Store, TwinRow
 from twinshore.switch.deeds import DEEDS, DUTIES, Deed, Kind
-from twinshore.switch.group_goals import read_again
 from twinshore.switch.hands.carried import paused_of, stopped_of
 from twinshore.switch.hands.claims import homes_of, taken
-from twinshore.switch.hands.group_alone import links_between, see_all
 from twinshore.switch.hands.log_ends import answers, behind
 from twinshore.switch.hands.torn import may_be_torn
 from twinshore.switch.operations.meaning import Switch, link_of, must_be_expressions

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from twinshore.fleet import ConfigError, Link, Naming, RefusedError, StoreError
 from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings.sections.switch import SECTION as SWITCH
+from twinshore.groups.offset_move import links_between
 from twinshore.homes.home_notes import HomeNotes
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links.kept_records import is_kept
@@ -28,7 +29,6 @@ from twinshore.switch.decision import begin, turn_back
 from twinshore.switch.deeds import Kind
 from twinshore.switch.failback import Failback
 from twinshore.switch.hands.commands import Commands
-from twinshore.switch.hands.group_alone import links_between
 from twinshore.switch.hands.words import ClusterWords
 from twinshore.switch.hands.writers import Writers
 from twinshore.switch.one_group import OneGroup

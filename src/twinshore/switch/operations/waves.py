@@ -10,9 +10,9 @@ from twinshore.fleet import ConfigError, RefusedError
 from twinshore.fleet.sentences import counted, listed
 from twinshore.fleet.settings import Settings
 from twinshore.groups.look import look
+from twinshore.groups.offset_move import links_between
 from twinshore.store import Store
 from twinshore.switch.deeds import Kind
-from twinshore.switch.hands.group_alone import links_between
 from twinshore.switch.operations import planning
 from twinshore.switch.operations.meaning import Switch
 from twinshore.switch.operations.planning import SwitchPlan

@@ -1,4 +1,4 @@
-"""Where one group would stand on the side it moves to, and what keeps it from there. Pure."""
+"""Where groups would stand on the side they move to, and what keeps them from there. Pure."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
-from twinshore.fleet import WireError
+from twinshore.fleet import Link, WireError
 from twinshore.fleet.sentences import counted, listed
-from twinshore.switch.deeds import MAKES_TWINS, MOVES_HOMES, Kind
-from twinshore.switch.record import Record, State
+from twinshore.groups.look import GroupView
 
 NAMED_MAX = 5
 
@@ -30,6 +29,21 @@ class Goal:
     to: int
     short: int = 0
 
+    @property
+    def within(self) -> int:
+        """Where the group can stand now: no place lies beyond the end of its log."""
+        return self.to - self.short
+
+    @property
+    def moves(self) -> bool:
+        """Whether it does not stand there."""
+        return self.within != self.has
+
+    @property
+    def ahead(self) -> int:
+        """By how many offsets the group is further on there."""
+        return max(0, self.has - self.within) if self.has is not None else 0
+
 
 @dataclass(frozen=True, slots=True)
 class GroupSeen:
@@ -45,6 +59,21 @@ class GroupSeen:
     def topics(self) -> tuple[str, ...]:
         """The names of the topics where they are at home."""
         return tuple(sorted({one.topic if one.back else one.left_topic for one in self.goals}))
+
+
+def goals_of(link: Link, view: GroupView, *, back: bool) -> tuple[list[Goal], list[str]]:
+    """Each place that the group has on the side it leaves: where it would stand on the other one; and partitions of
+    which nobody knows that. `back`: from the twins to their home; `look` must have been told so too."""
+    goals, lost = [], []
+    for part in view.parts:
+        left, there = (part.topic, part.source), (part.twin, part.target)
+        (topic, at), (new_topic, has) = (there, left) if back else (left, there)
+        to, end = part.expected, part.end
+        if at is not None and to is not None and end is not None:
+            goals.append(Goal(link.name, back, topic, at, new_topic, part.partition, has, to, max(0, to - end)))
+        elif at is not None:
+            lost.append(f"{topic}-{part.partition}")
+    return goals, lost
 
 
 def short_of(goals: Iterable[Goal]) -> str:
@@ -92,41 +121,6 @@ def moved_on(planned: Sequence[Goal], now: Sequence[Goal], old: str, new: str) -
     if new_ones := sorted(f"{one.left_topic}-{one.partition}" for where, one in after.items() if where not in before):
         return f"the group has places on {old} that it had not before: {listed(new_ones, NAMED_MAX)}"
     return ""
-
-
-def alone_at(records: Iterable[Record], group: str, topics: Iterable[str], cluster: str) -> frozenset[str]:
-    """Those of the topics that the group was moved to this cluster alone for, and that have not moved since. `records`:
-    of all switches, the newest first."""
-    rest, found = set(topics), set[str]()
-    for one in records:
-        if not rest:
-            break
-        if one.state is not State.DONE:
-            continue
-        ours = rest.intersection(one.names())
-        if one.kind is Kind.GROUP and one.group == group:
-            found |= ours if one.new == cluster else set()
-            rest -= ours
-        elif one.kind in MOVES_HOMES:
-            rest -= ours
-    return frozenset(found)
-
-
-def left_by_force(records: Iterable[Record], topics: Iterable[str], old: str, new: str) -> frozenset[str]:
-    """Those of the topics that a forced switch, or one whose old home died before groups were copied, moved from `old`
-    to `new`, and that no switch has moved, or made twins on `old`, since. Where they are twins already somebody may
-    read them there on his own, unless no group could be looked at then. `records`: of all switches, the newest
-    first."""
-    rest, found = set(topics), set()
-    for one in records:
-        ours = rest.intersection(one.names())
-        moves = one.kind in MOVES_HOMES and one.committed
-        leaves = one.kind is Kind.FORCED or one.unfollowed
-        if moves and leaves and (one.old, one.new) == (old, new):
-            found |= ours
-        if moves or (one.kind in MAKES_TWINS and one.state is State.DONE and not one.unfollowed):
-            rest -= ours
-    return frozenset(found)
 
 
 def to_json(goals: Sequence[Goal]) -> str:
