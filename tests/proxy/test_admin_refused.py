@@ -9,7 +9,7 @@ import pytest
 
 from tests.proxy.admin_talks import POLICY, TIMED_OUT, Clusters, played
 from tests.proxy.talks import EAST, WEST, answer, asked, asked_part, by_kio, said_part, seen, session, told, view
-from twinshore.proxy.core.admin import refusals, versions
+from twinshore.proxy.core import admin, offers
 from twinshore.proxy.core.layout import ANY, Place
 from twinshore.proxy.core.messages import error, filled
 from twinshore.proxy.core.moves import Ask, Pass, Run, Say
@@ -35,43 +35,43 @@ def parts(key: int, version: int, array: str, count: int = 1, **values: Any) -> 
 
 def test_acls_are_not_changed_through_the_proxy() -> None:
     for key, array, answers in (
-        (versions.CREATE_ACLS, "creations", "results"),
-        (versions.DELETE_ACLS, "filters", "filter_results"),
+        (offers.CREATE_ACLS, "creations", "results"),
+        (offers.DELETE_ACLS, "filters", "filter_results"),
     ):
         for version in each(key):
             found = getattr(refused(key, version, **parts(key, version, array, 2)), answers)
-            assert [(int(one.error_code), one.error_message) for one in found] == [(POLICY, refusals.RIGHTS_SAY)] * 2
+            assert [(int(one.error_code), one.error_message) for one in found] == [(POLICY, admin.RIGHTS_SAY)] * 2
 
 
 def test_quotas_and_users_are_not_changed_through_the_proxy() -> None:
-    key = versions.ALTER_CLIENT_QUOTAS
+    key = offers.ALTER_CLIENT_QUOTAS
     for version in each(key):
         entity = filled(asked_part(key, version, "entries", "entity"), entity_type="user", entity_name="me")
         (found,) = refused(key, version, **parts(key, version, "entries", entity=(entity,))).entries
-        assert (int(found.error_code), found.error_message) == (POLICY, refusals.QUOTAS_SAY)
+        assert (int(found.error_code), found.error_message) == (POLICY, admin.QUOTAS_SAY)
         assert [(one.entity_type, one.entity_name) for one in found.entity] == [("user", "me")]
-    key = versions.ALTER_SCRAM_USERS
+    key = offers.ALTER_SCRAM_USERS
     changes = parts(key, 0, "deletions", name="me") | parts(key, 0, "upsertions", name="me")
     (found,) = refused(key, 0, **changes).results
-    assert (found.user, int(found.error_code), found.error_message) == ("me", POLICY, refusals.USERS_SAY)
+    assert (found.user, int(found.error_code), found.error_message) == ("me", POLICY, admin.USERS_SAY)
 
 
 def test_leaders_and_replicas_stay_where_they_are() -> None:
-    key = versions.ELECT_LEADERS
+    key = offers.ELECT_LEADERS
     for version in each(key):
         named = parts(key, version, "topic_partitions", topic="orders", partitions=(0, 1))
         (found,) = refused(key, version, **named).replica_election_results
         told_of = [(one.partition_id, int(one.error_code), one.error_message) for one in found.partition_result]
-        assert told_of == [(number, POLICY, refusals.LEADERS_SAY) for number in (0, 1)]
+        assert told_of == [(number, POLICY, admin.LEADERS_SAY) for number in (0, 1)]
         whole = refused(key, version, topic_partitions=None)
         assert int(whole.error_code) == POLICY
-    key = versions.ALTER_PARTITION_REASSIGNMENTS
+    key = offers.ALTER_PARTITION_REASSIGNMENTS
     for version in each(key):
         part = filled(asked_part(key, version, "topics", "partitions"), partition_index=3)
         found = refused(key, version, **parts(key, version, "topics", name="orders", partitions=(part,)))
-        assert (int(found.error_code), found.error_message) == (POLICY, refusals.MOVES_SAY)
+        assert (int(found.error_code), found.error_message) == (POLICY, admin.MOVES_SAY)
         (one,) = found.responses[0].partitions
-        assert (one.partition_index, int(one.error_code), one.error_message) == (3, POLICY, refusals.MOVES_SAY)
+        assert (one.partition_index, int(one.error_code), one.error_message) == (3, POLICY, admin.MOVES_SAY)
 
 
 def test_a_transaction_is_described_by_its_coordinator_and_each_broker_lists_its_own() -> None:
@@ -80,13 +80,13 @@ def test_a_transaction_is_described_by_its_coordinator_and_each_broker_lists_its
     for place in (WEST, None):
         (found,) = by_kio(DESCRIBE_TRANSACTIONS, 0, told(session(place).move(asks, seen()))).transaction_states
         assert (found.transactional_id, int(found.error_code)) == ("tx", NOT_COORDINATOR)
-    for version in each(versions.LIST_TRANSACTIONS):
-        asks = asked(versions.LIST_TRANSACTIONS, version)
+    for version in each(offers.LIST_TRANSACTIONS):
+        asks = asked(offers.LIST_TRANSACTIONS, version)
         assert session(WEST).move(asks, seen()) == Pass(WEST)
         assert by_kio(asks.key, version, told(session(None).move(asks, seen()))).transaction_states == ()
 
 
-@pytest.mark.parametrize("key", [versions.DESCRIBE_ACLS, versions.DESCRIBE_CLIENT_QUOTAS])
+@pytest.mark.parametrize("key", [offers.DESCRIBE_ACLS, offers.DESCRIBE_CLIENT_QUOTAS])
 def test_the_first_cluster_tells_of_rights_and_quotas(key: int) -> None:
     def says(ask: Ask, _: Any) -> memoryview:
         return answer(key, ask.version, throttle_time=timedelta(milliseconds=7), error_code=error(54))
@@ -103,7 +103,7 @@ def test_the_first_cluster_tells_of_rights_and_quotas(key: int) -> None:
 
 
 def test_records_are_deleted_and_producers_described_by_the_leader() -> None:
-    for key in (versions.DELETE_RECORDS, DESCRIBE_PRODUCERS):
+    for key in (offers.DELETE_RECORDS, DESCRIBE_PRODUCERS):
         for version in each(key):
             asks = about(key, version, "orders", "bills")
             move = session().move(asks, seen())
@@ -125,13 +125,13 @@ def test_records_are_deleted_and_producers_described_by_the_leader() -> None:
 def about(key: int, version: int, *topics: str) -> Any:
     kind = asked_part(key, version, "topics")
     values: dict[str, Any] = {"partition_indexes": (4,)}
-    if key == versions.DELETE_RECORDS:
+    if key == offers.DELETE_RECORDS:
         values = {"partitions": (filled(asked_part(key, version, "topics", "partitions"), partition_index=4),)}
     return asked(key, version, topics=tuple(filled(kind, name=name, **values) for name in topics))
 
 
 def test_log_folders_are_the_broker_s_own_without_twins() -> None:
-    key = versions.DESCRIBE_LOG_DIRS
+    key = offers.DESCRIBE_LOG_DIRS
     for version in each(key):
         asks = asked(key, version, topics=None)
         assert by_kio(key, version, told(session(None).move(asks, seen()))).results == ()
@@ -149,7 +149,7 @@ def test_log_folders_are_the_broker_s_own_without_twins() -> None:
 
 def moving(ask: Ask, found: Any) -> memoryview:
     """Each cluster tells of what it was asked, or of all that it has, twins included."""
-    key = versions.LIST_PARTITION_REASSIGNMENTS
+    key = offers.LIST_PARTITION_REASSIGNMENTS
     node = 3 if ask.place.cluster == "east" else 2
     part = filled(said_part(key, 0, "topics", "partitions"), replicas=(node, 9), adding_replicas=(9,))
     names = ("shared",) if found.topics is None else tuple(one.name for one in found.topics)
@@ -158,7 +158,7 @@ def moving(ask: Ask, found: Any) -> memoryview:
 
 
 def test_moves_of_replicas_are_told_by_the_topic_s_home_in_the_client_s_numbers() -> None:
-    key = versions.LIST_PARTITION_REASSIGNMENTS
+    key = offers.LIST_PARTITION_REASSIGNMENTS
     named = {"topics": tuple(parts(key, 0, "topics", name=name)["topics"][0] for name in ("bills", "orders"))}
     found = played(asked(key, 0, **named), Clusters(moving))
     replicas = {str(one.name): one.partitions[0].replicas for one in found.topics}

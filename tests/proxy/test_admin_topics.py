@@ -23,10 +23,9 @@ from tests.proxy.admin_talks import (
 )
 from tests.proxy.talks import EAST, WEST, asked, asked_part, seen
 from twinshore.homes.leader_cluster import Lacks, NoLeader, in_words
-from twinshore.proxy.core.admin.versions import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
 from twinshore.proxy.core.leads import Lead
 from twinshore.proxy.core.messages import error, filled
-from twinshore.proxy.core.offers import HANDLED
+from twinshore.proxy.core.offers import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS, HANDLED
 from twinshore.proxy.core.seen import ClusterSeen, Seen
 
 CREATED = each_done("topics", lambda one: {"name": one.name, "num_partitions": 2})

@@ -8,7 +8,9 @@ import pytest
 
 from tests.proxy.talks import EAST, asked, asked_part, carried, request, seen, session, told
 from twinshore.kafka.errors import Code
-from twinshore.proxy.core.admin.versions import (
+from twinshore.proxy.core.messages import filled, read_said
+from twinshore.proxy.core.moves import HangUp, Move, Pass, Run
+from twinshore.proxy.core.offers import (
     ALTER_CONFIGS,
     CREATE_PARTITIONS,
     CREATE_TOPICS,
@@ -16,8 +18,6 @@ from twinshore.proxy.core.admin.versions import (
     DELETE_TOPICS,
     INCREMENTAL_ALTER_CONFIGS,
 )
-from twinshore.proxy.core.messages import filled, read_said
-from twinshore.proxy.core.moves import HangUp, Move, Pass, Run
 from twinshore.wire.apis import FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH, PRODUCE
 from twinshore.wire.serving import fetch, produce
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.proxy.talks import request, seen, view
 from twinshore.fleet import WireError
-from twinshore.proxy.core.admin.configs import BROKER, HIDDEN, TOPIC
+from twinshore.proxy.core.admin import BROKER, HIDDEN, TOPIC
 from twinshore.proxy.core.layout import Layout, Place
 from twinshore.proxy.core.messages import answer_kind, filled, read_said, request_kind, written
 from twinshore.proxy.core.moves import Ask, Move, Pass, Run, Said, Say

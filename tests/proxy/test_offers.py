@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.proxy.talks import request, seen, session, told
-from twinshore.proxy.core.admin.versions import CREATE_TOPICS, DELETE_TOPICS
 from twinshore.proxy.core.moves import HangUp
 from twinshore.proxy.core.offers import (
+    CREATE_TOPICS,
+    DELETE_TOPICS,
     HANDLED,
     HEARTBEAT_OF_NEWER_GROUP,
     has_newer_groups,

@@ -13,10 +13,10 @@ from typing import Any, Final
 from twinshore.fleet.errors import WireError
 from twinshore.kafka.errors import Code
 from twinshore.links.filters import is_guarded
-from twinshore.proxy.core.admin.configs import CONFIGS_CHANGED, TOPIC
-from twinshore.proxy.core.admin.shares import Shares, Words
-from twinshore.proxy.core.admin.topics import CREATED, DELETED, GROWN
-from twinshore.proxy.core.admin.versions import (
+from twinshore.proxy.core.admin import CONFIGS_CHANGED, CREATED, DELETED, GROWN, TOPIC, Shares, Words
+from twinshore.proxy.core.messages import read_asked
+from twinshore.proxy.core.moves import HangUp, Move, Run
+from twinshore.proxy.core.offers import (
     ALTER_CONFIGS,
     CREATE_PARTITIONS,
     CREATE_TOPICS,
@@ -24,8 +24,6 @@ from twinshore.proxy.core.admin.versions import (
     DELETE_TOPICS,
     INCREMENTAL_ALTER_CONFIGS,
 )
-from twinshore.proxy.core.messages import read_asked
-from twinshore.proxy.core.moves import HangUp, Move, Run
 from twinshore.proxy.core.partition_questions import all_refused
 from twinshore.proxy.core.seen import Seen
 from twinshore.wire.apis import FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH, api_name

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from twinshore.kafka.errors import Code
 from twinshore.proxy.core import epoch_questions
-from twinshore.proxy.core.admin.versions import DELETE_RECORDS
 from twinshore.proxy.core.layout import Place
 from twinshore.proxy.core.messages import answer_kind, error, filled, part_of, read_asked, read_said, written
 from twinshore.proxy.core.moves import ANSWER_S, Ask, Errand, Move, Pass, Run, Say
+from twinshore.proxy.core.offers import DELETE_RECORDS
 from twinshore.proxy.core.seen import Seen
 from twinshore.wire.apis import DESCRIBE_PRODUCERS, LIST_OFFSETS
 from twinshore.wire.serving.requests import Request

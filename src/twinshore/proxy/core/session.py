@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from twinshore.proxy.core import groups, guarded, lookups, newer_groups, transactions
-from twinshore.proxy.core.admin.table import Judge, judges
+from twinshore.proxy.core.admin import Judge, judges
 from twinshore.proxy.core.committed import Committed
 from twinshore.proxy.core.counting import Counting, software_of
 from twinshore.proxy.core.flows import Flows

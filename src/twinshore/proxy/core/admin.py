@@ -1,0 +1,772 @@
+"""Admin requests, each with a rule of its own: which cluster answers it, which all answer, and which are refused. Pure.
+
+A judge takes a request and what is known of the clusters, and gives a move. It knows no socket and no session. Answers
+of several clusters are joined, and one that is away costs only its own part. What is refused says so in the request's
+own answer, so that a client's library can show it.
+
+A broker is named by the number that clients know, and asked under its own. Where it listens, and whom it knows by
+which number, is not told: clients are to know the proxy's addresses alone.
+
+The groups' home goes first, since it alone knows whether a group has members. Nothing elsewhere ends before it agrees.
+
+All that is refused here would have to be done on several clusters alike, or is what only one of them can know.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+
+from twinshore.fleet.nouns import GROUPS_HOME
+from twinshore.homes.leader_cluster import Lacks, in_words
+from twinshore.kafka.errors import Code
+from twinshore.proxy.core.committed import Committed, by_cluster
+from twinshore.proxy.core.layout import ANY, Layout, Place
+from twinshore.proxy.core.messages import (
+    answer_kind,
+    error,
+    filled,
+    part_of,
+    read_asked,
+    read_said,
+    refusal,
+    request_kind,
+    written,
+)
+from twinshore.proxy.core.moves import ERRAND_S, Ask, Errand, Hold, Move, Parts, Pass, Run, Said, Say
+from twinshore.proxy.core.newer_groups import is_idle
+from twinshore.proxy.core.offers import (
+    ALTER_CLIENT_QUOTAS,
+    ALTER_CONFIGS,
+    ALTER_PARTITION_REASSIGNMENTS,
+    ALTER_SCRAM_USERS,
+    CREATE_ACLS,
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_ACLS,
+    DELETE_GROUPS,
+    DELETE_RECORDS,
+    DELETE_TOPICS,
+    DESCRIBE_ACLS,
+    DESCRIBE_CLIENT_QUOTAS,
+    DESCRIBE_LOG_DIRS,
+    ELECT_LEADERS,
+    INCREMENTAL_ALTER_CONFIGS,
+    LIST_PARTITION_REASSIGNMENTS,
+    LIST_TRANSACTIONS,
+    OFFSET_DELETE,
+)
+from twinshore.proxy.core.partition_questions import about_partitions
+from twinshore.proxy.core.seen import ClusterSeen, Seen
+from twinshore.wire.apis import DESCRIBE_CONFIGS, DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, METADATA
+from twinshore.wire.serving.requests import Request
+
+T = TypeVar("T")
+Piece: TypeAlias = Generator[Sequence[Ask], Sequence[Said], T]
+
+# What changes something may take longer than a question: so long each for finding where and doing it, as clients wait
+# for half a minute by default.
+CHANGE_S: Final = 12.0
+NO_SUCH_TOPIC: Final = "This server does not host this topic-partition."
+_THERE: Final = (Code.NONE, Code.LEADER_NOT_AVAILABLE)
+_NOT_THERE: Final = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_TOPIC_EXCEPTION)
+
+
+class Words(NamedTuple):
+    """Which array of a request has its parts, which array of the answer has what became of each, and by which fields
+    that one names the part."""
+
+    asked: str
+    told: str
+    names: Callable[[Any], dict[str, Any]]
+
+
+class Shares:
+    """Those of one request. Each part is given to a broker, or refused here. `renamed`: what a cluster says of a part,
+    as clients are to see it."""
+
+    def __init__(
+        self,
+        request: Request,
+        asked: Any,
+        words: Words,
+        seen: Seen,
+        renamed: Callable[[str, Any], Any] = lambda _, one: one,
+    ) -> None:
+        self._request, self._asked, self._words, self._seen, self._renamed = request, asked, words, seen, renamed
+        self._given: dict[Place, list[Any]] = {}
+        self._told: list[Any] = []
+
+    def give(self, part: Any, place: Place) -> None:
+        """The broker is to answer it, if its cluster is there."""
+        if self._seen.clusters[place.cluster].answers:
+            self._given.setdefault(place, []).append(part)
+        else:
+            refused = self._refused(part, Code.REQUEST_TIMED_OUT, f"cluster {place.cluster} does not answer")
+            self._told.append(self._renamed(place.cluster, refused))
+
+    def refuse(self, part: Any, code: Code, says: str) -> None:
+        """It is answered here."""
+        self._told.append(self._refused(part, code, says))
+
+    def _refused(self, part: Any, code: Code, says: str) -> Any:
+        kind = part_of(answer_kind(self._request.key, self._request.version), self._words.told)
+        return filled(kind, error_code=error(code), error_message=says, **self._words.names(part))
+
+    def errand(self) -> Errand:
+        """Asks, and joins."""
+        key, version, words = self._request.key, self._request.version, self._words
+        asks = [
+            Ask(place, key, version, written(replace(self._asked, **{words.asked: tuple(parts)})))
+            for place, parts in self._given.items()
+        ]
+        said = (yield asks) if asks else []
+        told, throttle = list(self._told), timedelta(0)
+        for (place, parts), heard in zip(self._given.items(), said, strict=True):
+            if heard is None:
+                says = f"cluster {place.cluster} did not answer in time, and it is not known what became of it"
+                found = [self._refused(one, Code.REQUEST_TIMED_OUT, says) for one in parts]
+            else:
+                answer = read_said(key, version, heard)
+                found = getattr(answer, words.told)
+                if any(one.error_code == Code.THROTTLING_QUOTA_EXCEEDED for one in found):
+                    throttle = max(throttle, answer.throttle_time)
+            told += [self._renamed(place.cluster, self._settled(place.cluster, one)) for one in found]
+        values: dict[str, Any] = {words.told: tuple(told), "throttle_time": throttle}
+        return written(filled(answer_kind(key, version), **values))
+
+    def _settled(self, cluster: str, one: Any) -> Any:
+        """A client that hears of another controller asks everything again, also what has been done."""
+        if one.error_code != Code.NOT_CONTROLLER or len(self._given) + len(self._told) == 1:
+            return one
+        says = f"cluster {cluster} has another controller by now: ask again"
+        return replace(
+            one,
+            error_code=error(Code.REQUEST_TIMED_OUT),
+            **({"error_message": says} if hasattr(one, "error_message") else {}),
+        )
+
+
+def first_of(seen: Seen) -> str:
+    """The cluster that stands first in the settings, wherever groups are at home."""
+    return next(iter(seen.clusters))
+
+
+def controller(cluster: str, seen: Seen) -> Place:
+    """Whom to ask for what a cluster's controller does. Brokers that run by Raft ask theirs themselves."""
+    known = seen.clusters[cluster]
+    return Place(cluster, known.controller if known.controller in known.brokers else ANY)
+
+
+def place_of(number: int, layout: Layout, seen: Seen) -> Place | None:
+    """The broker that clients know by this number; None where there is none."""
+    index = number // layout.nodes_per_cluster
+    if number < 0 or index >= len(layout.clusters):
+        return None
+    cluster = layout.clusters[index]
+    for node in seen.clusters[cluster].brokers:
+        if layout.number(cluster, node) == number:
+            return Place(cluster, node)
+    return None
+
+
+def holders(topics: Iterable[str], seen: Seen) -> Piece[dict[str, list[str]]]:
+    """The clusters that have each of these, as they say now. One that is away has what it had when it was seen last."""
+    names = list(dict.fromkeys(topics))
+    version = seen.offers[METADATA][1]
+    kind = request_kind(METADATA, version)
+    wanted = tuple(filled(part_of(kind, "topics"), name=name) for name in names)
+    body = written(filled(kind, topics=wanted, allow_auto_topic_creation=False))
+    answering = seen.answering() if names else []
+    asks = [Ask(Place(name, ANY), METADATA, version, body) for name in answering]
+    said = (yield asks) if asks else []
+    told = dict(zip(answering, said, strict=True))
+    found: dict[str, list[str]] = {}
+    for name, cluster in seen.clusters.items():
+        for topic in _held(names, cluster, told.get(name), version):
+            found.setdefault(topic, []).append(name)
+    return found
+
+
+def _held(names: Sequence[str], cluster: ClusterSeen, said: Said, version: int) -> list[str]:
+    topics = () if said is None else read_said(METADATA, version, said).topics
+    codes = {str(one.name): int(one.error_code) for one in topics}
+    held = []
+    for name in names:
+        code = codes.get(name)
+        if code in _THERE or (code not in _NOT_THERE and name in cluster.topics):
+            held.append(name)
+    return held
+
+
+def located(topics: Iterable[str], seen: Seen) -> Piece[dict[str, str]]:
+    """Where each of these is at home; only for those that nobody was known to have, the clusters are asked. What is at
+    home on a cluster that is none of the proxy's is nowhere, as clients see it."""
+    names = set(topics) - seen.leaderless.keys()
+    known = {name: home for name in names if (home := seen.route(name)) is not None}
+    held = yield from holders(sorted(names - known.keys()), seen)
+    return known | {name: clusters[0] for name, clusters in held.items()}
+
+
+def moves(topic: str) -> str:
+    """What is said of one that is not to be changed while a switch moves it."""
+    return f"topic {topic} may not be changed now, as a switch moves it or its home is not known: ask again"
+
+
+def unseen(topic: str, seen: Seen) -> str:
+    """Why the topic may not be made or deleted: whether another cluster has it is not known."""
+    silent = " and ".join(seen.unseen)
+    return f"topic {topic}: cluster {silent} has not answered since this proxy began, and may have it: ask again"
+
+
+def refused_whole(request: Request, code: Code, says: str) -> Parts:
+    """An answer that has one error for all of it."""
+    kind = answer_kind(request.key, request.version)
+    return written(filled(kind, error_code=error(code), error_message=says))
+
+
+TOPIC: Final = 2
+BROKER: Final = 4
+BROKER_LOGGER: Final = 8
+GROUP: Final = 32
+# Addresses, and numbers of brokers and controllers within them.
+HIDDEN: Final = frozenset(
+    {
+        "advertised.listeners",
+        "controller.quorum.bootstrap.servers",
+        "controller.quorum.voters",
+        "listeners",
+        "zookeeper.connect",
+    }
+)
+OWN_NUMBERS: Final = frozenset({"broker.id", "node.id"})
+# Partitions and brokers, as `0:1,1:2`.
+THROTTLED: Final = frozenset({"follower.replication.throttled.replicas", "leader.replication.throttled.replicas"})
+
+
+def _names(one: Any) -> dict[str, Any]:
+    return {"resource_type": one.resource_type, "resource_name": one.resource_name}
+
+
+CONFIGS_CHANGED: Final = Words("resources", "responses", _names)
+
+
+def configs(request: Request, layout: Layout, seen: Seen) -> Move:
+    """Of topics at their home, of brokers at themselves, of groups at the groups' home."""
+    wait_s = ERRAND_S if request.key == DESCRIBE_CONFIGS else CHANGE_S
+    return Run(_configs(request, read_asked(request), layout, seen), wait_s)
+
+
+def _configs(request: Request, asked: Any, layout: Layout, seen: Seen) -> Errand:
+    describes = request.key == DESCRIBE_CONFIGS
+    words = Words("resources", "results", _names) if describes else CONFIGS_CHANGED
+    shares = Shares(request, asked, words, seen, partial(_renamed, layout=layout))
+    homes = yield from located([one.resource_name for one in asked.resources if one.resource_type == TOPIC], seen)
+    for one in asked.resources:
+        name = one.resource_name
+        if one.resource_type == TOPIC:
+            if not describes and (fixed := sorted(THROTTLED & {config.name for config in one.configs})):
+                says = f"{fixed[0]} names brokers by their own numbers: set it at the cluster's own address"
+                shares.refuse(one, Code.POLICY_VIOLATION, says)
+            elif not describes and seen.must_wait(name):
+                shares.refuse(one, Code.REQUEST_TIMED_OUT, moves(name))
+            elif name in homes:
+                shares.give(one, Place(homes[name], ANY))
+            else:
+                shares.refuse(one, Code.UNKNOWN_TOPIC_OR_PARTITION, NO_SUCH_TOPIC)
+        elif one.resource_type == GROUP:
+            shares.give(one, Place(seen.group_home(), ANY))
+        elif one.resource_type in (BROKER, BROKER_LOGGER):
+            _of_broker(shares, one, describes, layout, seen)
+        else:
+            says = f"settings of the type {one.resource_type} are not served by this proxy"
+            shares.refuse(one, Code.POLICY_VIOLATION, says)
+    return (yield from shares.errand())
+
+
+def _of_broker(shares: Shares, one: Any, describes: bool, layout: Layout, seen: Seen) -> None:
+    name = one.resource_name
+    if not name:
+        # What holds for all brokers of a cluster has no place where there are several.
+        if describes:
+            shares.give(one, Place(first_of(seen), ANY))
+        else:
+            says = "what holds for all brokers is each cluster's own: name a broker, or ask the cluster itself"
+            shares.refuse(one, Code.POLICY_VIOLATION, says)
+        return
+    place = place_of(int(name), layout, seen) if name.isascii() and name.isdecimal() and len(name) < 10 else None
+    if place is None:
+        shares.refuse(one, Code.INVALID_REQUEST, f"there is no broker {name} behind this proxy")
+    elif not describes and (fixed := sorted(HIDDEN & {config.name for config in one.configs})):
+        shares.refuse(one, Code.POLICY_VIOLATION, f"{fixed[0]} is changed at the broker's own address only")
+    else:
+        shares.give(replace(one, resource_name=str(place.node)), place)
+
+
+def _renamed(cluster: str, one: Any, layout: Layout) -> Any:
+    if one.resource_type in (BROKER, BROKER_LOGGER) and one.resource_name.isdecimal():
+        one = replace(one, resource_name=str(layout.number(cluster, int(one.resource_name))))
+    if not hasattr(one, "configs"):
+        return one
+    return replace(one, configs=tuple(_shown(cluster, config, layout) for config in one.configs))
+
+
+def _shown(cluster: str, one: Any, layout: Layout) -> Any:
+    if one.name in HIDDEN:
+        return replace(one, value=None, is_sensitive=True, synonyms=())
+    if one.name in OWN_NUMBERS | THROTTLED:
+        synonyms = tuple(replace(two, value=_numbers(cluster, two.value, layout)) for two in one.synonyms)
+        return replace(one, value=_numbers(cluster, one.value, layout), synonyms=synonyms)
+    return one
+
+
+def _numbers(cluster: str, value: str | None, layout: Layout) -> str | None:
+    """A number, or that behind the colon of each pair in `0:1,1:2`; a star stays."""
+
+    def number(found: re.Match[str]) -> str:
+        return str(layout.number(cluster, int(found[0])))
+
+    return None if value is None else re.sub(r"(?<![^:])\b\d{1,9}\b(?!:)", number, value)
+
+
+_NO_SUCH: Final = Code.UNKNOWN_TOPIC_OR_PARTITION
+CREATED: Final = Words("topics", "topics", lambda one: {"name": one.name})
+DELETED: Final = Words("topic_names", "responses", lambda one: {"name": one})
+GROWN: Final = Words("topics", "results", lambda one: {"name": one.name})
+
+
+def create_topics(request: Request, layout: Layout, seen: Seen, news: Callable[[], None]) -> Move:
+    """Each on its home where it had one, else on the cluster that rules of names say. One that any cluster has exists
+    already: clients would be led to that one."""
+    return Run(_create(request, read_asked(request), layout, seen, news), CHANGE_S)
+
+
+def _create(request: Request, asked: Any, layout: Layout, seen: Seen, news: Callable[[], None]) -> Errand:
+    shares = Shares(request, asked, CREATED, seen)
+    held = yield from holders([str(one.name) for one in asked.topics], seen)
+    for one in asked.topics:
+        name = str(one.name)
+        home = _due(name, layout, seen)
+        # Whether it is there already its controller knows better: brokers remember a deleted one for a moment.
+        elsewhere = [cluster for cluster in held.get(name, ()) if cluster != home]
+        if elsewhere:
+            says = f"Topic '{name}' already exists, on cluster {elsewhere[0]}"
+            shares.refuse(one, Code.TOPIC_ALREADY_EXISTS, says)
+        elif name in seen.leaderless:
+            shares.refuse(one, Code.TOPIC_ALREADY_EXISTS, in_words(name, seen.leaderless[name]))
+        elif seen.unseen:
+            shares.refuse(one, Code.REQUEST_TIMED_OUT, unseen(name, seen))
+        else:
+            _give(shares, one, home, layout, seen)
+    body = yield from shares.errand()
+    news()
+    return body
+
+
+def _due(topic: str, layout: Layout, seen: Seen) -> str:
+    """Where it is made: where it had a home, by the clusters' own words or the store's, else by rules of names."""
+    lead = seen.leads.get(topic)
+    home = lead.cluster if lead else seen.homes.get(topic)
+    if home in seen.clusters:
+        return str(home)
+    return layout.new_topics.cluster_of(topic) or first_of(seen)
+
+
+def _give(shares: Shares, one: Any, cluster: str, layout: Layout, seen: Seen) -> None:
+    """With the cluster's own numbers of brokers, where the client names some."""
+    try:
+        real = _assigned(one, cluster, layout, seen)
+    except LookupError as error:
+        shares.refuse(one, Code.INVALID_REPLICA_ASSIGNMENT, str(error.args[0]))
+    else:
+        shares.give(real, controller(cluster, seen))
+
+
+def _assigned(topic: Any, cluster: str, layout: Layout, seen: Seen) -> Any:
+    if not topic.assignments:
+        return topic
+    assignments = []
+    for one in topic.assignments:
+        nodes = []
+        for number in one.broker_ids:
+            place = place_of(number, layout, seen)
+            if place is None or place.cluster != cluster:
+                raise LookupError(f"broker {number} is none of cluster {cluster}, where topic {topic.name} belongs")
+            nodes.append(place.node)
+        assignments.append(replace(one, broker_ids=tuple(nodes)))
+    return replace(topic, assignments=tuple(assignments))
+
+
+def delete_topics(request: Request, layout: Layout, seen: Seen, news: Callable[[], None]) -> Move:
+    """At the only cluster that has it. One that is mirrored is refused: what deletes its twin, or keeps it, is the
+    mirror's to decide, and clients would be led to the twin meanwhile."""
+    return Run(_delete(request, read_asked(request), layout, seen, news), CHANGE_S)
+
+
+def _delete(request: Request, asked: Any, layout: Layout, seen: Seen, news: Callable[[], None]) -> Errand:
+    shares = Shares(request, asked, DELETED, seen)
+    held = yield from holders(map(str, asked.topic_names), seen)
+    for topic in asked.topic_names:
+        clusters = held.get(str(topic), [])
+        if seen.unseen:
+            shares.refuse(topic, Code.REQUEST_TIMED_OUT, unseen(str(topic), seen))
+        elif len(clusters) > 1 or topic in seen.leaderless or seen.has_home(str(topic)):
+            why = f"it is on {' and '.join(clusters)}" if len(clusters) > 1 else "it has a home"
+            says = f"topic {topic} counts as mirrored, as {why}: it is deleted at its cluster's own address only"
+            shares.refuse(topic, Code.POLICY_VIOLATION, says)
+        else:
+            # A topic that no broker knows may have been made a moment ago: its controller says whether it was.
+            shares.give(topic, controller(clusters[0] if clusters else _due(str(topic), layout, seen), seen))
+    body = yield from shares.errand()
+    news()
+    return body
+
+
+def create_partitions(request: Request, layout: Layout, seen: Seen) -> Move:
+    """At the topic's home. A mirror makes the same partitions of a twin."""
+    return Run(_create_partitions(request, read_asked(request), layout, seen), CHANGE_S)
+
+
+def _create_partitions(request: Request, asked: Any, layout: Layout, seen: Seen) -> Errand:
+    shares = Shares(request, asked, GROWN, seen)
+    homes = yield from located([str(one.name) for one in asked.topics], seen)
+    for one in asked.topics:
+        if one.name in seen.leaderless:
+            lacking = seen.leaderless[str(one.name)]
+            code = _NO_SUCH if lacking.lacks is Lacks.ELSEWHERE else Code.REQUEST_TIMED_OUT
+            shares.refuse(one, code, in_words(str(one.name), lacking))
+        elif seen.must_wait(str(one.name)):
+            shares.refuse(one, Code.REQUEST_TIMED_OUT, moves(str(one.name)))
+        else:
+            _give(shares, one, homes.get(str(one.name)) or _due(str(one.name), layout, seen), layout, seen)
+    return (yield from shares.errand())
+
+
+def of_first(request: Request, seen: Seen) -> Move:
+    """DescribeAcls and DescribeClientQuotas. Those of other clusters may be others; a mirror writes its own there."""
+    read_asked(request)
+    first = first_of(seen)
+    if not seen.clusters[first].answers:
+        return Say(refused_whole(request, Code.REQUEST_TIMED_OUT, f"cluster {first} does not answer"))
+    return Run(_of_first(request, first))
+
+
+def _of_first(request: Request, first: str) -> Errand:
+    (said,) = yield [Ask(Place(first, ANY), request.key, request.version, [request.view[request.position :]])]
+    if said is None:
+        return refused_whole(request, Code.REQUEST_TIMED_OUT, f"cluster {first} did not answer in time")
+    return written(replace(read_said(request.key, request.version, said), throttle_time=timedelta(0)))
+
+
+def list_reassignments(request: Request, layout: Layout, seen: Seen) -> Move:
+    """Of each topic what its home says, by the numbers of brokers that clients know."""
+    return Run(_reassignments(request, read_asked(request), layout, seen))
+
+
+def _reassignments(request: Request, asked: Any, layout: Layout, seen: Seen) -> Errand:
+    wanted: dict[str, Any] = dict.fromkeys(seen.clusters)
+    if asked.topics is not None:
+        homes = yield from located([str(one.name) for one in asked.topics], seen)
+        wanted = {}
+        for one in asked.topics:
+            if home := homes.get(str(one.name)):
+                wanted[home] = (*wanted.get(home, ()), one)
+    asks = [
+        Ask(controller(name, seen), request.key, request.version, written(replace(asked, topics=topics)))
+        for name, topics in wanted.items()
+        if seen.clusters[name].answers
+    ]
+    said = (yield asks) if asks else []
+    told: list[Any] = []
+    failed: Any = None
+    for ask, heard in zip(asks, said, strict=True):
+        if heard is None:
+            continue
+        answer = read_said(request.key, request.version, heard)
+        failed = answer if answer.error_code else failed
+        here = [one for one in answer.topics if not seen.is_elsewhere(str(one.name), ask.place.cluster)]
+        told += [_renumbered(one, ask.place.cluster, layout) for one in here]
+    if failed is not None and not told:
+        return written(replace(failed, throttle_time=timedelta(0)))
+    if wanted and not any(said):
+        return refused_whole(request, Code.REQUEST_TIMED_OUT, f"cluster {' or '.join(wanted)} does not answer")
+    return written(filled(answer_kind(request.key, request.version), topics=tuple(told)))
+
+
+def _renumbered(topic: Any, cluster: str, layout: Layout) -> Any:
+    def numbers(one: Any) -> dict[str, tuple[int, ...]]:
+        names = ("replicas", "adding_replicas", "removing_replicas")
+        return {name: tuple(layout.number(cluster, node) for node in getattr(one, name)) for name in names}
+
+    return replace(topic, partitions=tuple(replace(one, **numbers(one)) for one in topic.partitions))
+
+
+def log_folders(request: Request, place: Place | None, seen: Seen) -> Move:
+    """The broker's own, without twins: clients know no replica of a topic there whose home is elsewhere."""
+    read_asked(request)
+    if place is None:
+        return nothing(request)
+    return Pass(place, rewrite=partial(_without_twins, request=request, place=place, seen=seen))
+
+
+def _without_twins(view: memoryview, at: int, request: Request, place: Place, seen: Seen) -> Parts:
+    answer = read_said(request.key, request.version, view[at:])
+    results = tuple(
+        replace(one, topics=tuple(two for two in one.topics if not seen.is_elsewhere(str(two.name), place.cluster)))
+        for one in answer.results
+    )
+    return written(replace(answer, results=results))
+
+
+def transactions(request: Request, place: Place | None, _: Seen) -> Move:
+    """Those that it coordinates. A client asks every broker, and so hears of all clusters'."""
+    read_asked(request)
+    return nothing(request) if place is None else Pass(place)
+
+
+def described(request: Request, place: Place | None, seen: Seen) -> Move:
+    """Transactions by their names: their coordinators are where groups are at home."""
+    if place is not None and place.cluster == seen.group_home():
+        return Pass(place)
+    part = part_of(answer_kind(request.key, request.version), "transaction_states")
+    code = error(Code.NOT_COORDINATOR)
+    states = (filled(part, transactional_id=one, error_code=code) for one in read_asked(request).transactional_ids)
+    return Say(written(filled(answer_kind(request.key, request.version), transaction_states=tuple(states))))
+
+
+def nothing(request: Request) -> Move:
+    """The first port stands for no broker."""
+    return Say(written(filled(answer_kind(request.key, request.version))))
+
+
+# After this one every client asks the same broker the same again.
+_AGAIN: Final = Code.COORDINATOR_LOAD_IN_PROGRESS
+# A coordinator that says nothing: the next try looks for another.
+_GONE: Final = Code.NOT_COORDINATOR
+
+
+class Ends:
+    """For one client, whose committer knows the coordinators elsewhere."""
+
+    def __init__(self, committed: Committed) -> None:
+        self._committed = committed
+
+    def delete_groups(self, request: Request, place: Place | None, seen: Seen) -> Move:
+        """At home and everywhere else, and not while groups move. While a cluster is away no group is deleted: one of
+        that name would later begin at the places that were left there."""
+        asked = read_asked(request)
+        if place is None or place.cluster != seen.group_home():
+            return Say(_deleted(request, dict.fromkeys(asked.groups_names, Code.NOT_COORDINATOR)))
+        if seen.groups_gather:
+            return Hold(_deleted(request, dict.fromkeys(asked.groups_names, _AGAIN)))
+        if len(seen.clusters) == 1:
+            return Pass(place, topics=(GROUPS_HOME,))
+        if len(seen.answering()) < len(seen.clusters):
+            return Say(_deleted(request, dict.fromkeys(asked.groups_names, _AGAIN)))
+        return Run(self._delete_groups(request, asked, place, seen), CHANGE_S, (GROUPS_HOME,))
+
+    def _delete_groups(self, request: Request, asked: Any, place: Place, seen: Seen) -> Errand:
+        codes = yield from self._deleted_at(place, request.version, asked.groups_names)
+        for cluster in seen.clusters:
+            if cluster == place.cluster:
+                continue
+            left = [group for group, code in codes.items() if code in (Code.NONE, Code.GROUP_ID_NOT_FOUND)]
+            there = yield from self._deleted_on(cluster, request.version, left, seen)
+            codes |= {group: code for group, code in there.items() if code != Code.GROUP_ID_NOT_FOUND}
+        return _deleted(request, codes)
+
+    def _deleted_at(self, place: Place, version: int, groups: Sequence[Any]) -> Piece[dict[Any, int]]:
+        body = written(filled(request_kind(DELETE_GROUPS, version), groups_names=tuple(groups)))
+        (said,) = yield [Ask(place, DELETE_GROUPS, version, body)]
+        told = () if said is None else read_said(DELETE_GROUPS, version, said).results
+        return dict.fromkeys(groups, int(_GONE)) | {one.group_id: int(one.error_code) for one in told}
+
+    def _deleted_on(self, cluster: str, version: int, groups: Sequence[Any], seen: Seen) -> Piece[dict[Any, int]]:
+        """Up to the first that has no coordinator: a cluster that hangs would take as long for each of the others."""
+        codes = dict.fromkeys(groups, int(_AGAIN))
+        for group in groups:
+            where = yield from self._committed.coordinator(str(group), cluster, seen)
+            if isinstance(where, Code):
+                break
+            said = yield from self._deleted_at(where, version, [group])
+            if self._committed.moved(group, where, [*said.values()]):
+                break
+            codes |= said
+        return codes
+
+    def delete_places(self, request: Request, place: Place | None, seen: Seen) -> Move:
+        """OffsetDelete: each place where it lives. What lives elsewhere is left alone while the group has members."""
+        asked = read_asked(request)
+        if place is None or place.cluster != seen.group_home():
+            return Say(refusal(request, Code.NOT_COORDINATOR))
+        if seen.groups_gather:
+            return Hold(refusal(request, _AGAIN))
+        shares = by_cluster(asked.topics, seen)
+        if set(shares) <= {place.cluster}:
+            return Pass(place, topics=(GROUPS_HOME,))
+        return Run(self._delete_places(request, asked, shares, place, seen), CHANGE_S, (GROUPS_HOME,))
+
+    def _delete_places(
+        self, request: Request, asked: Any, shares: dict[str, tuple[Any, ...]], place: Place, seen: Seen
+    ) -> Errand:
+        idle = yield from is_idle(str(asked.group_id), place, seen)
+        if idle is None:
+            return refusal(request, _AGAIN)
+        told: list[Any] = []
+        asks: list[Ask] = []
+        for cluster, topics in shares.items():
+            where: Place | Code = place
+            if cluster != place.cluster:
+                where = Code.GROUP_SUBSCRIBED_TO_TOPIC
+                if idle:
+                    where = yield from self._committed.coordinator(str(asked.group_id), cluster, seen)
+            if isinstance(where, Code):
+                told += [_failed(request, one, where) for one in topics]
+            else:
+                asks.append(Ask(where, OFFSET_DELETE, request.version, written(replace(asked, topics=topics))))
+        said = (yield asks) if asks else []
+        for ask, heard in zip(asks, said, strict=True):
+            answer = None if heard is None else read_said(OFFSET_DELETE, request.version, heard)
+            code = int(_GONE if answer is None else answer.error_code)
+            if ask.place != place and self._committed.moved(asked.group_id, ask.place, [code]):
+                code = _AGAIN
+            if code == Code.GROUP_ID_NOT_FOUND and len(shares) > 1:
+                code = Code.NONE  # Nothing is there to end, and there may be elsewhere.
+                told += [_failed(request, one, Code.NONE) for one in shares[ask.place.cluster]]
+            elif code:
+                if len(shares) == 1:
+                    return refusal(request, Code(code))
+                told += [_failed(request, one, code) for one in shares[ask.place.cluster]]
+            elif answer is not None:
+                told += answer.topics
+        return written(filled(answer_kind(OFFSET_DELETE, request.version), topics=tuple(told)))
+
+
+def _deleted(request: Request, codes: dict[Any, Any]) -> Parts:
+    kind = answer_kind(DELETE_GROUPS, request.version)
+    part = part_of(kind, "results")
+    results = tuple(filled(part, group_id=group, error_code=error(code)) for group, code in codes.items())
+    return written(filled(kind, results=results))
+
+
+def _failed(request: Request, topic: Any, code: int) -> Any:
+    kind = part_of(answer_kind(OFFSET_DELETE, request.version), "topics")
+    part = part_of(kind, "partitions")
+    said = error(code)
+    partitions = tuple(filled(part, partition_index=one.partition_index, error_code=said) for one in topic.partitions)
+    return filled(kind, name=topic.name, partitions=partitions)
+
+
+RIGHTS: Final = "ACLs are changed at a cluster's own address: this proxy has several, and on a mirror's target"
+RIGHTS_SAY: Final = f"{RIGHTS} a right to write would spoil twins"
+LEADERS_SAY: Final = "leaders are elected at the cluster's own address, not by this proxy"
+MOVES_SAY: Final = "replicas are moved at the cluster's own address, not by this proxy"
+QUOTAS_SAY: Final = "quotas are set at each cluster's own address: this proxy has several"
+USERS_SAY: Final = "SCRAM users are kept at each cluster's own address, not by this proxy"
+
+_REFUSED: Final = error(Code.POLICY_VIOLATION)
+
+
+def refused(request: Request) -> Parts:
+    """The answer that refuses it."""
+    kind = answer_kind(request.key, request.version)
+    return written(_ANSWERS[request.key](kind, read_asked(request)))
+
+
+def _each(kind: Any, told: str, named: list[dict[str, Any]], says: str, **whole: Any) -> Any:
+    """The error at each part of the request, in its order."""
+    part = part_of(kind, told)
+    parts = tuple(filled(part, error_code=_REFUSED, error_message=says, **names) for names in named)
+    return filled(kind, **{told: parts}, **whole)
+
+
+def _create_acls(kind: Any, asked: Any) -> Any:
+    return _each(kind, "results", [{} for _ in asked.creations], RIGHTS_SAY)
+
+
+def _delete_acls(kind: Any, asked: Any) -> Any:
+    return _each(kind, "filter_results", [{} for _ in asked.filters], RIGHTS_SAY)
+
+
+def _alter_quotas(kind: Any, asked: Any) -> Any:
+    entity = part_of(kind, "entries", "entity")
+    named = [
+        {
+            "entity": tuple(
+                filled(entity, entity_type=two.entity_type, entity_name=two.entity_name) for two in one.entity
+            )
+        }
+        for one in asked.entries
+    ]
+    return _each(kind, "entries", named, QUOTAS_SAY)
+
+
+def _alter_users(kind: Any, asked: Any) -> Any:
+    users = dict.fromkeys(one.name for one in (*asked.deletions, *asked.upsertions))
+    return _each(kind, "results", [{"user": user} for user in users], USERS_SAY)
+
+
+def _elect(kind: Any, asked: Any) -> Any:
+    """Of all partitions where none is named: then the answer has an error alone, and no sentence."""
+    if asked.topic_partitions is None:
+        return filled(kind, error_code=_REFUSED)
+    topic, part = (
+        part_of(kind, "replica_election_results"),
+        part_of(kind, "replica_election_results", "partition_result"),
+    )
+    results = []
+    for one in asked.topic_partitions:
+        parts = (filled(part, partition_id=n, error_code=_REFUSED, error_message=LEADERS_SAY) for n in one.partitions)
+        results.append(filled(topic, topic=one.topic, partition_result=tuple(parts)))
+    return filled(kind, replica_election_results=tuple(results))
+
+
+def _move_replicas(kind: Any, asked: Any) -> Any:
+    topic, part = part_of(kind, "responses"), part_of(kind, "responses", "partitions")
+    responses = []
+    for one in asked.topics:
+        numbers = [two.partition_index for two in one.partitions]
+        parts = (filled(part, partition_index=n, error_code=_REFUSED, error_message=MOVES_SAY) for n in numbers)
+        responses.append(filled(topic, name=one.name, partitions=tuple(parts)))
+    return filled(kind, error_code=_REFUSED, error_message=MOVES_SAY, responses=tuple(responses))
+
+
+_ANSWERS: Final[Mapping[int, Callable[[Any, Any], Any]]] = {
+    CREATE_ACLS: _create_acls,
+    DELETE_ACLS: _delete_acls,
+    ELECT_LEADERS: _elect,
+    ALTER_PARTITION_REASSIGNMENTS: _move_replicas,
+    ALTER_CLIENT_QUOTAS: _alter_quotas,
+    ALTER_SCRAM_USERS: _alter_users,
+}
+REFUSED: Final = frozenset(_ANSWERS)
+
+
+Judge: TypeAlias = Callable[[Request, Place | None, Seen], Move]
+
+
+def judges(layout: Layout, committed: Committed, news: Callable[[], None]) -> Mapping[int, Judge]:
+    """Those of admin requests, for one client."""
+    ends = Ends(committed)
+    found: dict[int, Judge] = {
+        CREATE_TOPICS: lambda request, _, seen: create_topics(request, layout, seen, news),
+        DELETE_TOPICS: lambda request, _, seen: delete_topics(request, layout, seen, news),
+        CREATE_PARTITIONS: lambda request, _, seen: create_partitions(request, layout, seen),
+        LIST_PARTITION_REASSIGNMENTS: lambda request, _, seen: list_reassignments(request, layout, seen),
+        DELETE_RECORDS: about_partitions,
+        DESCRIBE_PRODUCERS: about_partitions,
+        DESCRIBE_LOG_DIRS: log_folders,
+        LIST_TRANSACTIONS: transactions,
+        DESCRIBE_TRANSACTIONS: described,
+        DELETE_GROUPS: ends.delete_groups,
+        OFFSET_DELETE: ends.delete_places,
+    }
+    for key in (DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS):
+        found[key] = lambda request, _, seen: configs(request, layout, seen)
+    for key in (DESCRIBE_ACLS, DESCRIBE_CLIENT_QUOTAS):
+        found[key] = lambda request, _, seen: of_first(request, seen)
+    return found | dict.fromkeys(REFUSED, lambda request, _, __: Say(refused(request)))
