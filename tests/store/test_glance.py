@@ -10,10 +10,9 @@ import pytest
 from sqlalchemy import Connection
 
 from twinshore.fleet import Secret, StoreError
-from twinshore.store import ControlRow, glance, open_store
+from twinshore.store import ControlRow, engine, open_store
 from twinshore.store.controls import versions
-from twinshore.store.engine import Database
-from twinshore.store.glance import Glance
+from twinshore.store.engine import Database, Glance
 
 LINK = "east->west"
 
@@ -48,7 +47,7 @@ def changed(url: str, seen: int) -> None:
 
 
 def test_many_that_ask_within_a_moment_read_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(glance, "HOLDS_S", 60.0)
+    monkeypatch.setattr(engine, "GLANCE_HOLDS_S", 60.0)
     database, counted = Database(url, Secret()), Counted()
     looked = Glance(database, counted)
     threads = [threading.Thread(target=looked.now) for _ in range(20)]
@@ -61,7 +60,7 @@ def test_many_that_ask_within_a_moment_read_once(url: str, monkeypatch: pytest.M
 
 
 def test_what_this_process_wrote_is_seen_at_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(glance, "HOLDS_S", 60.0)
+    monkeypatch.setattr(engine, "GLANCE_HOLDS_S", 60.0)
     store = open_store(url)
     assert store.controls.version_lately(LINK) == 0
     row = ControlRow(LINK, "paused", "true", 5, "somebody")
@@ -71,12 +70,12 @@ def test_what_this_process_wrote_is_seen_at_once(url: str, monkeypatch: pytest.M
 
 
 def test_what_another_process_wrote_is_seen_a_moment_later(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(glance, "HOLDS_S", 60.0)
+    monkeypatch.setattr(engine, "GLANCE_HOLDS_S", 60.0)
     store = open_store(url)
     assert store.controls.version_lately(LINK) == 0
     changed(url, seen=0)
     assert store.controls.version_lately(LINK) == 0, "the moment is not over"
-    monkeypatch.setattr(glance, "HOLDS_S", 0.0)
+    monkeypatch.setattr(engine, "GLANCE_HOLDS_S", 0.0)
     assert store.controls.version_lately(LINK) == 1
     store.close()
 
@@ -85,7 +84,7 @@ def test_nothing_old_is_told_of_a_store_that_cannot_be_read(url: str, monkeypatc
     database, counted = Database(url, Secret()), Counted()
     looked = Glance(database, counted)
     looked.now()
-    monkeypatch.setattr(glance, "HOLDS_S", 0.0)
+    monkeypatch.setattr(engine, "GLANCE_HOLDS_S", 0.0)
     counted.broken = True
     with pytest.raises(StoreError):
         looked.now()
@@ -102,7 +101,7 @@ def test_who_waits_for_a_slow_reading_has_that_one_be_it_a_failure(
 ) -> None:
     """Each read by itself, one behind the other: with a store far away, or away, the last waited for all of them."""
     database, counted = Database(url, Secret()), Counted()
-    monkeypatch.setattr(glance, "HOLDS_S", 1.0)
+    monkeypatch.setattr(engine, "GLANCE_HOLDS_S", 1.0)
     counted.broken, counted.slow_s = broken, 1.5
     looked = Glance(database, counted)
     found: list[dict[str, int] | None] = []

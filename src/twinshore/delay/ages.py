@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from twinshore.fleet.settings.sections.delay import DelaySection
-from twinshore.store.delay_values import DelayPlace
+from twinshore.store.values import DelayPlace
 
 # The store gets figures once a period; a busy machine may be late with that.
 PERIODS_MAX = 3

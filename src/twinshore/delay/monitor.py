@@ -235,7 +235,8 @@ class Monitor:
             if now_ms - self._saved_ms >= self._section.period_s * 1000:
                 for state in self.states.values():
                     store.delay.save_places(state.rows())
-                    store.delay.forget_topics(state.link, state.left)
+                    if state.left:
+                        store.delay.forget_topics(state.link, state.left)
                     if not state.unseen(now_ms, FORGET_ROWS_MS / 2) and not state.failures:
                         # Last figures of what is out of sight are all that anybody has.
                         store.delay.forget_places(state.link, now_ms - FORGET_ROWS_MS)

@@ -22,7 +22,7 @@ from twinshore.delay.signs import (
     stopped_signs,
     unjudged_signs,
 )
-from twinshore.store.delay_values import DelayPlace
+from twinshore.store.values import DelayPlace
 
 FORGET_MS = 60_000
 # For so long an alarm says what never crossed of a topic that was deleted: checks may be an hour apart.

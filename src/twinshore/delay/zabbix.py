@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
-from twinshore.store.delay_values import AlarmRow, DelayPlace
+from twinshore.store.values import AlarmRow, DelayPlace
 
 
 def discovery(places: Iterable[DelayPlace]) -> str:

@@ -1,6 +1,6 @@
 """What is remembered, in SQL, by subject: `store.leases`, `links`, `twins`, `homes`, `switching`, `switches`,
 `crossings`, `guards`, `receipts`, `extents`, `ledger`, `audit`, `memories`, `controls`, `proofs`, `key_looks`, `delay`,
-`proxies`, `proxy_resets`, `traffic`. Each is a file here, each method one transaction.
+`proxies`, `proxy_resets`, `traffic`. Each is a `Part`, each method that reads or writes one transaction.
 
 Values enter and leave (`values`); SQLite, PostgreSQL, MySQL and MariaDB answer alike. A position never moves back, a
 receipt never leaves a gap, and nothing grows without bound but the ledger. Nothing here knows Kafka or a wall clock:
@@ -8,7 +8,6 @@ whoever calls says what time it is.
 """
 
 from twinshore.fleet.incidents import IncidentKind
-from twinshore.store.delay_values import AlarmRow, DelayPlace, WatchRow
 from twinshore.store.delays import DelayStore
 from twinshore.store.engine import open_to_others
 from twinshore.store.lease_watch import HeldLease, LeaseWatch
@@ -29,14 +28,16 @@ from twinshore.store.proxy_values import (
     ResetWord,
 )
 from twinshore.store.pushes import PushRow, TokenRow
-from twinshore.store.refused_receipts import ReceiptsRefusedError, RefusedReceipt
+from twinshore.store.receipt_rules import ReceiptsRefusedError, RefusedReceipt
 from twinshore.store.revisions import LINKS
 from twinshore.store.store import Store, empty_store, open_store, passing_store
 from twinshore.store.switch_values import Asked, Crossing, Flip, GuardRow, SwitchRow, TopicInSwitch
 from twinshore.store.traffic_values import Flow, FlowKey, FlowKind, FlowRow
 from twinshore.store.values import (
+    AlarmRow,
     AuditRow,
     ControlRow,
+    DelayPlace,
     HomeRow,
     Incident,
     IncidentCount,
@@ -53,6 +54,7 @@ from twinshore.store.values import (
     SourceBatch,
     SourceProducer,
     TwinRow,
+    WatchRow,
 )
 
 __all__ = [

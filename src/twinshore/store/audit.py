@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from sqlalchemy import Connection, RowMapping, select
 
 from twinshore.store.dialects import storable
-from twinshore.store.engine import Database
+from twinshore.store.engine import Part, reads
 from twinshore.store.tables import ACTOR_LENGTH, GROUP_LENGTH, audit
 from twinshore.store.values import AuditRow
 
@@ -54,21 +54,6 @@ def add(connection: Connection, rows: Sequence[AuditRow]) -> None:
             connection.execute(audit.delete().where(*ours, audit.c.id <= oldest))
 
 
-def read(connection: Connection, wanted: Wanted, limit: int) -> tuple[AuditRow, ...]:
-    """The newest of the rows that are wanted, newest first."""
-    query = select(audit).order_by(audit.c.id.desc()).limit(limit)
-    if wanted.links:
-        query = query.where(audit.c.link.in_(wanted.links))
-    for name in ("kind", "actor", "topic"):
-        if getattr(wanted, name):
-            query = query.where(audit.c[name] == getattr(wanted, name))
-    if wanted.group:
-        query = query.where(audit.c.group_id == _group(wanted.group))
-    if wanted.before:
-        query = query.where(audit.c.id < wanted.before)
-    return tuple(_row(row) for row in connection.execute(query).mappings())
-
-
 def _values(row: AuditRow) -> dict[str, object]:
     values = asdict(row)
     texts = {name: storable(values[name]) for name in ("subject", "before", "after", "outcome", "topic")}
@@ -87,11 +72,8 @@ def _row(row: RowMapping) -> AuditRow:
     return AuditRow(group=values.pop("group_id"), **values)
 
 
-class Audit:
+class Audit(Part):
     """What was changed; the oldest rows of a link give way to the newest."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def add(self, rows: Sequence[AuditRow]) -> None:
         """Keeps what was changed and how it ended; the oldest rows of a link give way to the newest."""
@@ -101,6 +83,17 @@ class Audit:
         """The newest changes of these links together, or of all where none is named, newest first."""
         return self.page(Wanted(links), limit=limit)
 
-    def page(self, wanted: Wanted, *, limit: int = 100) -> tuple[AuditRow, ...]:
+    @reads
+    def page(self, connection: Connection, wanted: Wanted, *, limit: int = 100) -> tuple[AuditRow, ...]:
         """The newest of the rows that are wanted; the next page is what is `before` the last row's id."""
-        return self._database.read(lambda connection: read(connection, wanted, limit))
+        query = select(audit).order_by(audit.c.id.desc()).limit(limit)
+        if wanted.links:
+            query = query.where(audit.c.link.in_(wanted.links))
+        for name in ("kind", "actor", "topic"):
+            if getattr(wanted, name):
+                query = query.where(audit.c[name] == getattr(wanted, name))
+        if wanted.group:
+            query = query.where(audit.c.group_id == _group(wanted.group))
+        if wanted.before:
+            query = query.where(audit.c.id < wanted.before)
+        return tuple(_row(row) for row in connection.execute(query).mappings())

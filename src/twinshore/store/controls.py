@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 
 from sqlalchemy import Connection, select
 
 from twinshore.store.audit import add
 from twinshore.store.dialects import insert_absent, put
-from twinshore.store.engine import Database
-from twinshore.store.glance import Glance
+from twinshore.store.engine import Database, Glance, Part, T, reads, writes
 from twinshore.store.tables import control_versions, controls
 from twinshore.store.values import AuditRow, ControlRow
 
 
-def version(connection: Connection, link: str) -> int:
-    """How often the link's control has been changed."""
-    query = select(control_versions.c.version).where(control_versions.c.link == link)
-    return connection.scalar(query) or 0
-
-
 def versions(connection: Connection) -> dict[str, int]:
-    """The same of each link that was ever changed."""
+    """How often the control of each link was changed that was ever changed."""
     found = connection.execute(select(control_versions.c.link, control_versions.c.version))
     return {row.link: row.version for row in found}
 
@@ -31,31 +24,6 @@ def read(connection: Connection, link: str) -> tuple[ControlRow, ...]:
     """What was changed, by name."""
     query = select(controls).where(controls.c.link == link).order_by(controls.c.name)
     return tuple(ControlRow(**row) for row in connection.execute(query).mappings())
-
-
-def read_each(connection: Connection, links: Collection[str]) -> dict[str, tuple[ControlRow, ...]]:
-    """What was changed of each of these links, by name."""
-    found: dict[str, list[ControlRow]] = {link: [] for link in links}
-    query = select(controls).where(controls.c.link.in_(found)).order_by(controls.c.link, controls.c.name)
-    for row in connection.execute(query).mappings():
-        found[row["link"]].append(ControlRow(**row))
-    return {link: tuple(rows) for link, rows in found.items()}
-
-
-def change(
-    connection: Connection, rows: Mapping[str, ControlRow | None], link: str, seen: int, audit: list[AuditRow]
-) -> bool:
-    """Puts the rows, drops the names without one, and tells the audit; False, and nothing done, when the link's control
-    was changed since `seen`."""
-    insert_absent(connection, control_versions, [{"link": link, "version": 0}])
-    as_seen = (control_versions.c.link == link, control_versions.c.version == seen)
-    if connection.execute(control_versions.update().where(*as_seen).values(version=seen + 1)).rowcount != 1:
-        return False
-    dropped = [name for name, row in rows.items() if row is None]
-    connection.execute(controls.delete().where(controls.c.link == link, controls.c.name.in_(dropped)))
-    put(connection, controls, [asdict(row) for row in rows.values() if row is not None])
-    add(connection, audit)
-    return True
 
 
 def hand_on(connection: Connection, link: str, to: str) -> None:
@@ -72,16 +40,18 @@ def hand_on(connection: Connection, link: str, to: str) -> None:
     put(connection, controls, said)
 
 
-class Controls:
+class Controls(Part):
     """What operators have said of links."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        super().__init__(database)
         self._glance = Glance(database, versions)
 
-    def version(self, link: str) -> int:
+    @reads
+    def version(self, connection: Connection, link: str) -> int:
         """Grows with each change of the link's control; 0 before the first."""
-        return self._database.read(lambda connection: version(connection, link))
+        query = select(control_versions.c.version).where(control_versions.c.link == link)
+        return connection.scalar(query) or 0
 
     def version_lately(self, link: str) -> int:
         """The same, read once for all who ask within a tenth of a second."""
@@ -91,10 +61,35 @@ class Controls:
         """What operators have said of the link, by name."""
         return self._database.read(lambda connection: read(connection, link))
 
-    def of_each(self, links: Collection[str]) -> dict[str, tuple[ControlRow, ...]]:
+    @reads
+    def of_each(self, connection: Connection, links: Collection[str]) -> dict[str, tuple[ControlRow, ...]]:
         """The same of many links, in one look."""
-        return self._database.read(lambda connection: read_each(connection, links))
+        found: dict[str, list[ControlRow]] = {link: [] for link in links}
+        query = select(controls).where(controls.c.link.in_(found)).order_by(controls.c.link, controls.c.name)
+        for row in connection.execute(query).mappings():
+            found[row["link"]].append(ControlRow(**row))
+        return {link: tuple(rows) for link, rows in found.items()}
 
-    def change(self, link: str, rows: Mapping[str, ControlRow | None], *, seen: int, told: Sequence[AuditRow]) -> bool:
+    @writes
+    def change(
+        self,
+        connection: Connection,
+        link: str,
+        rows: Mapping[str, ControlRow | None],
+        *,
+        seen: int,
+        told: Sequence[AuditRow],
+    ) -> bool:
         """Whether the version was still `seen` and the rows stand now; None drops a name. The audit is told with it."""
-        return self._glance.write(lambda connection: change(connection, rows, link, seen, list(told)))
+        insert_absent(connection, control_versions, [{"link": link, "version": 0}])
+        as_seen = (control_versions.c.link == link, control_versions.c.version == seen)
+        if connection.execute(control_versions.update().where(*as_seen).values(version=seen + 1)).rowcount != 1:
+            return False
+        dropped = [name for name, row in rows.items() if row is None]
+        connection.execute(controls.delete().where(controls.c.link == link, controls.c.name.in_(dropped)))
+        put(connection, controls, [asdict(row) for row in rows.values() if row is not None])
+        add(connection, told)
+        return True
+
+    def _write(self, work: Callable[[Connection], T]) -> T:
+        return self._glance.write(work)

@@ -11,7 +11,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, Table, delete, insert, literal, select
 
-from twinshore.store.engine import Database
+from twinshore.store.dialects import chunks
+from twinshore.store.engine import Part, reads
 from twinshore.store.receipt_rules import PRODUCERS_MAX
 from twinshore.store.source_producers import producer_of
 from twinshore.store.switch_tables import crossed_producers, crossings
@@ -22,7 +23,6 @@ from twinshore.store.values import SourceProducer
 KEPT_MS = 86_400_000
 # Who wrote nothing for so long before the switch sends nothing again behind it.
 LOOKS_BACK_MS = 3_600_000
-TOPICS_AT_ONCE = 500
 
 _Place = tuple[str, int]
 
@@ -70,20 +70,10 @@ def _forget_aged(connection: Connection, before_ms: int) -> None:
         _forget(connection, _is(crossings, link, [topic]), _is(crossed_producers, link, [topic]))
 
 
-def read(connection: Connection, link: str, terms: Mapping[str, int], since_ms: int) -> dict[_Place, Crossing]:
-    """Of these topics, each in its term."""
-    found = _kept(connection, link, terms)
-    # Clients hear of a move a moment before the store does: until then the positions are there.
-    lacking = terms.keys() - {topic for topic, _ in found}
-    found |= _unflipped(connection, link, {topic: terms[topic] for topic in lacking}, since_ms)
-    lacking = terms.keys() - {topic for topic, _ in found}
-    return found | (_kept(connection, link, {topic: terms[topic] for topic in lacking}) if lacking else {})
-
-
 def _kept(connection: Connection, link: str, terms: Mapping[str, int]) -> dict[_Place, Crossing]:
     rows: list[Any] = []
     wrote: dict[_Place, list[SourceProducer]] = {}
-    for some in _chunks(terms):
+    for some in chunks(sorted(terms)):
         rows += connection.execute(select(crossings).where(*_is(crossings, link, some))).all()
         _gather(wrote, connection.execute(select(crossed_producers).where(*_is(crossed_producers, link, some))))
     return {(row.topic, row.partition): _crossing(row, row.term, wrote) for row in rows if row.term == terms[row.topic]}
@@ -92,7 +82,7 @@ def _kept(connection: Connection, link: str, terms: Mapping[str, int]) -> dict[_
 def _unflipped(connection: Connection, link: str, terms: Mapping[str, int], since_ms: int) -> dict[_Place, Crossing]:
     rows: list[Any] = []
     wrote: dict[_Place, list[SourceProducer]] = {}
-    for some in _chunks(terms):
+    for some in chunks(sorted(terms)):
         rows += connection.execute(select(positions).where(*_is(positions, link, some))).all()
         _gather(wrote, connection.execute(_writers(link, some, since_ms)))
     return {(row.topic, row.partition): _crossing(row, terms[row.topic], wrote) for row in rows}
@@ -114,18 +104,16 @@ def _is(table: Table, link: str, topics: Sequence[str]) -> tuple[ColumnElement[b
     return table.c.link == link, table.c.topic.in_(topics)
 
 
-def _chunks(terms: Mapping[str, int]) -> list[list[str]]:
-    ordered = sorted(terms)
-    return [ordered[start : start + TOPICS_AT_ONCE] for start in range(0, len(ordered), TOPICS_AT_ONCE)]
-
-
-class Crossings:
+class Crossings(Part):
     """What had crossed of topics that moved by force."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def of(self, link: str, terms: Mapping[str, int], since_ms: int) -> dict[tuple[str, int], Crossing]:
+    @reads
+    def of(self, connection: Connection, link: str, terms: Mapping[str, int], since_ms: int) -> dict[_Place, Crossing]:
         """By topic and partition: of these topics, which came by force from where the link carried them, each in the
         term that it came with, at that time. Of one that nobody knows nothing."""
-        return self._database.read(lambda connection: read(connection, link, terms, since_ms))
+        found = _kept(connection, link, terms)
+        # Clients hear of a move a moment before the store does: until then the positions are there.
+        lacking = terms.keys() - {topic for topic, _ in found}
+        found |= _unflipped(connection, link, {topic: terms[topic] for topic in lacking}, since_ms)
+        lacking = terms.keys() - {topic for topic, _ in found}
+        return found | (_kept(connection, link, {topic: terms[topic] for topic in lacking}) if lacking else {})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
@@ -14,6 +14,14 @@ from twinshore.fleet import StoreError
 Row = Mapping[str, Any]
 T = TypeVar("T")
 MADE_MOST = 5
+CHUNK = 500  # Values in one IN list.
+
+
+def chunks(values: Iterable[T], size: int = CHUNK) -> Iterator[Sequence[T]]:
+    """Slices of at most `size`: databases bound the length of a statement."""
+    ordered = list(values)
+    for start in range(0, len(ordered), size):
+        yield ordered[start : start + size]
 
 
 def storable(sentence: str) -> str:

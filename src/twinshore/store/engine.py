@@ -1,14 +1,16 @@
-"""One database behind SQLAlchemy: which driver, how it is tuned, and its transactions."""
+"""One database behind SQLAlchemy: which driver, how it is tuned, its transactions, and the methods that are one."""
 
 from __future__ import annotations
 
 import os
 import stat
 import tempfile
+import threading
 import time
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
@@ -17,6 +19,9 @@ from twinshore.fleet import ConfigError, Secret, StoreError
 from twinshore.store.failures import is_passing, no_room_for, told
 
 T = TypeVar("T")
+R = TypeVar("R")
+P = ParamSpec("P")
+S = TypeVar("S", bound="Part")
 
 DRIVERS = {
     "sqlite": "sqlite+pysqlite",
@@ -27,6 +32,7 @@ DRIVERS = {
 WAIT_S = 10  # How long a transaction waits for others, and is tried again when they made it fail.
 ANSWER_S = 30
 FIRST_PAUSE_S = 0.02
+GLANCE_HOLDS_S = 0.1
 # Connections of one process, however many links it serves: transactions are short, and who finds none free waits for
 # one. More would only wait in the database, whose own limit (100 in PostgreSQL) all processes share.
 CONNECTIONS_KEPT = 8
@@ -87,6 +93,74 @@ class Database:
                 raise told(error, self.place) from error
             time.sleep(pause_s)
             pause_s *= 2
+
+
+class Part:
+    """One subject of the store. Each method that `reads` or `writes` is one transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def _write(self, work: Callable[[Connection], T]) -> T:
+        return self._database.write(work)
+
+
+def reads(work: Callable[Concatenate[S, Connection, P], T]) -> Callable[Concatenate[S, P], T]:
+    """The method is given a connection, in a transaction that only reads."""
+
+    @wraps(work)
+    def method(self: S, /, *args: P.args, **named: P.kwargs) -> T:
+        return self._database.read(lambda connection: work(self, connection, *args, **named))
+
+    return method
+
+
+def writes(work: Callable[Concatenate[S, Connection, P], T]) -> Callable[Concatenate[S, P], T]:
+    """The method is given a connection, in a transaction that may write; begun anew when another was in the way."""
+
+    @wraps(work)
+    def method(self: S, /, *args: P.args, **named: P.kwargs) -> T:
+        return self._write(lambda connection: work(self, connection, *args, **named))
+
+    return method
+
+
+class Glance(Generic[T]):
+    """What `work` reads: begun a tenth of a second before it was asked for at most, however long it took, so all who
+    wait for one reading have it, be it a failure. For what is looked at again and again; who decides by it reads it
+    anew."""
+
+    def __init__(self, database: Database, work: Callable[[Connection], T]) -> None:
+        self._database, self._work = database, work
+        self._lock = threading.Lock()
+        self._found: list[T] = []
+        self._error: Exception | None = None
+        self._begun_s = -GLANCE_HOLDS_S
+        self._void = True
+
+    def write(self, work: Callable[[Connection], R]) -> R:
+        """A transaction that writes what is read here: whoever asks from now on sees it."""
+        try:
+            return self._database.write(work)
+        finally:
+            self._void = True
+
+    def now(self) -> T:
+        """StoreError where it cannot be read."""
+        asked_s = time.monotonic()
+        with self._lock:
+            if self._void or self._begun_s < asked_s - GLANCE_HOLDS_S:
+                self._read()
+            if self._error is not None:
+                raise self._error
+            return self._found[0]
+
+    def _read(self) -> None:
+        self._void, self._begun_s = False, time.monotonic()
+        try:
+            self._found, self._error = [self._database.read(self._work)], None
+        except Exception as error:
+            self._found, self._error = [], error
 
 
 def place_of(url: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from sqlalchemy import Connection, Row, RowMapping, delete, func, select
@@ -12,16 +12,16 @@ from sqlalchemy import Connection, Row, RowMapping, delete, func, select
 from twinshore.fleet import StoreError
 from twinshore.fleet.incidents import Effect, IncidentKind, IncidentSide, Policy
 from twinshore.store import twins as twin_rows
-from twinshore.store.dialects import insert_absent, standing, storable
-from twinshore.store.engine import Database
+from twinshore.store.dialects import chunks, insert_absent, standing, storable
+from twinshore.store.engine import Part, reads, writes
 from twinshore.store.packed import joined, packed, unpacked
 from twinshore.store.tables import incidents, twins
 from twinshore.store.values import Incident, IncidentCount, LedgerRow
 
 _ROWS = select(*incidents.c)
+_OF_INCIDENT = [one.name for one in fields(Incident)]
 DROPS_JOINED = 1_000  # rows of what a fresh queue dropped that become one
 DROPS_ALONE = 500  # of a partition, the newest, stay as they are
-_IDS_AT_ONCE = 500  # values in one IN list
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,71 +61,11 @@ def close(connection: Connection, row_id: int, now_ms: int, came_to: str = "") -
     return connection.execute(still_open.values(values)).rowcount == 1
 
 
-def close_all(connection: Connection, row_ids: Collection[int], now_ms: int) -> None:
-    """The same of many, with nothing added to what they say."""
-    ids = sorted(row_ids)
-    for at in range(0, len(ids), _IDS_AT_ONCE):
-        still_open = (incidents.c.id.in_(ids[at : at + _IDS_AT_ONCE]), incidents.c.closed_ms.is_(None))
-        connection.execute(incidents.update().where(*still_open).values(closed_ms=now_ms, open_key=None))
-
-
 def close_topic(connection: Connection, link: str, topic: str, now_ms: int, came_to: str) -> int:
     """Closes what is open of a topic that the link carries no more; how many rows."""
     ours = (incidents.c.link == link, incidents.c.topic == topic, incidents.c.closed_ms.is_(None))
     found = list(connection.scalars(select(incidents.c.id).where(*ours).order_by(incidents.c.id)))
     return sum(close(connection, row_id, now_ms, came_to) for row_id in found)
-
-
-def read(connection: Connection, link: str | None, *, open_only: bool) -> tuple[LedgerRow, ...]:
-    """The ledger of one link or of all, oldest first."""
-    query = _ROWS.order_by(incidents.c.id)
-    if link is not None:
-        query = query.where(incidents.c.link == link)
-    if open_only:
-        query = query.where(incidents.c.closed_ms.is_(None))
-    return tuple(_ledger_row(row) for row in connection.execute(query).mappings())
-
-
-def page(connection: Connection, wanted: Wanted, limit: int) -> tuple[LedgerRow, ...]:
-    """The newest of the rows that are wanted, newest first."""
-    query = _ROWS.order_by(incidents.c.id.desc()).limit(limit)
-    if wanted.links:
-        query = query.where(incidents.c.link.in_(wanted.links))
-    for name in ("kind", "topic", "effect", "side"):
-        if getattr(wanted, name):
-            query = query.where(incidents.c[name] == str(getattr(wanted, name)))
-    if wanted.open_only:
-        query = query.where(incidents.c.closed_ms.is_(None))
-    if wanted.before:
-        query = query.where(incidents.c.id < wanted.before)
-    return tuple(_ledger_row(row) for row in connection.execute(query).mappings())
-
-
-def count(connection: Connection) -> tuple[IncidentCount, ...]:
-    """How many rows there are of each link and kind, and how many of them are open."""
-    place = (incidents.c.link, incidents.c.kind)
-    whole = func.sum(incidents.c.stands_for)
-    query = select(*place, whole, func.count(incidents.c.open_key)).group_by(*place).order_by(*place)
-    rows = connection.execute(query)
-    return tuple(IncidentCount(link, _kind(kind), int(many), still) for link, kind, many, still in rows)
-
-
-def join_drops(connection: Connection, link: str, topic: str, partition: int) -> int:
-    """Joins old rows of what a fresh queue dropped of this partition, many to one that says each range: a lasting
-    overload writes some a second, for ever. How many are gone. The newest stay as they are, and so does what is open,
-    or of an earlier twin: a row must be of one twin as a whole."""
-    twin_rows.lock(connection, [(link, topic)])  # two mirrors may be at it
-    its = (twins.c.link == link, twins.c.topic == topic, twins.c.partition == partition)
-    twin = connection.execute(select(twins.c.ledger_before, twins.c.created_ms).where(*its)).one_or_none()
-    if twin is None:
-        return 0
-    c, kind = incidents.c, IncidentKind.STALE_DROPPED.value
-    ours = (c.link == link, c.topic == topic, c.partition == partition, c.kind == kind)
-    of_twin = c.id > twin.ledger_before if twin.ledger_before >= 0 else c.opened_ms >= twin.created_ms
-    query = select(incidents).where(*ours, of_twin, c.closed_ms.is_not(None), c.parts.is_(None)).order_by(c.id)
-    alone = connection.execute(query).all()
-    whole = max(0, len(alone) - DROPS_ALONE) // DROPS_JOINED
-    return sum(_join(connection, alone[at * DROPS_JOINED : (at + 1) * DROPS_JOINED]) for at in range(whole))
 
 
 def _join(connection: Connection, rows: Sequence[Row[Any]]) -> int:
@@ -145,8 +85,8 @@ def _join(connection: Connection, rows: Sequence[Row[Any]]) -> int:
     }
     connection.execute(incidents.update().where(incidents.c.id == last.id).values(values))
     ids = [row.id for row in rows[:-1]]
-    for at in range(0, len(ids), _IDS_AT_ONCE):
-        connection.execute(delete(incidents).where(incidents.c.id.in_(ids[at : at + _IDS_AT_ONCE])))
+    for some in chunks(ids):
+        connection.execute(delete(incidents).where(incidents.c.id.in_(some)))
     return len(ids)
 
 
@@ -165,19 +105,9 @@ def _open_key(incident: Incident) -> str:
 
 
 def _values(incident: Incident) -> dict[str, Any]:
-    return {
-        "link": incident.link,
-        "topic": incident.topic,
-        "partition": incident.partition,
-        "kind": incident.kind.value,
-        "from_offset": incident.from_offset,
-        "to_offset": incident.to_offset,
-        "policy": incident.policy.words,
-        "effect": incident.policy.effect.value,
-        "side": incident.side.value,
-        "sentence": storable(incident.sentence),
-        "way": incident.way,
-    }
+    policy = {"policy": incident.policy.words, "effect": incident.policy.effect.value}
+    words = {"kind": incident.kind.value, "side": incident.side.value, "sentence": storable(incident.sentence)}
+    return {name: getattr(incident, name) for name in _OF_INCIDENT} | policy | words
 
 
 def _ledger_row(row: RowMapping) -> LedgerRow:
@@ -185,18 +115,9 @@ def _ledger_row(row: RowMapping) -> LedgerRow:
         effect, side = Effect(row["effect"]), IncidentSide(row["side"])
     except ValueError as error:
         raise StoreError(f"the store's table incidents, row {row['id']}: {error}", hint="who wrote it?") from error
-    incident = Incident(
-        row["link"],
-        row["topic"],
-        row["partition"],
-        _kind(row["kind"], f", row {row['id']}"),
-        row["from_offset"],
-        row["to_offset"],
-        Policy(row["policy"], effect),
-        row["sentence"],
-        side,
-        row["way"],
-    )
+    kind = _kind(row["kind"], f", row {row['id']}")
+    words = {"kind": kind, "policy": Policy(row["policy"], effect), "side": side}
+    incident = Incident(**{name: row[name] for name in _OF_INCIDENT} | words)
     parts = unpacked(row["parts"]) if row["parts"] else ()
     return LedgerRow(row["id"], incident, row["opened_ms"], row["closed_ms"], parts)
 
@@ -209,47 +130,81 @@ def _kind(text: str, place: str = "") -> IncidentKind:
         raise StoreError(f"{where}: no such kind {text!r}", hint=f"known: {known}") from error
 
 
-class Ledger:
+class Ledger(Part):
     """Every incident."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def add(self, incident: Incident, *, now_ms: int) -> LedgerRow:
         """The incident's open row; the one that is there already if its place, kind and first offset are the same."""
         return self._database.write(lambda connection: add(connection, incident, now_ms))
 
-    def add_all(self, found: Collection[Incident], *, now_ms: int) -> None:
+    @writes
+    def add_all(self, connection: Connection, found: Collection[Incident], *, now_ms: int) -> None:
         """The same of many, all or none."""
+        for incident in found:
+            add(connection, incident, now_ms)
 
-        def write(connection: Connection) -> None:
-            for incident in found:
-                add(connection, incident, now_ms)
-
-        self._database.write(write)
-
-    def join_drops(self, link: str, topic: str, partition: int) -> int:
-        """Joins old rows of what a fresh queue dropped there, many to one; how many are gone."""
-        return self._database.write(lambda connection: join_drops(connection, link, topic, partition))
+    @writes
+    def join_drops(self, connection: Connection, link: str, topic: str, partition: int) -> int:
+        """Joins old rows of what a fresh queue dropped there, many to one that says each range: a lasting overload
+        writes some a second, for ever. How many are gone. The newest stay as they are, and so does what is open, or of
+        an earlier twin: a row must be of one twin as a whole."""
+        twin_rows.lock(connection, [(link, topic)])  # two mirrors may be at it
+        its = (twins.c.link == link, twins.c.topic == topic, twins.c.partition == partition)
+        twin = connection.execute(select(twins.c.ledger_before, twins.c.created_ms).where(*its)).one_or_none()
+        if twin is None:
+            return 0
+        c, kind = incidents.c, IncidentKind.STALE_DROPPED.value
+        ours = (c.link == link, c.topic == topic, c.partition == partition, c.kind == kind)
+        of_twin = c.id > twin.ledger_before if twin.ledger_before >= 0 else c.opened_ms >= twin.created_ms
+        query = select(incidents).where(*ours, of_twin, c.closed_ms.is_not(None), c.parts.is_(None)).order_by(c.id)
+        alone = connection.execute(query).all()
+        whole = max(0, len(alone) - DROPS_ALONE) // DROPS_JOINED
+        return sum(_join(connection, some) for some in chunks(alone[: whole * DROPS_JOINED], DROPS_JOINED))
 
     def close(self, row_id: int, *, now_ms: int, came_to: str = "") -> bool:
         """Whether the row was open until now; `came_to` is added to its sentence."""
         return self._database.write(lambda connection: close(connection, row_id, now_ms, came_to))
 
-    def close_all(self, row_ids: Collection[int], *, now_ms: int) -> None:
+    @writes
+    def close_all(self, connection: Connection, row_ids: Collection[int], *, now_ms: int) -> None:
         """Those of these rows that are open until now, all or none: of an overload there are some each tenth of a
         second."""
-        if row_ids:
-            self._database.write(lambda connection: close_all(connection, row_ids, now_ms))
+        for some in chunks(sorted(row_ids)):
+            still_open = (incidents.c.id.in_(some), incidents.c.closed_ms.is_(None))
+            connection.execute(incidents.update().where(*still_open).values(closed_ms=now_ms, open_key=None))
 
-    def rows(self, link: str | None = None, *, open_only: bool = False) -> tuple[LedgerRow, ...]:
+    @reads
+    def rows(
+        self, connection: Connection, link: str | None = None, *, open_only: bool = False
+    ) -> tuple[LedgerRow, ...]:
         """The ledger of one link, or of all, oldest first."""
-        return self._database.read(lambda connection: read(connection, link, open_only=open_only))
+        query = _ROWS.order_by(incidents.c.id)
+        if link is not None:
+            query = query.where(incidents.c.link == link)
+        if open_only:
+            query = query.where(incidents.c.closed_ms.is_(None))
+        return tuple(_ledger_row(row) for row in connection.execute(query).mappings())
 
-    def page(self, wanted: Wanted, *, limit: int = 100) -> tuple[LedgerRow, ...]:
+    @reads
+    def page(self, connection: Connection, wanted: Wanted, *, limit: int = 100) -> tuple[LedgerRow, ...]:
         """The newest of the rows that are wanted, newest first; the next page is what is `before` the last row's id."""
-        return self._database.read(lambda connection: page(connection, wanted, limit))
+        query = _ROWS.order_by(incidents.c.id.desc()).limit(limit)
+        if wanted.links:
+            query = query.where(incidents.c.link.in_(wanted.links))
+        for name in ("kind", "topic", "effect", "side"):
+            if getattr(wanted, name):
+                query = query.where(incidents.c[name] == str(getattr(wanted, name)))
+        if wanted.open_only:
+            query = query.where(incidents.c.closed_ms.is_(None))
+        if wanted.before:
+            query = query.where(incidents.c.id < wanted.before)
+        return tuple(_ledger_row(row) for row in connection.execute(query).mappings())
 
-    def counts(self) -> tuple[IncidentCount, ...]:
-        """The ledger in numbers, by link and kind."""
-        return self._database.read(count)
+    @reads
+    def counts(self, connection: Connection) -> tuple[IncidentCount, ...]:
+        """The ledger in numbers, by link and kind: how many rows there are, and how many of them are open."""
+        place = (incidents.c.link, incidents.c.kind)
+        whole = func.sum(incidents.c.stands_for)
+        query = select(*place, whole, func.count(incidents.c.open_key)).group_by(*place).order_by(*place)
+        rows = connection.execute(query)
+        return tuple(IncidentCount(link, _kind(kind), int(many), still) for link, kind, many, still in rows)

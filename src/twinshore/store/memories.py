@@ -10,14 +10,11 @@ from sqlalchemy import Connection, select
 
 from twinshore.store import audit
 from twinshore.store.dialects import put
-from twinshore.store.engine import Database
+from twinshore.store.engine import Part, reads, writes
 from twinshore.store.tables import memories
 from twinshore.store.values import AuditRow, Remembered
 
-
-def remember(connection: Connection, rows: Iterable[Remembered]) -> None:
-    """Each row stands afterwards as given, whatever stood there."""
-    put(connection, memories, [{**asdict(row), "item": _item(row.subject)} for row in rows])
+_ROWS = select(*(column for column in memories.c if column.name != "item"))
 
 
 def forget(connection: Connection, rows: Iterable[Remembered]) -> None:
@@ -27,56 +24,38 @@ def forget(connection: Connection, rows: Iterable[Remembered]) -> None:
         connection.execute(memories.delete().where(*here))
 
 
-def read(connection: Connection, link: str, kind: str | None) -> tuple[Remembered, ...]:
-    """What is remembered of a link, by kind and subject."""
-    query = select(*(column for column in memories.c if column.name != "item")).where(memories.c.link == link)
-    if kind is not None:
-        query = query.where(memories.c.kind == kind)
-    rows = [Remembered(**row) for row in connection.execute(query).mappings()]
-    return tuple(sorted(rows, key=lambda row: (row.kind, row.subject)))
-
-
-def read_each(connection: Connection, links: Collection[str], kind: str) -> tuple[Remembered, ...]:
-    """What is remembered of these links, of one kind, by link and subject."""
-    query = select(*(column for column in memories.c if column.name != "item"))
-    query = query.where(memories.c.link.in_(links), memories.c.kind == kind)
-    rows = [Remembered(**row) for row in connection.execute(query).mappings()]
-    return tuple(sorted(rows, key=lambda row: (row.link, row.subject)))
-
-
 def _item(subject: str) -> str:
     """A key of bounded length: a subject may be longer than some databases let a key be."""
     return hashlib.sha256(subject.encode("utf-8", "replace")).hexdigest()
 
 
-class Memories:
+class Memories(Part):
     """What links remember."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def remember(self, rows: Sequence[Remembered], told: Sequence[AuditRow] = ()) -> None:
+    @writes
+    def remember(self, connection: Connection, rows: Sequence[Remembered], told: Sequence[AuditRow] = ()) -> None:
         """Each row stands from now on as given; `told` in the audit with it."""
+        put(connection, memories, [{**asdict(row), "item": _item(row.subject)} for row in rows])
+        audit.add(connection, told)
 
-        def write(connection: Connection) -> None:
-            remember(connection, rows)
-            audit.add(connection, told)
-
-        self._database.write(write)
-
-    def forget(self, rows: Sequence[Remembered], told: Sequence[AuditRow] = ()) -> None:
+    @writes
+    def forget(self, connection: Connection, rows: Sequence[Remembered], told: Sequence[AuditRow] = ()) -> None:
         """Drops what is remembered of these rows' subjects; `told` in the audit with it."""
+        forget(connection, rows)
+        audit.add(connection, told)
 
-        def write(connection: Connection) -> None:
-            forget(connection, rows)
-            audit.add(connection, told)
-
-        self._database.write(write)
-
-    def of(self, link: str, kind: str | None = None) -> tuple[Remembered, ...]:
+    @reads
+    def of(self, connection: Connection, link: str, kind: str | None = None) -> tuple[Remembered, ...]:
         """What is remembered of what follows, by kind and subject."""
-        return self._database.read(lambda connection: read(connection, link, kind))
+        kinds = () if kind is None else (memories.c.kind == kind,)
+        rows = [
+            Remembered(**row) for row in connection.execute(_ROWS.where(memories.c.link == link, *kinds)).mappings()
+        ]
+        return tuple(sorted(rows, key=lambda row: (row.kind, row.subject)))
 
-    def of_each(self, links: Collection[str], kind: str) -> tuple[Remembered, ...]:
-        """What is remembered of many links, in one look."""
-        return self._database.read(lambda connection: read_each(connection, links, kind))
+    @reads
+    def of_each(self, connection: Connection, links: Collection[str], kind: str) -> tuple[Remembered, ...]:
+        """What is remembered of many links, of one kind, in one look; by link and subject."""
+        query = _ROWS.where(memories.c.link.in_(links), memories.c.kind == kind)
+        rows = [Remembered(**row) for row in connection.execute(query).mappings()]
+        return tuple(sorted(rows, key=lambda row: (row.link, row.subject)))

@@ -1,59 +1,61 @@
-"""What was proven of each partition, in SQL: one row each, which only a proof that has read it may change."""
+"""What was proven of each partition, and when the keys of compacted twins were compared, in SQL: one row each. Only a
+proof that has read the row of a proof may change it; of key looks the last word stands."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, RowMapping, Table, select
 
-from twinshore.store.dialects import insert_absent, storable
-from twinshore.store.engine import Database
-from twinshore.store.proof_values import ProofRow, ProofState
-from twinshore.store.tables import proofs
+from twinshore.store.dialects import insert_absent, put, storable
+from twinshore.store.engine import Part, reads, writes
+from twinshore.store.proof_values import KeyLookRow, ProofRow, ProofState
+from twinshore.store.tables import key_looks, proofs
 
 PLACE = ("link", "topic", "partition")
 
 
-def save(connection: Connection, rows: Sequence[ProofRow]) -> tuple[ProofRow, ...]:
-    """Saves each row whose revision is the stored one; returns the others."""
-    told = [{**asdict(row), "sentence": storable(row.sentence)} for row in rows]
-    told.sort(key=lambda one: tuple(one[name] for name in PLACE))  # Two processes lock them in one order.
-    insert_absent(connection, proofs, [one for one in told if not one["revision"]])
-    refused = set()
-    for one in told:
-        as_read = [proofs.c[name] == one[name] for name in (*PLACE, "revision")]
-        values = {**one, "revision": one["revision"] + 1}
-        if connection.execute(proofs.update().where(*as_read).values(values)).rowcount != 1:
-            refused.add(tuple(one[name] for name in PLACE))
-    return tuple(row for row in rows if (row.link, row.topic, row.partition) in refused)
-
-
-def read(connection: Connection, link: str | None) -> tuple[ProofRow, ...]:
-    """The rows of one link or of all, by link, topic and partition."""
-    query = select(proofs).order_by(*(proofs.c[name] for name in PLACE))
-    if link is not None:
-        query = query.where(proofs.c.link == link)
-    rows = connection.execute(query).mappings()
-    return tuple(ProofRow(**{**row, "state": ProofState(row["state"])}) for row in rows)
-
-
-def forget(connection: Connection, link: str, topic: str) -> None:
-    """Drops what was proven of a topic."""
-    connection.execute(proofs.delete().where(proofs.c.link == link, proofs.c.topic == topic))
-
-
-class Proofs:
+class Proofs(Part):
     """What was proven."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def save(self, rows: Sequence[ProofRow]) -> tuple[ProofRow, ...]:
+    @writes
+    def save(self, connection: Connection, rows: Sequence[ProofRow]) -> tuple[ProofRow, ...]:
         """Saves each row, as its next revision, if the stored one is as it was read: of the same revision, 0 where
         there was none. Returns the rows that were not saved, as another process has changed what they rest on."""
-        return self._database.write(lambda connection: save(connection, rows)) if rows else ()
+        told = [{**asdict(row), "sentence": storable(row.sentence)} for row in rows]
+        told.sort(key=lambda one: tuple(one[name] for name in PLACE))  # Two processes lock them in one order.
+        insert_absent(connection, proofs, [one for one in told if not one["revision"]])
+        refused = set()
+        for one in told:
+            as_read = [proofs.c[name] == one[name] for name in (*PLACE, "revision")]
+            values = {**one, "revision": one["revision"] + 1}
+            if connection.execute(proofs.update().where(*as_read).values(values)).rowcount != 1:
+                refused.add(tuple(one[name] for name in PLACE))
+        return tuple(row for row in rows if (row.link, row.topic, row.partition) in refused)
 
-    def of(self, link: str | None = None) -> tuple[ProofRow, ...]:
+    @reads
+    def of(self, connection: Connection, link: str | None = None) -> tuple[ProofRow, ...]:
         """What was proven of one link's partitions, or of all."""
-        return self._database.read(lambda connection: read(connection, link))
+        rows = _rows(connection, proofs, link)
+        return tuple(ProofRow(**{**row, "state": ProofState(row["state"])}) for row in rows)
+
+
+class KeyLooks(Part):
+    """When keys were compared."""
+
+    @writes
+    def save(self, connection: Connection, rows: Sequence[KeyLookRow]) -> None:
+        """When the keys of these partitions were compared; the last word stands."""
+        put(connection, key_looks, [asdict(row) for row in rows])
+
+    @reads
+    def of(self, connection: Connection, link: str | None = None) -> tuple[KeyLookRow, ...]:
+        """When the keys of one link's compacted twins were compared, or of all."""
+        return tuple(KeyLookRow(**row) for row in _rows(connection, key_looks, link))
+
+
+def _rows(connection: Connection, table: Table, link: str | None) -> Sequence[RowMapping]:
+    """Those of one link or of all, by link, topic and partition."""
+    query = select(table).order_by(*(table.c[name] for name in PLACE))
+    return connection.execute(query if link is None else query.where(table.c.link == link)).mappings().all()

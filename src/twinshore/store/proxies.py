@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Table, delete, select
+from sqlalchemy import Connection, RowMapping, delete, select
 
 from twinshore.store import audit
 from twinshore.store.dialects import put, storable
-from twinshore.store.engine import Database
+from twinshore.store.engine import Part, reads, writes
 from twinshore.store.proxy_tables import (
     CLIENT_LENGTH,
     NAME_LENGTH,
@@ -38,93 +38,69 @@ FUSES = "proxy fuses"
 FORGOTTEN_MS = 7 * 24 * 3600 * 1000
 
 
-class Proxies:
+class Proxies(Part):
     """Fuses, and the processes that go by them."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def revision(self) -> int:
+    @reads
+    def revision(self, connection: Connection) -> int:
         """How often fuses were changed."""
-        return self._database.read(lambda connection: revision_of(connection, FUSES))
+        return revision_of(connection, FUSES)
 
-    def fuses(self) -> tuple[int, tuple[FuseRow, ...]]:
+    @reads
+    def fuses(self, connection: Connection) -> tuple[int, tuple[FuseRow, ...]]:
         """All of them, with the number of changes that they are as of."""
+        # First the number: who reads a change that comes between the two reads it again.
+        seen = revision_of(connection, FUSES)
+        query = select(proxy_fuses).order_by(proxy_fuses.c.topic, proxy_fuses.c.client, proxy_fuses.c.kind)
+        return seen, tuple(_fuse(row) for row in connection.execute(query).mappings())
 
-        def ask(connection: Connection) -> tuple[int, tuple[FuseRow, ...]]:
-            # First the number: who reads a change that comes between the two reads it again.
-            seen = revision_of(connection, FUSES)
-            query = select(proxy_fuses).order_by(proxy_fuses.c.topic, proxy_fuses.c.client, proxy_fuses.c.kind)
-            return seen, tuple(_fuse(row) for row in connection.execute(query).mappings())
-
-        return self._database.read(ask)
-
-    def change(self, rows: Sequence[FuseRow], *, seen: int, told: Sequence[AuditRow]) -> bool:
+    @writes
+    def change(self, connection: Connection, rows: Sequence[FuseRow], *, seen: int, told: Sequence[AuditRow]) -> bool:
         """Puts the rows, with `told` in the audit; False, and nothing done, where fuses were changed since `seen`."""
+        if not advance(connection, FUSES, seen):
+            return False
+        put(connection, proxy_fuses, [_fuse_values(row) for row in rows])
+        audit.add(connection, told)
+        return True
 
-        def write(connection: Connection) -> bool:
-            if not advance(connection, FUSES, seen):
-                return False
-            put(connection, proxy_fuses, [_fuse_values(row) for row in rows])
-            audit.add(connection, told)
-            return True
-
-        return self._database.write(write)
-
-    def instances(self) -> tuple[InstanceRow, ...]:
+    @reads
+    def instances(self, connection: Connection) -> tuple[InstanceRow, ...]:
         """Who serves, as each said last."""
         query = select(proxy_instances).order_by(proxy_instances.c.name, proxy_instances.c.started_ms)
+        return tuple(InstanceRow(**row) for row in connection.execute(query).mappings())
 
-        def ask(connection: Connection) -> tuple[InstanceRow, ...]:
-            return tuple(InstanceRow(**row) for row in connection.execute(query).mappings())
-
-        return self._database.read(ask)
-
-    def counts(self) -> tuple[FuseCountRow, ...]:
+    @reads
+    def counts(self, connection: Connection) -> tuple[FuseCountRow, ...]:
         """What fuses answered."""
+        rows = connection.execute(select(proxy_fuse_counts)).mappings()
+        return tuple(FuseCountRow(**{**row, "kind": FuseKind(row["kind"])}) for row in rows)
 
-        def ask(connection: Connection) -> tuple[FuseCountRow, ...]:
-            rows = connection.execute(select(proxy_fuse_counts)).mappings()
-            return tuple(FuseCountRow(**{**row, "kind": FuseKind(row["kind"])}) for row in rows)
-
-        return self._database.read(ask)
-
-    def drops(self, limit: int = 100) -> tuple[DropRow, ...]:
+    @reads
+    def drops(self, connection: Connection, limit: int = 100) -> tuple[DropRow, ...]:
         """The newest of the ledger of dropped records, newest first."""
         query = select(proxy_drops).order_by(proxy_drops.c.since_ms.desc()).limit(limit)
+        return tuple(DropRow(**row) for row in connection.execute(query).mappings())
 
-        def ask(connection: Connection) -> tuple[DropRow, ...]:
-            return tuple(DropRow(**row) for row in connection.execute(query).mappings())
-
-        return self._database.read(ask)
-
-    def tell(self, row: InstanceRow, counts: Sequence[FuseCountRow], drops: Sequence[DropRow]) -> None:
+    @writes
+    def tell(
+        self, connection: Connection, row: InstanceRow, counts: Sequence[FuseCountRow], drops: Sequence[DropRow]
+    ) -> None:
         """What a proxy says of itself, instead of what it said before."""
+        put(connection, proxy_instances, [_shortened(asdict(row))])
+        put(connection, proxy_fuse_counts, [_shortened(asdict(one)) for one in counts])
+        put(connection, proxy_drops, [_shortened(asdict(one)) for one in drops])
 
-        def write(connection: Connection) -> None:
-            put(connection, proxy_instances, [_shortened(asdict(row))])
-            put(connection, proxy_fuse_counts, [_shortened(asdict(one)) for one in counts])
-            put(connection, proxy_drops, [_shortened(asdict(one)) for one in drops])
-
-        self._database.write(write)
-
-    def forget_before(self, now_ms: int) -> None:
+    @writes
+    def forget_before(self, connection: Connection, now_ms: int) -> None:
         """Of proxies that have not been heard of for a week only the ledger is kept."""
         past_ms = now_ms - FORGOTTEN_MS
+        connection.execute(delete(proxy_instances).where(proxy_instances.c.seen_ms < past_ms))
+        connection.execute(delete(proxy_fuse_counts).where(proxy_fuse_counts.c.changed_ms < past_ms))
 
-        def write(connection: Connection) -> None:
-            connection.execute(delete(proxy_instances).where(proxy_instances.c.seen_ms < past_ms))
-            connection.execute(delete(proxy_fuse_counts).where(proxy_fuse_counts.c.changed_ms < past_ms))
-
-        self._database.write(write)
-
-    def leave(self, instance: str) -> None:
+    @writes
+    def leave(self, connection: Connection, instance: str) -> None:
         """The process ends in good order; what its fuses answered is kept."""
-        self._database.write(lambda connection: _leave(connection, proxy_instances, instance))
-
-
-def _leave(connection: Connection, table: Table, instance: str) -> None:
-    connection.execute(delete(table).where(table.c.id == instance))
+        connection.execute(delete(proxy_instances).where(proxy_instances.c.id == instance))
 
 
 def _shortened(values: dict[str, Any]) -> dict[str, Any]:

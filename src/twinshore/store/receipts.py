@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
 
 from sqlalchemy import BindParameter, Connection, RowMapping, bindparam, delete, select
 
 from twinshore.fleet import StoreError
 from twinshore.store import extents
 from twinshore.store import twins as twin_rows
-from twinshore.store.dialects import insert_absent, put
-from twinshore.store.engine import Database
-from twinshore.store.receipt_rules import CLOSED_ROWS_MAX, Progress, advance, beyond, refusal, thinned
-from twinshore.store.refused_receipts import ReceiptsRefusedError, RefusedReceipt
+from twinshore.store.dialects import chunks, insert_absent, put
+from twinshore.store.engine import Part, reads, writes
+from twinshore.store.receipt_rules import (
+    CLOSED_ROWS_MAX,
+    Progress,
+    ReceiptsRefusedError,
+    RefusedReceipt,
+    advance,
+    beyond,
+    refusal,
+    thinned,
+)
 from twinshore.store.source_producers import forget_aged, read_producers, record_producers
 from twinshore.store.tables import positions, receipts
 from twinshore.store.values import PartitionState, Position, Receipt, SourceProducer
 
-T = TypeVar("T")
 Key = tuple[str, str, int]
 
-CHUNK = 500  # Values in one IN list.
 THINNED_AT_ONCE = 50  # Partitions; the others' turn comes with their next receipts.
 
 # Asked at each record: building these and `put`'s statement anew took a third of its CPU.
@@ -30,6 +37,8 @@ _IDS = select(positions.c.id, positions.c.topic, positions.c.partition)
 _IDS = _IDS.where(positions.c.link == bindparam("of"), positions.c.topic.in_(_SOME))
 _ROWS = select(positions).where(positions.c.id.in_(_SOME)).order_by(positions.c.id)
 _LOCKED_ROWS = _ROWS.with_for_update()
+_OF_POSITION = [one.name for one in fields(Position)]
+_OF_RECEIPT = [column.name for column in receipts.columns if column.name != "position_id"]
 
 
 def record(connection: Connection, given: Sequence[Receipt]) -> None:
@@ -74,51 +83,6 @@ def record(connection: Connection, given: Sequence[Receipt]) -> None:
         row["producers"] -= forget_aged(connection, row["id"], row["last_ms"])
     put(connection, positions, rows)
     extents.record(connection, given)
-
-
-def read_positions(connection: Connection, link: str) -> tuple[Position, ...]:
-    """Every partition's position on a link, by topic and partition."""
-    query = select(positions).where(positions.c.link == link)
-    found = connection.execute(query.order_by(positions.c.topic, positions.c.partition)).mappings()
-    return tuple(_position(row) for row in found)
-
-
-def read_receipts(connection: Connection, key: Key, limit: int, below: int | None) -> tuple[Receipt, ...]:
-    """The partition's last receipts as rolled up, newest first, that begin `below` an offset."""
-    progress = _progresses(connection, [key]).get(key)
-    if progress is None:
-        return ()
-    query = select(receipts).where(receipts.c.position_id == progress.id)
-    if below is not None:
-        query = query.where(receipts.c.from_offset < below)
-    query = query.order_by(receipts.c.from_offset.desc()).limit(limit)
-    older = [_receipt(progress.position, row) for row in connection.execute(query).mappings()]
-    last = progress.open
-    newest = [last] if last is not None and (below is None or last.from_offset < below) else []
-    return tuple([*newest, *older][:limit])
-
-
-def read_source_producers(connection: Connection, key: Key) -> tuple[SourceProducer, ...]:
-    """The partition's producers, the one that wrote last first."""
-    row_id = connection.scalar(select(positions.c.id).where(*_is(key)))
-    return () if row_id is None else read_producers(connection, row_id)
-
-
-def set_state(connection: Connection, key: Key, state: PartitionState) -> bool:
-    """Whether there was such a position to mark."""
-    return connection.execute(positions.update().where(*_is(key)).values(state=state.value)).rowcount > 0
-
-
-def forget(connection: Connection, link: str, topic: str) -> int:
-    """Drops all positions of a topic with what hangs on them; returns how many there were."""
-    found = connection.execute(positions.delete().where(positions.c.link == link, positions.c.topic == topic))
-    return found.rowcount
-
-
-def chunks(values: Sequence[T], size: int = CHUNK) -> Iterator[Sequence[T]]:
-    """Slices of at most `size`: databases bound the length of a statement."""
-    for start in range(0, len(values), size):
-        yield values[start : start + size]
 
 
 def _is(key: Key) -> tuple[Any, ...]:
@@ -181,26 +145,11 @@ def _position(row: RowMapping) -> Position:
     except ValueError as error:
         place = f"positions, row {row['id']}"
         raise StoreError(f"the store's table {place}: no such state {row['state']!r}", hint="who wrote it?") from error
-    return Position(
-        link=row["link"],
-        topic=row["topic"],
-        partition=row["partition"],
-        start_offset=row["start_offset"],
-        to_offset=row["to_offset"],
-        records=row["records"],
-        bytes=row["bytes"],
-        batches=row["batches"],
-        source_end=row["source_end"],
-        lag_records=row["lag_records"],
-        state=state,
-        first_ms=row["first_ms"],
-        last_ms=row["last_ms"],
-        source_epoch=row["source_epoch"],
-    )
+    return Position(**{name: row[name] for name in _OF_POSITION} | {"state": state})
 
 
 def _receipt(position: Position, row: RowMapping) -> Receipt:
-    values = {column.name: row[column.name] for column in receipts.columns if column.name != "position_id"}
+    values = {name: row[name] for name in _OF_RECEIPT}
     return Receipt(link=position.link, topic=position.topic, partition=position.partition, **values)
 
 
@@ -224,19 +173,8 @@ def _row(progress: Progress, producers: int) -> dict[str, Any]:
     position, opened = progress.position, progress.open
     return {
         "id": progress.id,
-        "link": position.link,
-        "topic": position.topic,
-        "partition": position.partition,
-        "start_offset": position.start_offset,
-        "to_offset": position.to_offset,
-        "records": position.records,
-        "bytes": position.bytes,
-        "batches": position.batches,
-        "source_end": position.source_end,
-        "lag_records": position.lag_records,
+        **{name: getattr(position, name) for name in _OF_POSITION},
         "state": position.state.value,
-        "first_ms": position.first_ms,
-        "last_ms": position.last_ms,
         "open_from": opened.from_offset if opened else -1,
         "open_records": opened.records if opened else 0,
         "open_bytes": opened.bytes if opened else 0,
@@ -245,13 +183,11 @@ def _row(progress: Progress, producers: int) -> dict[str, Any]:
         "open_last_ms": opened.last_ms if opened else 0,
         "closed_rows": progress.closed_rows,
         "producers": producers,
-        "source_epoch": position.source_epoch,
     }
 
 
 def _closed_row(row_id: int, receipt: Receipt) -> dict[str, Any]:
-    numbers = [column.name for column in receipts.columns if column.name != "position_id"]
-    return {"position_id": row_id, **{name: getattr(receipt, name) for name in numbers}}
+    return {"position_id": row_id, **{name: getattr(receipt, name) for name in _OF_RECEIPT}}
 
 
 def _rows_max(row_id: int) -> int:
@@ -272,11 +208,8 @@ def _thin(connection: Connection, row_id: int, position: Position) -> int:
     return len(kept)
 
 
-class Receipts:
+class Receipts(Part):
     """What crossed, and how far each partition is."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def record(self, given: Sequence[Receipt]) -> None:
         """Records all of them, or raises ReceiptsRefusedError and records none.
@@ -288,22 +221,49 @@ class Receipts:
         if given:
             self._database.write(lambda connection: record(connection, given))
 
-    def positions(self, link: str) -> tuple[Position, ...]:
-        """How far each partition of the link is receipted."""
-        return self._database.read(lambda connection: read_positions(connection, link))
+    @reads
+    def positions(self, connection: Connection, link: str) -> tuple[Position, ...]:
+        """How far each partition of the link is receipted, by topic and partition."""
+        query = select(positions).where(positions.c.link == link)
+        found = connection.execute(query.order_by(positions.c.topic, positions.c.partition)).mappings()
+        return tuple(_position(row) for row in found)
 
-    def set_state(self, link: str, topic: str, partition: int, state: PartitionState) -> bool:
+    @writes
+    def set_state(self, connection: Connection, link: str, topic: str, partition: int, state: PartitionState) -> bool:
         """Marks a partition; False where it has no receipt yet."""
-        return self._database.write(lambda connection: set_state(connection, (link, topic, partition), state))
+        ours = positions.update().where(*_is((link, topic, partition)))
+        return connection.execute(ours.values(state=state.value)).rowcount > 0
 
+    @reads
     def of(
-        self, link: str, topic: str, partition: int, limit: int = 100, *, below: int | None = None
+        self,
+        connection: Connection,
+        link: str,
+        topic: str,
+        partition: int,
+        limit: int = 100,
+        *,
+        below: int | None = None,
     ) -> tuple[Receipt, ...]:
         """The partition's receipts as rolled up, newest first, without their producers. The next page is what lies
         `below` the last one's first offset."""
         key = (link, topic, partition)
-        return self._database.read(lambda connection: read_receipts(connection, key, limit, below))
+        progress = _progresses(connection, [key]).get(key)
+        if progress is None:
+            return ()
+        query = select(receipts).where(receipts.c.position_id == progress.id)
+        if below is not None:
+            query = query.where(receipts.c.from_offset < below)
+        query = query.order_by(receipts.c.from_offset.desc()).limit(limit)
+        older = [_receipt(progress.position, row) for row in connection.execute(query).mappings()]
+        last = progress.open
+        newest = [last] if last is not None and (below is None or last.from_offset < below) else []
+        return tuple([*newest, *older][:limit])
 
-    def source_producers(self, link: str, topic: str, partition: int) -> tuple[SourceProducer, ...]:
+    @reads
+    def source_producers(
+        self, connection: Connection, link: str, topic: str, partition: int
+    ) -> tuple[SourceProducer, ...]:
         """The source's producers of that partition with their last batches; the one that wrote last comes first."""
-        return self._database.read(lambda connection: read_source_producers(connection, (link, topic, partition)))
+        row_id = connection.scalar(select(positions.c.id).where(*_is((link, topic, partition))))
+        return () if row_id is None else read_producers(connection, row_id)

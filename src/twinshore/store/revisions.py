@@ -6,7 +6,7 @@ from __future__ import annotations
 from sqlalchemy import Connection, select
 
 from twinshore.store.dialects import insert_absent
-from twinshore.store.engine import Database
+from twinshore.store.engine import Part, reads
 from twinshore.store.tables import revisions
 
 LINKS = "links"
@@ -39,12 +39,10 @@ def grow(connection: Connection, subject: str) -> None:
     connection.execute(more)
 
 
-class Revisions:
+class Revisions(Part):
     """How often each subject was changed."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def of(self, subject: str) -> int:
+    @reads
+    def of(self, connection: Connection, subject: str) -> int:
         """0 before the first change."""
-        return self._database.read(lambda connection: revision_of(connection, subject))
+        return revision_of(connection, subject)

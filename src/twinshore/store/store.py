@@ -9,29 +9,26 @@ from collections.abc import Iterator, Sequence
 from sqlalchemy import Connection
 
 from twinshore.fleet import Secret
-from twinshore.store import audit, memories, topics
+from twinshore.store import audit, memories, twins
 from twinshore.store.audit import Audit
 from twinshore.store.controls import Controls
 from twinshore.store.crossings import Crossings
 from twinshore.store.delays import DelayStore
 from twinshore.store.engine import Database, check_place, place_of
 from twinshore.store.extents import Extents
-from twinshore.store.guards import Guards
 from twinshore.store.homes import Homes
-from twinshore.store.key_looks import KeyLooks
 from twinshore.store.leases import Leases
 from twinshore.store.ledger import Ledger
-from twinshore.store.link_rows import LinkRows
-from twinshore.store.links import Links
+from twinshore.store.links import LinkRows, Links
 from twinshore.store.memories import Memories
-from twinshore.store.proofs import Proofs
+from twinshore.store.proofs import KeyLooks, Proofs
 from twinshore.store.proxies import Proxies
 from twinshore.store.proxy_resets import ProxyResets
 from twinshore.store.pushes import PushStore
 from twinshore.store.receipts import Receipts
 from twinshore.store.revisions import Revisions
 from twinshore.store.schema import bring_up
-from twinshore.store.switches import Switches
+from twinshore.store.switches import Guards, Switches
 from twinshore.store.switching import Switching
 from twinshore.store.traffic import Traffic
 from twinshore.store.twins import Twins
@@ -128,7 +125,7 @@ class Store:
         of it that is `spent`; the ledger stays. How many partitions were known."""
 
         def drop(connection: Connection) -> int:
-            partitions = topics.forget(connection, link, topic)
+            partitions = twins.forget(connection, link, topic)
             memories.forget(connection, spent)
             audit.add(connection, told)
             return partitions

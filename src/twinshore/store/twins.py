@@ -6,24 +6,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import BindParameter, Connection, RowMapping, and_, bindparam, exists, func, or_, select
+from sqlalchemy import BindParameter, Connection, and_, bindparam, exists, func, or_, select
 
 from twinshore.fleet import ConfigError
-from twinshore.store.dialects import insert_absent, standing
-from twinshore.store.engine import Database
-from twinshore.store.tables import extents, incidents, link_rows, positions, twins
+from twinshore.store.dialects import chunks, insert_absent, standing
+from twinshore.store.engine import Part, reads
+from twinshore.store.tables import extents, incidents, key_looks, link_rows, positions, proofs, twins
 from twinshore.store.values import LinkState, PartitionState, TwinRow
 
 _SOME: BindParameter[Any] = bindparam("some", expanding=True)
 _LOCK = select(twins.c.partition).where(twins.c.link == bindparam("of"), twins.c.topic.in_(_SOME))
 _LOCK = _LOCK.order_by(*twins.primary_key).with_for_update()
-TOPICS_LOCKED = 500  # Values in one IN list.
 
 
 def read(connection: Connection, link: str) -> tuple[TwinRow, ...]:
     """Every twin partition of the link, by topic and partition."""
     query = select(twins).where(twins.c.link == link).order_by(twins.c.topic, twins.c.partition)
-    return tuple(_twin(row) for row in connection.execute(query).mappings())
+    return tuple(TwinRow(**row) for row in connection.execute(query).mappings())
 
 
 def carried(connection: Connection, link: str) -> tuple[TwinRow, ...]:
@@ -32,45 +31,13 @@ def carried(connection: Connection, link: str) -> tuple[TwinRow, ...]:
     return tuple(row for row in read(connection, link) if row.topic not in archived)
 
 
-def flowing(connection: Connection, link: str, topics: Iterable[str]) -> tuple[TwinRow, ...]:
-    """Those of these topics that the link carries on as they are: it has not stopped them, and has written behind what
-    was there before, which may have been more than that; and they have their sources' offsets.
-    Quick, where few are asked for often."""
-    names, found = sorted(set(topics)), list[TwinRow]()
-    same = [positions.c[name] == twins.c[name] for name in ("link", "topic", "partition")]
-    written = or_(twins.c.inherited == 0, positions.c.to_offset > twins.c.inherited)
-    mapped = exists().where(extents.c.link == twins.c.link, extents.c.topic == twins.c.topic)
-    on = (positions.c.state == PartitionState.FLOWING.value, written, ~mapped)
-    for start in range(0, len(names), TOPICS_LOCKED):
-        ours = (twins.c.link == link, twins.c.topic.in_(names[start : start + TOPICS_LOCKED]))
-        query = select(twins).join(positions, and_(*same)).where(*ours, *on)
-        rows = connection.execute(query.order_by(twins.c.topic, twins.c.partition)).mappings()
-        found += [_twin(row) for row in rows]
-    return tuple(found)
-
-
-def onto(connection: Connection, target_topic_ids: Iterable[str]) -> tuple[TwinRow, ...]:
-    """All links' twin partitions on these topics of their targets, but for archived ones."""
-    ids, found = sorted(set(target_topic_ids)), list[TwinRow]()
-    for start in range(0, len(ids), TOPICS_LOCKED):
-        query = select(twins).where(twins.c.target_topic_id.in_(ids[start : start + TOPICS_LOCKED]))
-        found += [_twin(row) for row in connection.execute(query.order_by(*twins.primary_key)).mappings()]
-    archived = {(link, topic) for link in {row.link for row in found} for topic in _archived(connection, link)}
-    return tuple(row for row in found if (row.link, row.topic) not in archived)
-
-
 def begun(connection: Connection, link: str, topics: Iterable[str]) -> frozenset[str]:
     """Those of the topics that the link has a twin of: quick, where few are asked for often."""
-    names, found = sorted(set(topics)), set[str]()
-    for start in range(0, len(names), TOPICS_LOCKED):
-        ours = (twins.c.link == link, twins.c.topic.in_(names[start : start + TOPICS_LOCKED]))
+    found: set[str] = set()
+    for some in chunks(sorted(set(topics))):
+        ours = (twins.c.link == link, twins.c.topic.in_(some))
         found.update(connection.scalars(select(twins.c.topic).where(*ours).distinct()))
     return frozenset(found)
-
-
-def count(connection: Connection, link: str) -> int:
-    """How many twin partitions the link has: quick, where many are asked for often."""
-    return int(connection.execute(select(func.count()).select_from(twins).where(twins.c.link == link)).scalar_one())
 
 
 def save(connection: Connection, rows: Sequence[TwinRow]) -> tuple[TwinRow, ...]:
@@ -91,16 +58,21 @@ def lock(connection: Connection, topics: Iterable[tuple[str, str]]) -> None:
     for link, topic in topics:
         by_link.setdefault(link, set()).add(topic)
     for link, names in sorted(by_link.items()):
-        some = sorted(names)
-        for start in range(0, len(some), TOPICS_LOCKED):
-            connection.execute(_LOCK, {"of": link, "some": some[start : start + TOPICS_LOCKED]}).all()
+        for some in chunks(sorted(names)):
+            connection.execute(_LOCK, {"of": link, "some": some}).all()
 
 
 def forget(connection: Connection, link: str, topic: str) -> int:
-    """Drops the topic's twin rows; returns how many there were."""
+    """Drops the topic's twin and what hangs on it; the ledger and the audit stay. How many partitions were known."""
     # A delete sees what stood when it began: behind the lock, that is all of what others have done.
     lock(connection, [(link, topic)])
-    return connection.execute(twins.delete().where(twins.c.link == link, twins.c.topic == topic)).rowcount
+    tables = (twins, positions, extents, proofs, key_looks)
+    gone = [connection.execute(one.delete().where(one.c.link == link, one.c.topic == topic)) for one in tables]
+    return gone[0].rowcount
+
+
+class HasTwinError(Exception):
+    """Ends a transaction that a twin is in the way of, so that all stays as it was."""
 
 
 def _hold_links(connection: Connection, links: Iterable[str]) -> None:
@@ -128,40 +100,51 @@ def _archived(connection: Connection, link: str) -> set[str]:
     return set(connection.scalars(select(positions.c.topic).where(*is_archived)))
 
 
-def _twin(row: RowMapping) -> TwinRow:
-    values: dict[str, Any] = dict(row)
-    return TwinRow(**values)
-
-
-class Twins:
+class Twins(Part):
     """The twin partitions of each link."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def of(self, link: str) -> tuple[TwinRow, ...]:
         """The link's twin partitions, by topic and partition."""
         return self._database.read(lambda connection: read(connection, link))
 
-    def count(self, link: str) -> int:
-        """How many twin partitions the link has."""
-        return self._database.read(lambda connection: count(connection, link))
+    @reads
+    def count(self, connection: Connection, link: str) -> int:
+        """How many twin partitions the link has: quick, where many are asked for often."""
+        return int(connection.execute(select(func.count()).select_from(twins).where(twins.c.link == link)).scalar_one())
 
     def begun(self, link: str, topics: Iterable[str]) -> frozenset[str]:
         """Those of the topics that the link has a twin of."""
         return self._database.read(lambda connection: begun(connection, link, topics))
 
-    def flowing(self, link: str, topics: Iterable[str]) -> tuple[TwinRow, ...]:
-        """Those of these topics that the link carries on as they are, partition by partition."""
-        return self._database.read(lambda connection: flowing(connection, link, topics))
+    @reads
+    def flowing(self, connection: Connection, link: str, topics: Iterable[str]) -> tuple[TwinRow, ...]:
+        """Those of these topics that the link carries on as they are, partition by partition: it has not stopped them,
+        and has written behind what was there before, which may have been more than that; and they have their sources'
+        offsets. Quick, where few are asked for often."""
+        found: list[TwinRow] = []
+        same = [positions.c[name] == twins.c[name] for name in ("link", "topic", "partition")]
+        written = or_(twins.c.inherited == 0, positions.c.to_offset > twins.c.inherited)
+        mapped = exists().where(extents.c.link == twins.c.link, extents.c.topic == twins.c.topic)
+        on = (twins.c.link == link, positions.c.state == PartitionState.FLOWING.value, written, ~mapped)
+        for some in chunks(sorted(set(topics))):
+            query = select(twins).join(positions, and_(*same)).where(twins.c.topic.in_(some), *on)
+            rows = connection.execute(query.order_by(twins.c.topic, twins.c.partition)).mappings()
+            found += [TwinRow(**row) for row in rows]
+        return tuple(found)
 
     def carried(self, link: str) -> tuple[TwinRow, ...]:
         """Those of them that the link still carries: an archived twin is carried no more."""
         return self._database.read(lambda connection: carried(connection, link))
 
-    def onto(self, target_topic_ids: Iterable[str]) -> tuple[TwinRow, ...]:
+    @reads
+    def onto(self, connection: Connection, target_topic_ids: Iterable[str]) -> tuple[TwinRow, ...]:
         """Whose twins these topics of targets are, partition by partition, whatever the link; without archived ones."""
-        return self._database.read(lambda connection: onto(connection, target_topic_ids))
+        found: list[TwinRow] = []
+        for some in chunks(sorted(set(target_topic_ids))):
+            query = select(twins).where(twins.c.target_topic_id.in_(some)).order_by(*twins.primary_key)
+            found += [TwinRow(**row) for row in connection.execute(query).mappings()]
+        archived = {(link, topic) for link in {row.link for row in found} for topic in _archived(connection, link)}
+        return tuple(row for row in found if (row.link, row.topic) not in archived)
 
     def save(self, rows: Sequence[TwinRow]) -> tuple[TwinRow, ...]:
         """What stands now for each of the rows: itself, or the one that was there first."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from twinshore.fleet.incidents import IncidentKind
 from twinshore.mirror.incidents.kinds import halt_policy
 from twinshore.mirror.lane.orders import Carried, Stoppage
-from twinshore.store.refused_receipts import RefusedReceipt
+from twinshore.store.receipt_rules import RefusedReceipt
 from twinshore.store.values import BATCHES_KEPT, Incident, Receipt, SourceBatch, SourceProducer
 
 
