@@ -61,7 +61,6 @@ _LONGEST = (
     "scenarios/test_topics_apart.py",
     "scenarios/test_mapped_twins.py",
     "scenarios/test_owed_deletions.py",
-    "scenarios/test_examining.py",
     "pages/test_kafka_commands.py",
     "pages/test_verbs.py",
     "test_rights.py",

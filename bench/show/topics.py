@@ -60,7 +60,6 @@ KEYS = (
     "ledger-has-room",
     "refused-row",
     "small-bombs",
-    "traces",
     "deletions-owed",
     "quotas",
     "request-quotas",

@@ -1,4 +1,4 @@
-"""Proofs and examinations asked as a program asks, over real sockets."""
+"""Proofs asked as a program asks, over real sockets."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.proof.small_broker import TOPIC
-from tests.proof.test_examining import rig as carried
-from tests.proof.test_proving import AT, COUNT, log, rig, spoilt
+from tests.proof.test_proving import AT, log, rig, spoilt
 from twinshore.fleet import ConfigError
 from twinshore.fleet.settings import load_settings
 from twinshore.proof.job import in_this_process
-from twinshore.proof.operations.examine import Examine, examine
 from twinshore.proof.operations.prove import Prove, prepare, prove, sentences_of, values_of
 from twinshore.proof.proving import Report
 
@@ -59,11 +57,3 @@ def test_what_makes_no_sense_is_refused_before_anything_is_opened(tmp_path: Path
         prepare(Prove(way="contents"), settings)
     with pytest.raises(ConfigError, match="no link 'north"):
         prepare(Prove(links=["north->west"]), settings)
-
-
-def test_an_examination_reads_both_sides_and_changes_nothing(tmp_path: Path) -> None:
-    with carried(tmp_path, log()) as two:
-        settings = load_settings(two.settings, {})
-        examined = examine(Examine(topics=[TOPIC]), settings, two.store, in_this_process, stopped=lambda: False)
-        assert (examined.exit_code, examined.records) == (0, COUNT)
-        assert two.store.proofs.of() == ()

@@ -10,13 +10,11 @@ import pytest
 from tests.proof.small_broker import TOPIC, SmallBroker
 from tests.proof.test_proving import Rig, log, rig
 from twinshore.fleet.settings import load_settings
-from twinshore.proof.examining import Examination
 from twinshore.proof.job import in_this_process
 from twinshore.proof.planning import Wishes
 from twinshore.proof.proving import Proving
 from twinshore.proof.telling import exit_code, in_words
 from twinshore.proof.values import Way
-from twinshore.store import TwinRow
 
 
 def moved(broker: SmallBroker) -> str:
@@ -56,16 +54,6 @@ def test_a_proof_compares_no_other_cluster_and_no_other_topic(
         report = proving.round(loaded.links, [TOPIC])
         assert exit_code(report) == 2 and said[0] in "\n".join(in_words(report)), "\n".join(in_words(report))
         assert [row.to_offset for row in two.store.proofs.of()] in ([], [0])
-
-
-@pytest.mark.parametrize("change", [moved, made_again])
-def test_nor_does_an_examination(tmp_path: Path, change: Callable[[SmallBroker], str]) -> None:
-    with rig(tmp_path, log(), log()) as two:
-        two.store.twins.save([TwinRow("east->west", TOPIC, 0, "aa", "bb", 0, 0, 1)])
-        said: list[str] = []
-        loaded, run = load_settings(two.settings, {}), changed(two, change, said)
-        found = Examination(loaded, two.store, run, Wishes(), 1).look(loaded.links, [TOPIC])
-        assert found.exit_code == 2 and any(said[0] in lack.sentence for lack in found.lacks), found
 
 
 def test_a_cluster_is_not_compared_with_itself(tmp_path: Path) -> None:

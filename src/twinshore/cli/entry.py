@@ -40,7 +40,7 @@ EXIT_CODES = {
     0: "done, or well: also a mirror that was stopped in good order",
     1: "done, and the answer is no: sides differ, an alarm stands, a place was refused, something was found",
     2: (
-        "not done, as it says, or a wrong option; of `prove`, `delay check`, `mirror examine`, `advise`,"
+        "not done, as it says, or a wrong option; of `prove`, `delay check`, `advise`,"
         " `proxy conduct` and `simulate explore`: cannot tell"
     ),
     70: "a mistake of Twinshore's own: what was being done stands above the last line; please report it",

@@ -49,7 +49,6 @@ EXAMPLES = {
     "migrate mm2": "migrate mm2 mm2.properties --output twinshore.toml",
     "mirror begin-again": "mirror begin-again orders --dry-run",
     "mirror delete": "mirror delete orders --link 'east->west' --dry-run",
-    "mirror examine": "mirror examine --topic orders --here",
     "mirror extents": "mirror extents orders --partition 3 --source-offset 81204",
     "mirror forget": "mirror forget orders --dry-run",
     "mirror keep": "mirror keep orders",

@@ -8,7 +8,6 @@ from pathlib import Path
 import typer
 
 from twinshore.cli.deleting import delete, keep
-from twinshore.cli.examining import examine
 from twinshore.cli.extents import extents
 from twinshore.cli.following import begin_again
 from twinshore.cli.looking import JSON, LINKS, SETTINGS, load, who
@@ -40,7 +39,6 @@ def register(app: typer.Typer) -> None:
     mirror.command("delete")(delete)
     mirror.command("resume")(resume)
     mirror.command("extents")(extents)
-    mirror.command("examine")(examine)
     mirror.command("rebuild")(rebuild)
     app.add_typer(mirror, name="mirror")
 

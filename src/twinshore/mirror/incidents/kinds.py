@@ -269,7 +269,7 @@ _ROWS = (
         "The twin of a compacted topic still has keys that were deleted on the source. The twin stood still, or was "
         "filled, for longer than the source's delete.retention.ms, and the tombstones were cleaned away before they "
         "crossed.",
-        "Type `twinshore mirror examine --topic TOPIC`: it lists the keys. If they must go, as personal data must: "
+        "Type `twinshore prove --again --topic TOPIC`: it lists the keys. If they must go, as personal data must: "
         f"{BEGIN_AGAIN}. Raise delete.retention.ms on the source above the longest time that the mirror may stand. The "
         "row closes when a proof finds no such key any more, for example because the source has written it again.",
     ),
