@@ -191,7 +191,7 @@ def test_what_another_mirror_told_meanwhile_closes_here(place: Place) -> None:
     place.until(lambda: place.open() == [])
 
 
-@pytest.mark.parametrize("side", [IncidentSide.SOURCE, IncidentSide.TARGET, IncidentSide.BOTH])
+@pytest.mark.parametrize("side", [IncidentSide.SOURCE, IncidentSide.TARGET])
 def test_a_row_of_another_mirror_says_by_its_side_who_turned_it_away(place: Place, side: IncidentSide) -> None:
     place.until(lambda: place.watch._adopted)
     place.active = False
@@ -239,21 +239,6 @@ def test_of_two_sides_that_refuse_the_mirror_each_is_told_until_its_own_is_mende
     place.active = True
     place.until(lambda: not told(place))
     assert len(place.store.ledger.rows(LINK)) == 3, "each once, and the source's once more"
-
-
-def test_a_row_of_both_sides_gives_way_to_that_of_the_one_which_still_refuses(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As an earlier version wrote it."""
-    place.until(lambda: place.watch._adopted)
-    place.active = False
-    place.until(lambda: not place.watch._adopted)
-    said = "the source turns the mirror away: no; and the target turns the mirror away: no"
-    both = Incident(LINK, "", -1, IncidentKind.RIGHTS_LOST, -1, -1, POLICY_RETRY, said, IncidentSide.BOTH)
-    place.store.ledger.add(both, now_ms=1)
-    refusing(monkeypatch, {"target"})
-    place.active = True
-    place.until(lambda: {side for side, _ in told(place)} == {IncidentSide.TARGET})
 
 
 def told(place: Place) -> set[tuple[IncidentSide, str]]:

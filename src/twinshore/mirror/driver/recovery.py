@@ -82,7 +82,7 @@ class Recoverer:
         if writer is None:
             raise ConfigError(
                 f"nothing on {link.target} says who writes link {link.name} from cluster {source_id}",
-                hint="a mirror begins it; the twins of an older version need a backup of their store",
+                hint="a mirror begins it",
             )
         if writer.target_cluster_id != target_id:
             sentence = f"what {link.target} says of link {link.name} was written for another cluster"

@@ -289,17 +289,9 @@ class Watch:
             for side in self._sides:
                 if kind is side.kind:
                     side.row, side.away.open = row, True
-            if kind is IncidentKind.RIGHTS_LOST:
-                self._adopt_refused(row)
+                if kind is IncidentKind.RIGHTS_LOST and row.incident.side is side.kind.side:
+                    side.refused_row, side.refused.open = row, True
         self._adopted = True
-
-    def _adopt_refused(self, row: LedgerRow) -> None:
-        for side in self._sides:
-            if row.incident.side is side.kind.side:
-                side.refused_row, side.refused.open = row, True
-                return
-        # An earlier version told of both sides in one row.
-        self._close(row, "from now on each side has a row of its own")
 
     def _open(self, kind: IncidentKind, sentence: str, where: IncidentSide, at_s: float = -1.0) -> LedgerRow:
         """`at_s`: since when it is so, where that is known."""

@@ -230,10 +230,13 @@ def _writer(value: bytes | None) -> Writer | None:
             "producer_epoch": int(epoch),
             "target_cluster_id": str(target),
             "process": str(process),
-            **more,
-        } if STORE_ID.fullmatch(store) and 0 <= producer < OFFSET_MAX and 0 <= epoch < 1 << 15:
-            told = more.get("generation", 0)  # Earlier versions did not tell it.
-            generation = told if isinstance(told, int) and 0 <= told < OFFSET_MAX else 0
+            "generation": int(generation),
+        } if (
+            STORE_ID.fullmatch(store)
+            and 0 <= producer < OFFSET_MAX
+            and 0 <= epoch < 1 << 15
+            and 0 <= generation < OFFSET_MAX
+        ):
             return Writer(store, producer, epoch, as_word(target), as_word(process), generation)
         case _:
             return None
