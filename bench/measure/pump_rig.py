@@ -38,7 +38,7 @@ if TYPE_CHECKING or find_spec("twinshore.mirror.driver"):
     from twinshore.mirror.driver.desk import Desk
     from twinshore.mirror.lane.observe import Observation
     from twinshore.mirror.lane.orders import LaneLimits, TideOrder, TrackOrder, limits_of
-    from twinshore.mirror.lane.route import Route
+    from twinshore.mirror.lane.track import Route
     from twinshore.mirror.pump import tide
     from twinshore.mirror.pump.scout import Dialled, Looked, Routes
 else:  # a tree from before the rooms were parted

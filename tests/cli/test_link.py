@@ -11,7 +11,7 @@ from tests.cli import asking
 from tests.cli.asking import LINK, opened, write_settings
 from twinshore.fleet import ConfigError, Link
 from twinshore.mirror.control.named import remark
-from twinshore.mirror.lane.reading_words import JOINED, QUEUED, READ
+from twinshore.mirror.lane.reading import JOINED, QUEUED, READ
 from twinshore.mirror.metrics.reading_word import as_row
 from twinshore.service.clock import wall_ms
 from twinshore.store import TwinRow

@@ -22,7 +22,7 @@ from twinshore.cli.entry import app, gather
 from twinshore.fleet import ConfigError
 from twinshore.fleet.incidents import POLICY_STOP, POLICY_WAIT, IncidentSide
 from twinshore.mirror.incidents.watch_rules import silent_sentence
-from twinshore.mirror.lane.reading_words import JOINED, QUEUED, READ
+from twinshore.mirror.lane.reading import JOINED, QUEUED, READ
 from twinshore.mirror.metrics import reading_word
 from twinshore.mirror.metrics.lag_word import LagWord, TopicLag, as_row
 from twinshore.store import Incident, IncidentKind, LinkStatus, Receipt, Store, TwinRow, open_store

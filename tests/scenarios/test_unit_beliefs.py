@@ -18,7 +18,7 @@ from twinshore.kafka.transactions import Transactions, Writer
 from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster, LabSecurity
 from twinshore.lab.clients import allow
 from twinshore.mirror.core.unit_core import Run
-from twinshore.mirror.lane.fates import Blank
+from twinshore.mirror.lane.cutting import Blank
 from twinshore.mirror.lane.orders import TrackOrder
 from twinshore.mirror.lane.runs import Marks
 from twinshore.mirror.lane.track import Track

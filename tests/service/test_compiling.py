@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(600)
 BUILDER = compiling.__name__
 PUMP = """
 import sys, time
-from twinshore.mirror.lane.joining import Joining
+from twinshore.mirror.lane.cutting import Joining
 from twinshore.mirror.lane.orders import LaneLimits
 from twinshore.service.compiling import build_beside, built
 

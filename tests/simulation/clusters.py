@@ -11,7 +11,7 @@ from tests.simulation.source_broker import SourceBroker
 from tests.simulation.source_log import SourceLog, Style
 from tests.simulation.twin_log import TwinLog
 from twinshore.fleet import NamedPartition
-from twinshore.mirror.lane.route import Route
+from twinshore.mirror.lane.track import Route
 
 if TYPE_CHECKING:
     from tests.simulation.pump_model import PumpModel

@@ -8,10 +8,9 @@ from typing import Protocol
 from tests.simulation.clusters import Clusters, Pair
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.lane.history import UNKNOWN, EpochEnd, Stand, compared
-from twinshore.mirror.lane.likeness import unlike
 from twinshore.mirror.lane.marking import marker_id
-from twinshore.mirror.lane.observe import Observation
-from twinshore.mirror.lane.route import Route
+from twinshore.mirror.lane.observe import Observation, unlike
+from twinshore.mirror.lane.track import Route
 
 ERRAND_S = 0.002
 READINGS = ("start", "high", "end", "producers", "again", "source_start", "source_end", "tail", "source_batch")

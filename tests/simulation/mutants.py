@@ -18,8 +18,7 @@ from twinshore.mirror.desk.relay import Relay
 from twinshore.mirror.incidents import beginnings
 from twinshore.mirror.lane import answers, observe, runs
 from twinshore.mirror.lane.certainty import Strays
-from twinshore.mirror.lane.cutting import Halt, Parcel
-from twinshore.mirror.lane.fates import Blank
+from twinshore.mirror.lane.cutting import Blank, Halt, Parcel
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.marking import Marked
 from twinshore.mirror.lane.observe import Go, Observation, Stop, Verdict

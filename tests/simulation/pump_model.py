@@ -24,7 +24,7 @@ from twinshore.mirror.lane.fetch_book import Line
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.observe import Observation
 from twinshore.mirror.lane.orders import TrackOrder, fence_of
-from twinshore.mirror.lane.route import Route
+from twinshore.mirror.lane.track import Route
 from twinshore.wire.fetch import FetchAnswer
 from twinshore.wire.produce import PRODUCE_VERSION_BY_ID
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from tests.simulation.world import run_seed
-from twinshore.mirror.lane.phase import MOVES, Phase
-from twinshore.mirror.lane.track import Track
+from twinshore.mirror.lane.track import MOVES, Phase, Track
 
 SEEDS = 20
 

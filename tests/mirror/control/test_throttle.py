@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from twinshore.fleet.control import Control
 from twinshore.mirror.control.shares import IDLE, Use, bounds_of, shares
 from twinshore.mirror.core.desk_words import Bounds
-from twinshore.mirror.lane.buckets import ASK_BYTES_MIN, LONGEST_WAIT_MS, Buckets, whole_batches
+from twinshore.mirror.lane.fetch_book import ASK_BYTES_MIN, LONGEST_WAIT_MS, Buckets, whole_batches
 from twinshore.wire.batch import HEADER
 
 MEGABYTE = 1_000_000.0

@@ -32,15 +32,11 @@ from twinshore.mirror.core.pump_core import CONGESTED_S, STANDBY_S_MAX, TIMERS_S
 from twinshore.mirror.core.source_flow import ANSWER_SLACK_S, SourceFlow
 from twinshore.mirror.core.target_flow import TargetFlow
 from twinshore.mirror.lane.certainty import Strays
-from twinshore.mirror.lane.cutting import Parcel
-from twinshore.mirror.lane.dropped import row_of
-from twinshore.mirror.lane.fates import Blank
+from twinshore.mirror.lane.cutting import Blank, Parcel
 from twinshore.mirror.lane.history import Stand
 from twinshore.mirror.lane.lane import Lane
-from twinshore.mirror.lane.orders import Handover, LaneLimits, TrackOrder
-from twinshore.mirror.lane.phase import Phase
-from twinshore.mirror.lane.route import Route
-from twinshore.mirror.lane.track import Track
+from twinshore.mirror.lane.orders import Handover, LaneLimits, TrackOrder, row_of
+from twinshore.mirror.lane.track import Phase, Route, Track
 from twinshore.wire.log_ends import LogEnd
 from twinshore.wire.markers import MarkedPartition
 from twinshore.wire.produce import ProducedPartition

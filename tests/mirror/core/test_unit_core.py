@@ -21,7 +21,7 @@ from twinshore.mirror.core.unit_core import (
     TakeLater,
     UnitCore,
 )
-from twinshore.mirror.lane.fates import Blank
+from twinshore.mirror.lane.cutting import Blank
 from twinshore.mirror.lane.orders import TrackOrder
 from twinshore.mirror.lane.runs import Marks, landed
 from twinshore.mirror.lane.track import Track

@@ -15,9 +15,8 @@ from twinshore.links.link_state import Carrying, Idle
 from twinshore.mirror.desk.commands import Account
 from twinshore.mirror.driver import recorder as recording
 from twinshore.mirror.driver.recorder import Recorder
-from twinshore.mirror.lane.dropped import row_of
-from twinshore.mirror.lane.orders import Carried, Stoppage
-from twinshore.mirror.lane.reading_words import JOINED, QUEUED, READ
+from twinshore.mirror.lane.orders import Carried, Stoppage, row_of
+from twinshore.mirror.lane.reading import JOINED, QUEUED, READ
 from twinshore.mirror.metrics.reading_word import READING_KIND, reading_of
 from twinshore.mirror.metrics.standby_word import STANDBY_KIND, standby_of
 from twinshore.store import LinkStatus, Receipt, Store, open_store

@@ -12,8 +12,7 @@ from twinshore.fleet import NamedPartition
 from twinshore.mirror.driver import recorder as recording
 from twinshore.mirror.driver.recorder import REFUSED_MAX, Recorder
 from twinshore.mirror.driver.waiting_rows import WaitingRows
-from twinshore.mirror.lane.dropped import row_of
-from twinshore.mirror.lane.orders import Stoppage
+from twinshore.mirror.lane.orders import Stoppage, row_of
 from twinshore.store import Incident, IncidentKind, TwinRow, ledger, open_store
 
 

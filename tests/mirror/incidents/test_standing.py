@@ -18,8 +18,7 @@ from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.incidents import standing
 from twinshore.mirror.incidents.standing import Standing
 from twinshore.mirror.lane.answers import lost_by_target
-from twinshore.mirror.lane.dropped import row_of
-from twinshore.mirror.lane.orders import Carried, Stoppage, TrackOrder
+from twinshore.mirror.lane.orders import Carried, Stoppage, TrackOrder, row_of
 from twinshore.store import PartitionState, Store, open_store
 from twinshore.store.engine import Database
 from twinshore.store.tables import incidents

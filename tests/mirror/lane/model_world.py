@@ -11,13 +11,12 @@ from tests.mirror.lane.model_brokers import SourceBroker, SourceLog, TargetLog
 from tests.mirror.lane.model_messages import Fetch, Look, Request, ends_of
 from tests.simulation.fetch_sessions import Key
 from twinshore.fleet import NamedPartition
+from twinshore.mirror.lane.cutting import Hold
 from twinshore.mirror.lane.fetch_book import Line
-from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.observe import Observation
 from twinshore.mirror.lane.orders import Carried, LaneLimits, TrackOrder
-from twinshore.mirror.lane.phase import Phase
-from twinshore.mirror.lane.route import Route
+from twinshore.mirror.lane.track import Phase, Route
 from twinshore.wire.fetch import FetchAnswer
 from twinshore.wire.produce import ProducedPartition
 

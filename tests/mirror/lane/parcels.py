@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from twinshore.mirror.lane.cutting import Parcel
-from twinshore.mirror.lane.fates import Blank
+from twinshore.mirror.lane.cutting import Blank, Parcel
 from twinshore.mirror.lane.orders import TrackOrder
 from twinshore.mirror.lane.stamp import Stamp
 from twinshore.mirror.lane.track import Track

@@ -11,8 +11,8 @@ from tests.mirror.lane.model_world import EXPIRY_MS, LIMITS, NODES, PUMP_ID, Wor
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.orders import TrackOrder
-from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.reading import Reading
+from twinshore.mirror.lane.track import Phase
 
 HIGH_BYTES = 12_000
 # A turn cuts a few batches at a time, and the rest in others.

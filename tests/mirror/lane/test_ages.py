@@ -9,14 +9,12 @@ from tests.mirror.lane.test_lane_bounds import NOW_MS, SOURCE_ID, TARGET_ID
 from tests.mirror.lane.test_seat import LINE, NAMED, OLD_S, Table, answer
 from twinshore.fleet import QueueRules
 from twinshore.fleet.incidents import IncidentKind
-from twinshore.mirror.lane.dropped import row_of
+from twinshore.mirror.lane.cutting import Hold
 from twinshore.mirror.lane.fresh import aged, note_found
 from twinshore.mirror.lane.history import Stand
-from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.observe import Go, Observation
-from twinshore.mirror.lane.orders import LaneLimits, TrackOrder
-from twinshore.mirror.lane.phase import Phase
-from twinshore.mirror.lane.track import Track
+from twinshore.mirror.lane.orders import LaneLimits, TrackOrder, row_of
+from twinshore.mirror.lane.track import Phase, Track
 from twinshore.wire.batch import CONTROL, TIMESTAMP_APPEND, split_batches
 from twinshore.wire.fetch import FetchAnswer
 from twinshore.wire.produce import ProducedPartition

@@ -29,15 +29,13 @@ from twinshore.mirror.core.target_flow import TargetFlow
 from twinshore.mirror.desk.commands import Seat, Tell
 from twinshore.mirror.desk.desk_core import DeskCore
 from twinshore.mirror.lane.certainty import Strays
-from twinshore.mirror.lane.fates import Blank
+from twinshore.mirror.lane.cutting import Blank
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.observe import Go, Observation
 from twinshore.mirror.lane.orders import Carried, TrackOrder
-from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.reach import Reach
 from twinshore.mirror.lane.recent import Noted, acknowledged
-from twinshore.mirror.lane.route import Route
-from twinshore.mirror.lane.track import Sent
+from twinshore.mirror.lane.track import Phase, Route, Sent
 from twinshore.wire.produce import ProducedPartition
 
 KEY = ("link", 0)

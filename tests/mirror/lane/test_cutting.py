@@ -8,9 +8,7 @@ import struct
 import pytest
 
 from tests.mirror.lane.parcels import sent_under
-from twinshore.mirror.lane.cutting import Cut, Halt, Parcel, cut, parcel_of
-from twinshore.mirror.lane.fates import Blank
-from twinshore.mirror.lane.joining import Joining
+from twinshore.mirror.lane.cutting import Blank, Cut, Halt, Joining, Parcel, cut, parcel_of
 from twinshore.mirror.lane.orders import LaneLimits
 from twinshore.mirror.lane.stamp import Stamp
 from twinshore.wire.batch import (

@@ -9,15 +9,13 @@ from tests.mirror.lane.parcels import a_parcel
 from tests.mirror.lane.test_lane_bounds import LINE, NAMED, NOW_MS, SOURCE_ID, answer, running_lane
 from twinshore.mirror.incidents.kinds import After, known, passing
 from twinshore.mirror.lane.answers import MEANINGS, UNREADABLE_MAX, Means, meaning, source_error, target_error
-from twinshore.mirror.lane.fates import Blank
-from twinshore.mirror.lane.joining import Hold
+from twinshore.mirror.lane.cutting import Blank, Hold
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.marking import Marked
 from twinshore.mirror.lane.observe import Observation
 from twinshore.mirror.lane.orders import LaneLimits, Stoppage
-from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.runs import refused
-from twinshore.mirror.lane.trouble import TROUBLE_S
+from twinshore.mirror.lane.track import TROUBLE_S, Phase
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition
 from twinshore.wire.produce import ProducedPartition
 

@@ -9,7 +9,7 @@ import pytest
 
 from twinshore.fleet import WireError
 from twinshore.logs.visible import Aborted
-from twinshore.mirror.lane.fates import Blank, Piece, beside, fates, within
+from twinshore.mirror.lane.cutting import Blank, Piece, beside, fates, within
 from twinshore.wire.batch import (
     CONTROL,
     DELETE_HORIZON,

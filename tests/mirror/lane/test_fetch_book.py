@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.mirror.lane.test_lane_bounds import NOW_MS, SOURCE_ID, running_lane
-from twinshore.mirror.lane.joining import Hold
+from twinshore.mirror.lane.cutting import Hold
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.orders import LaneLimits
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition

@@ -8,18 +8,14 @@ from tests.mirror.lane.test_lane_bounds import NOW_MS, SOURCE_ID, TARGET_ID, see
 from tests.mirror.lane.test_seat import LINE, NAMED, OLD_S, Table, answer
 from twinshore.fleet import Cluster, QueuePolicy, QueueRules, Security
 from twinshore.fleet.incidents import POLICY_DROP, IncidentKind
-from twinshore.mirror.lane.cutting import Parcel
-from twinshore.mirror.lane.dropped import add, row_of
-from twinshore.mirror.lane.joining import Hold
+from twinshore.mirror.lane.cutting import Hold, Parcel
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.observe import Go, Observation
-from twinshore.mirror.lane.orders import Handover, LaneLimits, Stoppage, TideOrder, TrackOrder
-from twinshore.mirror.lane.phase import Phase
+from twinshore.mirror.lane.orders import Handover, LaneLimits, Stoppage, TideOrder, TrackOrder, add, row_of
 from twinshore.mirror.lane.reach import Reach
 from twinshore.mirror.lane.reading import REACH_BYTES_MAX, YOUNG_S, Reading, Readings
 from twinshore.mirror.lane.recent import acknowledged
-from twinshore.mirror.lane.route import Route
-from twinshore.mirror.lane.track import Track
+from twinshore.mirror.lane.track import Phase, Route, Track
 from twinshore.wire.batch import TRANSACTIONAL
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition
 from twinshore.wire.produce import ProducedPartition

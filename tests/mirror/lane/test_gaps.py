@@ -10,17 +10,14 @@ import pytest
 from twinshore.fleet import NamedPartition
 from twinshore.fleet.incidents import IncidentKind
 from twinshore.fleet.settings import MirrorSettings
-from twinshore.mirror.lane.cutting import Parcel
-from twinshore.mirror.lane.fates import Blank
+from twinshore.mirror.lane.cutting import Blank, Parcel
 from twinshore.mirror.lane.gaps import cut_limit, untold
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.marking import marker_id
 from twinshore.mirror.lane.observe import Go, Observation, Tail, judge
 from twinshore.mirror.lane.orders import LaneLimits, TrackOrder, limits_of
-from twinshore.mirror.lane.phase import Phase
-from twinshore.mirror.lane.route import Route
 from twinshore.mirror.lane.stamp import Stamp
-from twinshore.mirror.lane.track import Track
+from twinshore.mirror.lane.track import Phase, Route, Track
 
 OURS = 7
 MARKED_MAX = LaneLimits().gap_offsets_max

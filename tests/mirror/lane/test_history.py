@@ -13,9 +13,8 @@ from twinshore.mirror.lane.history import NOWHERE, UNKNOWN, EpochEnd, Stand, com
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.observe import Observation, Tail
 from twinshore.mirror.lane.orders import Handover, TrackOrder
-from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.recent import Noted
-from twinshore.mirror.lane.route import Route
+from twinshore.mirror.lane.track import Phase, Route
 from twinshore.wire.fetch import FetchedPartition
 
 NAMED = NamedPartition("orders", 0)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.mirror.lane.test_track import begun
-from twinshore.mirror.lane.cutting import Cut, Parcel, cut
-from twinshore.mirror.lane.joining import Hold, Joining
+from twinshore.mirror.lane.cutting import Cut, Hold, Joining, Parcel, cut
 from twinshore.mirror.lane.orders import LaneLimits
 from twinshore.mirror.lane.track import Track
 from twinshore.wire.join import compiled_loops

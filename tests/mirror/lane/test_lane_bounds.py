@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.fleet.settings import MirrorSettings
+from twinshore.mirror.lane.cutting import Hold
 from twinshore.mirror.lane.fetch_book import FetchOrder
-from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.marking import Marked
 from twinshore.mirror.lane.observe import Observation
 from twinshore.mirror.lane.orders import Handover, LaneLimits, TrackOrder, limits_of
-from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.roster import ABSENCES_MAX
-from twinshore.mirror.lane.route import Route
+from twinshore.mirror.lane.track import Phase, Route
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition
 from twinshore.wire.produce import ProducedPartition
 from twinshore.wire.records import Record, encode_batch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from twinshore.mirror.lane.likeness import Batch, first_unlike, last_unlike, unlike
+from twinshore.mirror.lane.observe import Batch, first_unlike, last_unlike, unlike
 from twinshore.wire.batch import TIMESTAMP_APPEND, split_batches
 from twinshore.wire.codecs import Codec
 from twinshore.wire.records import Record, encode_batch

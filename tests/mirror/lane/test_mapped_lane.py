@@ -14,15 +14,13 @@ import pytest
 from twinshore.fleet import NamedPartition, SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent, follow_on, source_end
 from twinshore.mirror.lane.certainty import UNKNOWN, Strays
-from twinshore.mirror.lane.joining import Hold
+from twinshore.mirror.lane.cutting import Hold
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.mapped_track import reaches
 from twinshore.mirror.lane.observe import Go, Observation
 from twinshore.mirror.lane.orders import Carried, Handover, LaneLimits, TrackOrder
-from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.reach import Landed, Reach, Unclear, beyond, complete, reach_of
-from twinshore.mirror.lane.route import Route
-from twinshore.mirror.lane.track import Sent
+from twinshore.mirror.lane.track import Phase, Route, Sent
 from twinshore.wire.batch import HEADER, BatchHeader
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition
 from twinshore.wire.produce import ProducedPartition

@@ -6,7 +6,7 @@ import random
 from collections import Counter
 
 from twinshore.kafka.errors import Code
-from twinshore.mirror.lane.fates import Blank
+from twinshore.mirror.lane.cutting import Blank
 from twinshore.mirror.lane.marking import Marked, Run, asked, is_marker_id, layers, marker_id
 from twinshore.mirror.lane.orders import TrackOrder
 from twinshore.mirror.lane.runs import Marks, running, standing

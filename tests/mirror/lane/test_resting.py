@@ -5,13 +5,11 @@ from __future__ import annotations
 from tests.mirror.lane.parcels import a_parcel
 from twinshore.kafka.errors import Code
 from twinshore.mirror.lane.certainty import UNKNOWN
-from twinshore.mirror.lane.fates import Blank
+from twinshore.mirror.lane.cutting import Blank
 from twinshore.mirror.lane.marking import Marked
 from twinshore.mirror.lane.orders import TrackOrder
-from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.resting import Rest, at_rest, look_again, unsure
-from twinshore.mirror.lane.route import Route
-from twinshore.mirror.lane.track import Track
+from twinshore.mirror.lane.track import Phase, Route, Track
 
 
 def track(partition: int, node: int = 1) -> Track:

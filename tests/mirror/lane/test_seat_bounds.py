@@ -10,13 +10,12 @@ from tests.mirror.lane.test_lane_bounds import NOW_MS, SOURCE_ID, TARGET_ID
 from tests.mirror.lane.test_seat import LINE, OLD_S, answer
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.core.raft_words import narrowed
-from twinshore.mirror.lane.joining import Hold
+from twinshore.mirror.lane.cutting import Hold
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.marking import Marked
 from twinshore.mirror.lane.orders import Handover, LaneLimits, TrackOrder
 from twinshore.mirror.lane.reading import QUEUE_BYTES_MAX, YOUNG_S, Reading
-from twinshore.mirror.lane.route import Route
-from twinshore.mirror.lane.track import Track
+from twinshore.mirror.lane.track import Route, Track
 from twinshore.wire.fetch import FetchAnswer
 from twinshore.wire.join import compiled_loops
 from twinshore.wire.produce import ProducedPartition

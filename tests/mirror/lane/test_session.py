@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from twinshore.mirror.lane.fetch_session import FetchSession
+from twinshore.mirror.lane.fetch_book import FetchSession
 from twinshore.wire.fetch import FetchPartition
 
 TOPIC = bytes(16)

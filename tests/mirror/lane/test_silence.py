@@ -16,16 +16,12 @@ from twinshore.mirror.desk.commands import Account
 from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.incidents.kinds import passing
 from twinshore.mirror.incidents.what_passes import WhatPasses
-from twinshore.mirror.lane.fates import Blank
-from twinshore.mirror.lane.joining import Hold
+from twinshore.mirror.lane.cutting import Blank, Hold
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.marking import Marked
 from twinshore.mirror.lane.observe import Observation
 from twinshore.mirror.lane.orders import Carried, LaneLimits, Stoppage, TrackOrder
-from twinshore.mirror.lane.phase import Phase
-from twinshore.mirror.lane.route import Route
-from twinshore.mirror.lane.track import Sent
-from twinshore.mirror.lane.trouble import TROUBLE_S
+from twinshore.mirror.lane.track import TROUBLE_S, Phase, Route, Sent
 from twinshore.store import open_store
 from twinshore.wire.produce import ProducedPartition
 

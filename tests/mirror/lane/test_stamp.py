@@ -8,9 +8,7 @@ import pytest
 
 from tests.mirror.lane.parcels import sent_under
 from tests.mirror.lane.test_uncut import a_log
-from twinshore.mirror.lane.cutting import Cut, Parcel, cut
-from twinshore.mirror.lane.fates import Blank, Leap
-from twinshore.mirror.lane.joining import Joining
+from twinshore.mirror.lane.cutting import Blank, Cut, Joining, Leap, Parcel, cut
 from twinshore.mirror.lane.orders import LaneLimits
 from twinshore.mirror.lane.stamp import Stamp
 from twinshore.wire.batch import KEPT_ATTRIBUTES, SEQUENCE_SPAN, check_crc, head_bytes, seal, split_batches

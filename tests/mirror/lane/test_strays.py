@@ -14,17 +14,13 @@ from tests.mirror.lane.test_seat import LINE, NAMED
 from twinshore.fleet import SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent
 from twinshore.mirror.lane.certainty import UNKNOWN, Strays
-from twinshore.mirror.lane.dropped import but_for, row_of
-from twinshore.mirror.lane.fates import Blank
-from twinshore.mirror.lane.joining import Hold
+from twinshore.mirror.lane.cutting import Blank, Hold
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.mapped_track import MappedTrack
 from twinshore.mirror.lane.observe import Go, Observation, Tail
-from twinshore.mirror.lane.orders import Handover, LaneLimits, TrackOrder
-from twinshore.mirror.lane.phase import Phase
+from twinshore.mirror.lane.orders import Handover, LaneLimits, TrackOrder, but_for, row_of
 from twinshore.mirror.lane.reach import Reach
-from twinshore.mirror.lane.route import Route
-from twinshore.mirror.lane.track import Sent
+from twinshore.mirror.lane.track import Phase, Route, Sent
 from twinshore.wire.batch import split_batches
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition
 from twinshore.wire.produce import ProducedPartition

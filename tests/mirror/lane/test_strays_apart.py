@@ -27,17 +27,14 @@ from twinshore.mirror.core.desk_words import heard_by_pump, told
 from twinshore.mirror.desk.post import Post
 from twinshore.mirror.desk.relay import Relay
 from twinshore.mirror.lane.certainty import Strays
-from twinshore.mirror.lane.dropped import row_of
-from twinshore.mirror.lane.fates import Blank
+from twinshore.mirror.lane.cutting import Blank, Hold
 from twinshore.mirror.lane.history import Stand
-from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.observe import Go, Observation
-from twinshore.mirror.lane.orders import Handover, TrackOrder
-from twinshore.mirror.lane.phase import Phase
+from twinshore.mirror.lane.orders import Handover, TrackOrder, row_of
 from twinshore.mirror.lane.reach import Reach
 from twinshore.mirror.lane.reading import Reading
-from twinshore.mirror.lane.route import Route
+from twinshore.mirror.lane.track import Phase, Route
 
 ORDER = TrackOrder("orders", 0, SOURCE_ID, TARGET_ID)
 

@@ -8,16 +8,13 @@ from itertools import product
 import pytest
 
 from tests.mirror.lane.parcels import a_parcel
-from twinshore.mirror.lane.cutting import Parcel, producer_of
-from twinshore.mirror.lane.fates import Blank
-from twinshore.mirror.lane.handing import handover
-from twinshore.mirror.lane.joining import Hold
+from twinshore.mirror.lane.cutting import Blank, Hold, Parcel, producer_of
 from twinshore.mirror.lane.observe import Go, Observation, Tail
 from twinshore.mirror.lane.orders import Carried, TrackOrder
-from twinshore.mirror.lane.phase import MOVES, Phase
 from twinshore.mirror.lane.recent import Noted, Producers, Told, latest_of
+from twinshore.mirror.lane.roster import handover
 from twinshore.mirror.lane.stamp import Stamp
-from twinshore.mirror.lane.track import Track
+from twinshore.mirror.lane.track import MOVES, Phase, Track
 from twinshore.wire.batch import split_batches
 from twinshore.wire.records import Record, encode_batch
 

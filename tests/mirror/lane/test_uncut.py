@@ -11,14 +11,11 @@ from tests.mirror.lane.parcels import sent_under
 from tests.mirror.lane.test_lane_bounds import NOW_MS, TARGET_ID
 from twinshore.fleet import NamedPartition
 from twinshore.fleet.incidents import IncidentKind
-from twinshore.mirror.lane.cutting import Cut, Cutter, Halt, Parcel, cut
-from twinshore.mirror.lane.fates import ANEW_RECORDS_MAX, Blank
-from twinshore.mirror.lane.joining import Hold
+from twinshore.mirror.lane.cutting import ANEW_RECORDS_MAX, Blank, Cut, Cutter, Halt, Hold, Parcel, cut
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.orders import Handover, LaneLimits, TrackOrder
-from twinshore.mirror.lane.route import Route
 from twinshore.mirror.lane.stamp import Stamp
-from twinshore.mirror.lane.track import Track
+from twinshore.mirror.lane.track import Route, Track
 from twinshore.wire.batch import CONTROL, TIMESTAMP_APPEND, TRANSACTIONAL, split_batches
 from twinshore.wire.codecs import Codec
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition

@@ -10,7 +10,7 @@ import pytest
 from tests.wire.strategies import one, raw_batch
 from twinshore.fleet import TooLargeError
 from twinshore.mirror.lane.cutting import Cut, Cutter, Parcel, cut
-from twinshore.mirror.lane.likeness import unlike
+from twinshore.mirror.lane.observe import unlike
 from twinshore.mirror.lane.orders import LaneLimits
 from twinshore.proof.chunks import Room
 from twinshore.wire.batch import CONTROL, TIMESTAMP_APPEND, TRANSACTIONAL, head_bytes

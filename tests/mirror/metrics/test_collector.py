@@ -21,7 +21,7 @@ from twinshore.mirror.desk.commands import Account
 from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.lane.orders import Carried
 from twinshore.mirror.lane.quota import key_of
-from twinshore.mirror.lane.reading_words import JOINED, QUEUED, READ
+from twinshore.mirror.lane.reading import JOINED, QUEUED, READ
 from twinshore.mirror.metrics import table
 from twinshore.mirror.metrics.collector import MirrorCollector, SeriesBounds
 from twinshore.mirror.metrics.meters import Meters

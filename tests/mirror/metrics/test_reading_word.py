@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from twinshore.mirror.lane.reading_words import JOINED, QUEUED, READ
+from twinshore.mirror.lane.reading import JOINED, QUEUED, READ
 from twinshore.mirror.metrics.reading_word import ReadingWord, as_row, broadcast_values, reading_of, says_of_broadcast
 
 LINK = "london->tokyo"

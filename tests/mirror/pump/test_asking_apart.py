@@ -22,11 +22,10 @@ from twinshore.kafka.opening import open_connection
 from twinshore.mirror.core.commands import Command, Send, Wake
 from twinshore.mirror.core.target_flow import TargetFlow
 from twinshore.mirror.lane.certainty import SURE_S
-from twinshore.mirror.lane.fates import Blank
+from twinshore.mirror.lane.cutting import Blank
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.orders import Handover, LaneLimits, TrackOrder
-from twinshore.mirror.lane.phase import Phase
-from twinshore.mirror.lane.route import Route
+from twinshore.mirror.lane.track import Phase, Route
 from twinshore.mirror.pump.lines import TargetLine
 from twinshore.wire.log_ends import LOG_ENDS_KEY, LOG_ENDS_VERSION
 from twinshore.wire.markers import MARKERS_KEY, MARKERS_VERSION

@@ -17,7 +17,7 @@ from twinshore.mirror.core.raft_words import Carry, Ended, Leave, RaftOrder, Tur
 from twinshore.mirror.driver.desk import Desk
 from twinshore.mirror.driver.desk_door import RaftPlace
 from twinshore.mirror.lane.orders import TideOrder, TrackOrder
-from twinshore.mirror.lane.route import Route
+from twinshore.mirror.lane.track import Route
 from twinshore.mirror.pump.loop import Pump
 from twinshore.mirror.pump.raft import Raft
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from twinshore.fleet import NamedPartition
 from twinshore.kafka.errors import Code
 from twinshore.mirror.core.unit_core import Run
-from twinshore.mirror.lane.fates import Blank
+from twinshore.mirror.lane.cutting import Blank
 from twinshore.mirror.lane.marking import Marked
 from twinshore.mirror.lane.orders import TrackOrder
-from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.runs import Marks, landed, next_runs, refused
-from twinshore.mirror.lane.track import Track
+from twinshore.mirror.lane.track import Phase, Track
 from twinshore.mirror.pump.units import id_prefix
 
 

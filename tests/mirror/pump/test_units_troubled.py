@@ -10,7 +10,7 @@ import pytest
 from tests.kafka.peers import peer, silent
 from twinshore.fleet import Cluster, KafkaError, NamedPartition
 from twinshore.mirror.core.unit_core import Run
-from twinshore.mirror.lane.fates import Blank
+from twinshore.mirror.lane.cutting import Blank
 from twinshore.mirror.lane.marking import Marked
 from twinshore.mirror.lane.orders import TideOrder, TrackOrder
 from twinshore.mirror.lane.runs import Marks

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from twinshore.fleet import NamedPartition
+from twinshore.mirror.lane.cutting import Hold
 from twinshore.mirror.lane.fetch_book import FetchOrder
-from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.orders import Carried, Handover, Stoppage, TrackOrder
 from twinshore.mirror.lane.quota import Learnt
 from twinshore.mirror.lane.resting import Rest

@@ -40,8 +40,8 @@ from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.marking import Marked
 from twinshore.mirror.lane.observe import Observation
 from twinshore.mirror.lane.quota import told
-from twinshore.mirror.lane.route import Route
 from twinshore.mirror.lane.runs import Marks
+from twinshore.mirror.lane.track import Route
 from twinshore.wire.fetch import FetchAnswer
 
 TIMERS_S = 0.02

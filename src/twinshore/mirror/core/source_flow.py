@@ -6,8 +6,8 @@ import math
 from collections import deque
 
 from twinshore.mirror.core.commands import Fetch
+from twinshore.mirror.lane.cutting import Hold
 from twinshore.mirror.lane.fetch_book import FetchOrder, Line
-from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.orders import LaneLimits
 from twinshore.mirror.lane.quota import FIRST_BYTES, FetchQuota
 from twinshore.wire.batch import PREFIX_BYTES

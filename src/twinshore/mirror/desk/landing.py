@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from twinshore.fleet import NamedPartition
-from twinshore.mirror.lane.handing import UNPLACED
 from twinshore.mirror.lane.orders import Handover
+from twinshore.mirror.lane.roster import UNPLACED
 
 
 class Landing:

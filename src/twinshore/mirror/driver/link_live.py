@@ -9,7 +9,7 @@ from typing import Any
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.lane.aligning import Alignments
 from twinshore.mirror.lane.quota import by_side
-from twinshore.mirror.lane.reading_words import summed
+from twinshore.mirror.lane.reading import summed
 
 RATE_HALF_LIFE_S = 3.0
 SPEED_S = 5.0  # what a lane told of its speed longer ago says nothing of now

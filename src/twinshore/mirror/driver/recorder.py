@@ -17,7 +17,7 @@ from twinshore.mirror.driver.link_live import LinkLive
 from twinshore.mirror.driver.waiting_rows import WaitingRows
 from twinshore.mirror.incidents.what_passes import WhatPasses
 from twinshore.mirror.lane.orders import Stoppage
-from twinshore.mirror.lane.reading_words import READ
+from twinshore.mirror.lane.reading import READ
 from twinshore.mirror.metrics.reading_word import as_row
 from twinshore.mirror.metrics.standby_word import as_row as standby_row
 from twinshore.service.clock import wall_ms

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from twinshore.mirror.lane.fates import Blank
+from twinshore.mirror.lane.cutting import Blank
 from twinshore.wire.batch import compared_by, may_follow
 
 UNKNOWN = -1.0

@@ -2,18 +2,20 @@
 
 What is cut holds for all targets that end where it is told to write from, `write_from`; `stamp.py` writes what a batch
 bears of one of them. Pure, and the pump's hottest loop: the ordinary batch costs one header check and one CRC.
+
+The records of a source batch cross, or its offsets are taken by markers that nobody sees. Read below the last stable
+offset, every fate is known: a fetch names the transactions that were aborted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 from twinshore.fleet import TooLargeError, WireError
 from twinshore.fleet.incidents import IncidentKind, IncidentSide
-from twinshore.logs.visible import Aborted
-from twinshore.mirror.lane.fates import Blank, Piece, fates
-from twinshore.mirror.lane.joining import Hold, Joining
+from twinshore.logs.visible import Aborted, spans
 from twinshore.mirror.lane.orders import LaneLimits
 from twinshore.wire.batch import (
     BODY_IN_LENGTH,
@@ -27,15 +29,185 @@ from twinshore.wire.batch import (
     check_crc,
     next_batch,
 )
-from twinshore.wire.join import Producer
+from twinshore.wire.join import Joined, Joiner, Producer, room_needed, source_of
 from twinshore.wire.merge import can_merge, merge_small
 from twinshore.wire.primitives import Buffer
+from twinshore.wire.slice import hole_free_runs, slice_runs
 
+_ROOM_BYTES_MIN: Final = 1 << 20
+# Of so many records one batch is made where batches are written anew: a long one becomes several, each made quickly.
+ANEW_RECORDS_MAX = 1 << 14
 MAGIC_AT, MAGIC = 16, 2
 # What making one costs beside its records and bytes.
 WORK_BLANK, WORK_PIECE, WORK_JOINED = 2, 8, 50
 ODD = CONTROL | TRANSACTIONAL | TIMESTAMP_APPEND
 Batch = tuple[memoryview, BatchHeader]
+
+
+@dataclass(slots=True, eq=False)
+class Hold:
+    """A buffer, and how often it is held: by parcels that wait in a queue or are being sent, and by what is not cut
+    yet. Free at zero. Whoever makes a parcel counts nothing; each queue that takes it counts once."""
+
+    buffer: bytearray
+    uses: int = 0
+
+
+class Joining:
+    """One lane's joiner and its rooms; they are never given back, and `full` says when no more should be fetched."""
+
+    def __init__(self, limits: LaneLimits) -> None:
+        most = limits.merged_bytes_max
+        self._joiner = Joiner(below_bytes=limits.join_below_bytes, most_bytes=most)
+        self._below_bytes = limits.join_below_bytes
+        self.below_bytes = self._below_bytes if self._joiner.able() else 0
+        self._room_bytes = max(_ROOM_BYTES_MIN, 2 * room_needed(most))
+        self.allow(limits.joined_bytes_max)
+        self._rooms: list[Hold] = []
+        self._current: Hold | None = None
+        # Those into which the view's batches were joined: whether or not they are queued yet, they are not free.
+        self._fresh: list[Hold] = []
+        self._filled = 0
+        self._view: memoryview | None = None
+        self._source: Any = None
+
+    def allow(self, joined_bytes_max: int) -> None:
+        """From now on there may be so many bytes of rooms."""
+        self._rooms_max = max(4, joined_bytes_max // self._room_bytes)
+
+    def full(self) -> bool:
+        """So many rooms are taken that what was joined must leave before more is fetched."""
+        if not self.below_bytes and self._joiner.able():
+            self.below_bytes = self._below_bytes
+        return len(self._rooms) >= self._rooms_max and all(room.uses for room in self._rooms)
+
+    @property
+    def rooms(self) -> tuple[Hold, ...]:
+        return tuple(self._rooms)
+
+    def holds(self, bytes_max: int) -> int:
+        """In how many rooms so many bytes lie, where these are well filled."""
+        return max(1, bytes_max // self._room_bytes)
+
+    def join(self, view: memoryview, place: int, first: BatchHeader) -> tuple[Joined, Hold] | None:
+        """The batch `first`, at `place` of a fetch's bytes, with what follows it; None when nothing does that fits.
+
+        What is wanted of one view must be queued before batches of another are joined: that is what counts the hold."""
+        if view is not self._view:
+            self._view, self._source = view, source_of(view)
+            self._fresh.clear()
+        hold = self._room()
+        joined = self._joiner.join(self._source, place, first, memoryview(hold.buffer), self._filled)
+        if joined is None:
+            return None
+        self._filled += len(joined.body)
+        if hold not in self._fresh:
+            self._fresh.append(hold)
+        return joined, hold
+
+    def _room(self) -> Hold:
+        """One with enough space left at its end."""
+        hold = self._current
+        if hold is not None:
+            if self._is_free(hold):
+                self._filled = 0
+                return hold
+            if len(hold.buffer) - self._filled >= self._room_bytes // 2:
+                return hold
+        free = next((room for room in self._rooms if self._is_free(room)), None)
+        if free is None:
+            free = Hold(bytearray(self._room_bytes))
+            self._rooms.append(free)
+        self._current, self._filled = free, 0
+        return free
+
+    def _is_free(self, room: Hold) -> bool:
+        return not room.uses and room not in self._fresh
+
+
+class Blank(NamedTuple):
+    """Offsets [base, end) that no consumer of the source sees: control records, aborted ones, holes of compaction."""
+
+    base: int
+    end: int
+
+    @property
+    def skipped(self) -> int:
+        """Over how many offsets the sequences of what comes behind do not go on."""
+        return self.end - self.base
+
+    @property
+    def size(self) -> int:
+        """Bytes it keeps busy here."""
+        return 0
+
+
+def within(blanks: Iterable[Blank], begin: int, end: int) -> tuple[Blank, ...]:
+    """The parts of these that lie in [begin, end)."""
+    cut = (Blank(max(one.base, begin), min(one.end, end)) for one in blanks)
+    return tuple(one for one in cut if one.base < one.end)
+
+
+def beside(blanks: Iterable[Blank], others: Sequence[Blank]) -> list[Blank]:
+    """The parts of these that lie in none of the others, which are in order."""
+    found: list[Blank] = []
+    for base, end in blanks:
+        for other in within(others, base, end):
+            found += within([Blank(base, other.base)], base, end)
+            base = other.end
+        found += within([Blank(base, end)], base, end)
+    return found
+
+
+class Leap(Blank):
+    """Such offsets before the link's first record, whose sequence follows its offset whatever came before it."""
+
+    __slots__ = ()
+
+    @property
+    def skipped(self) -> int:
+        return 0
+
+
+class Piece(NamedTuple):
+    """Records that cross: a batch without holes, its header still the source's own but for what was cut.
+    `unpacked` is how many bytes were unpacked for it."""
+
+    body: Buffer
+    header: BatchHeader
+    unpacked: int = 0
+
+
+def fates(
+    view: memoryview, header: BatchHeader, position: int, write_from: int, aborted: Aborted
+) -> Iterator[Blank | Piece]:
+    """The fates of offsets from `position` to the batch's end, in order. What lies below `write_from` is on the twin
+    already: of that only the blanks are named, each on one side of it. Each is made when it is asked for."""
+    offsets = list(spans(view, header, position, aborted))
+    runs = [(max(base, write_from), end) for base, end, seen in offsets if seen and end > write_from]
+    most = ANEW_RECORDS_MAX
+    if runs == [(header.base_offset, header.last_offset + 1)] and not header.attributes & TIMESTAMP_APPEND:
+        check_crc(view, header)
+        most, pieces = header.count, iter([Piece(view[HEADER_BYTES:], header)])
+    else:
+        pieces = _pieces(view, header, runs)
+    for base, end, seen in offsets:
+        if not seen:
+            if base < write_from:
+                yield Blank(base, min(end, write_from))
+            if end > write_from:
+                yield Blank(max(base, write_from), end)
+        elif end > write_from:
+            for _ in range(max(base, write_from), end, most):
+                yield next(pieces)
+
+
+def _pieces(view: memoryview, header: BatchHeader, runs: list[tuple[int, int]]) -> Iterator[Piece]:
+    """Some for each run."""
+    parts = [(at, min(at + ANEW_RECORDS_MAX, end)) for first, end in runs for at in range(first, end, ANEW_RECORDS_MAX)]
+    if len(parts) > 1 and header.count == header.last_offset_delta + 1:
+        hole_free_runs(view, header)  # Nothing of a batch crosses of which a part cannot be read.
+    return (Piece(*sliced) for sliced in slice_runs(view, header, parts))
 
 
 class Halt(Exception):

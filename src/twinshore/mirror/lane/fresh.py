@@ -11,11 +11,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from twinshore.fleet import QueueRules
-from twinshore.mirror.lane.cutting import Cut, Parcel
-from twinshore.mirror.lane.dropped import is_old, row_of
-from twinshore.mirror.lane.fates import Blank
-from twinshore.mirror.lane.joining import Hold
+from twinshore.mirror.lane.cutting import Blank, Cut, Hold, Parcel
 from twinshore.mirror.lane.observe import Observation
+from twinshore.mirror.lane.orders import is_old, row_of
 from twinshore.mirror.lane.reading import Window
 from twinshore.mirror.lane.track import Track
 from twinshore.wire.batch import TRANSACTIONAL, BatchHeader, end_at

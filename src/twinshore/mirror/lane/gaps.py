@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from twinshore.fleet import NamedPartition
 from twinshore.fleet.incidents import POLICY_GAP, IncidentKind, IncidentSide
-from twinshore.mirror.lane.cutting import Halt, Parcel, parcel_of
-from twinshore.mirror.lane.fates import Blank, Leap, within
+from twinshore.mirror.lane.cutting import Blank, Halt, Leap, Parcel, parcel_of, within
 from twinshore.mirror.lane.observe import Observation
 from twinshore.mirror.lane.orders import Stoppage
 from twinshore.mirror.lane.recent import nothing_of

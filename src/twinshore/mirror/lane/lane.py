@@ -1,44 +1,189 @@
 """The partitions of one lane: answers in, requests out, every decision a function of what was seen. Pure.
 
 The core of the pump asks the lane for the next request of each connection, and tells it every answer, loss and time.
+
+An answer that costs much is cut in portions, so that a pump can renew its grant and serve its other partitions
+meanwhile.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Container, Iterable, Mapping
 from types import MappingProxyType
+from typing import NamedTuple, Protocol
 
 from twinshore.fleet import KafkaError, NamedPartition, QueueRules
 from twinshore.mirror.lane import answers
-from twinshore.mirror.lane.cutting import Cutter, Halt, Parcel
-from twinshore.mirror.lane.fates import Blank
-from twinshore.mirror.lane.feeding import feed
-from twinshore.mirror.lane.fetch_book import FetchOrder, Line
-from twinshore.mirror.lane.fresh import note_found
+from twinshore.mirror.lane.cutting import Blank, Cut, Cutter, Halt, Hold, Joining, Parcel
+from twinshore.mirror.lane.fetch_book import FetchBook, FetchOrder, Line
+from twinshore.mirror.lane.fresh import NO_BUFFER, drop, note_found
 from twinshore.mirror.lane.gaps import cut_limit, fill, untold
-from twinshore.mirror.lane.handing import take
 from twinshore.mirror.lane.history import Stand
-from twinshore.mirror.lane.joining import Hold, Joining
 from twinshore.mirror.lane.mapped_track import learn
 from twinshore.mirror.lane.marking import Marked
 from twinshore.mirror.lane.observe import Go, Observation, Stop, Wait
 from twinshore.mirror.lane.orders import Handover, LaneLimits
 from twinshore.mirror.lane.passing import in_vain, read_again, taken_again, unanswered, unmarked, unread, untaken
-from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.reach import Reach
 from twinshore.mirror.lane.reading import Reading
 from twinshore.mirror.lane.resting import Rest, at_rest, look_again, unsure
-from twinshore.mirror.lane.roster import Roster
+from twinshore.mirror.lane.roster import Roster, take
 from twinshore.mirror.lane.runs import MARKERS_MAX, Marks, by_partition, landed, next_runs, refused
+from twinshore.mirror.lane.seat import Seat
 from twinshore.mirror.lane.stamp import Stamp
-from twinshore.mirror.lane.track import Sent, Track
-from twinshore.mirror.lane.uncut import Portion, Uncut
+from twinshore.mirror.lane.track import Phase, Sent, Track
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition
 from twinshore.wire.produce import ProducedPartition
 
+# A turn of the pump's loop that took longer is too long: a grant is some seconds, and others wait for theirs.
+TURN_S = 0.4
 # What a pump that is gone had sent lands within so many times `undelivered_s` after its grant, or never.
 CONFIRM = 1.1
 NO_REACH: Mapping[NamedPartition, Reach] = MappingProxyType({})
+
+
+class Portion:
+    """How much is cut in one turn: at most so much, less where turns take long, as on a processor that others use too
+    or while loops are not compiled yet."""
+
+    def __init__(self, most: int) -> None:
+        self.work = self.left = self._most = most
+        self._done = 0
+
+    def again(self) -> None:
+        """The next turn's begins."""
+        self.left = self.work
+
+    def spend(self, work: int) -> None:
+        """So much was cut."""
+        self.left -= work
+        self._done += work
+
+    def took(self, spent_s: float) -> None:
+        """A turn is over. One in which little was cut says nothing of a portion."""
+        done, self._done = self._done, 0
+        if spent_s > TURN_S:
+            self.work = max(self._most // 100, int(self.work * TURN_S / spent_s))
+        elif spent_s < TURN_S / 2 and done > self.work // 2:
+            self.work = min(self._most, 2 * self.work)
+
+
+class Remainder(NamedTuple):
+    """One partition of an answer, with its `cutter` where a part is cut. It fits while its partition stands `at` that
+    offset, and has begun as often."""
+
+    line: Line
+    track: Track
+    at: int
+    begins: int
+    part: FetchedPartition
+    hold: Hold
+    cutter: Cutter | None = None
+
+
+class Uncut:
+    """Of one lane, the oldest first. The buffers are counted as used, and their lines ask for nothing more."""
+
+    def __init__(self) -> None:
+        self._rests: deque[Remainder] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._rests)
+
+    def holds(self, line: Line) -> bool:
+        return bool(self._rests) and any(rest.line == line for rest in self._rests)
+
+    def keep(self, line: Line, parts: Iterable[tuple[Track, FetchedPartition]], hold: Hold) -> None:
+        """These, of which nothing is cut."""
+        for track, part in parts:
+            hold.uses += 1
+            self._rests.append(Remainder(line, track, track.fetched, track.begins, part, hold))
+
+    def go_on_with(self, line: Line, track: Track, part: FetchedPartition, hold: Hold, cutter: Cutter) -> None:
+        """A part of it is cut; the rest comes next."""
+        hold.uses += 1
+        self._rests.appendleft(Remainder(line, track, track.fetched, track.begins, part, hold, cutter))
+
+    def next(self, fetches: FetchBook) -> Remainder | None:
+        """The next one that still fits; what does not is fetched again."""
+        while self._rests:
+            rest = self._rests.popleft()
+            rest.hold.uses -= 1
+            track = rest.track
+            if track.begins == rest.begins and track.fetched == rest.at and fetches.asks(track, rest.line):
+                return rest
+            fetches.wake(track)
+        return None
+
+    def drop(self) -> None:
+        """None of it is wanted any more."""
+        for rest in self._rests:
+            rest.hold.uses -= 1
+        self._rests.clear()
+
+    def uses(self) -> Iterable[Hold]:
+        """The buffers that are counted."""
+        return (rest.hold for rest in self._rests)
+
+
+class Fed(Protocol):
+    """What feeding needs of a lane."""
+
+    @property
+    def fetches(self) -> FetchBook: ...
+
+    def wake(self, track: Track) -> None: ...
+
+    def refuses(self, track: Track, cut: Cut) -> bool:
+        """Whether a fresh queue may not take this; then it is stopped."""
+
+
+def feed(lane: Fed, now_ms: int) -> None:
+    """Gives the lane's partitions what the window has for them, as far as they want it now; of a fresh queue what is
+    not fresh any more is dropped before."""
+    fetches, seat = lane.fetches, lane.fetches.seat
+    wanted = seat.hungry() if seat else []
+    if not wanted or not seat:
+        return
+    room = seat.room()
+    for track in wanted:
+        fed = False
+        line = fetches.line_of(track, track.route)
+        if seat.drops(track) and fetches.asks(track, line):
+            fed = freshen(seat, track, now_ms)
+        while fetches.asks(track, line) and not track.full():
+            if room <= 0 or fetches.buckets.shut():
+                seat.later(track)
+                break
+            found = seat.next(track)
+            if found is None:
+                # What it was called for may be gone from the window by now: then it asks the source.
+                fetches.ask_again(track)
+                break
+            one, cut = found
+            if seat.drops(track) and lane.refuses(track, cut):
+                break
+            if fetches.buckets.bounding:
+                fetches.buckets.spend(track.order.topic, sum(entry.size for entry in cut.carried))
+            if not track.source.heard:
+                read_again(track)
+            track.source.led, fed = one.led, True
+            track.take(cut, NO_BUFFER, now_ms)
+            room -= sum(piece.size for piece in cut.parcels)
+        if fed:
+            lane.wake(track)
+
+
+def freshen(seat: Seat, track: Track, now_ms: int) -> bool:
+    """Whether something that waits for it was dropped."""
+    found = seat.kept_from(track, now_ms)
+    if found is None:
+        return False
+    to, epoch, why = found
+    drop(track, to, epoch, why, now_ms)
+    track.source.led = track.route.source_epoch
+    return True
 
 
 class Lane(Roster):

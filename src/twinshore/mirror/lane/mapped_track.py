@@ -13,16 +13,12 @@ from typing import ClassVar
 
 from twinshore.fleet import NamedPartition, SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent, follow_on, source_end
-from twinshore.mirror.lane.cutting import Parcel
-from twinshore.mirror.lane.dropped import but_for
-from twinshore.mirror.lane.fates import Blank
-from twinshore.mirror.lane.joining import Hold
+from twinshore.mirror.lane.cutting import Blank, Hold, Parcel
 from twinshore.mirror.lane.observe import Go, Observation, Verdict, Wait
-from twinshore.mirror.lane.orders import Carried, Handover, TrackOrder
-from twinshore.mirror.lane.phase import Phase
+from twinshore.mirror.lane.orders import Carried, Handover, TrackOrder, but_for
 from twinshore.mirror.lane.reach import Reach, reach_of
 from twinshore.mirror.lane.stamp import Stamp
-from twinshore.mirror.lane.track import Track
+from twinshore.mirror.lane.track import Phase, Track
 
 NOWHERE = Reach(0, 0, 0)
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from twinshore.fleet.incidents import POLICY_WAIT, IncidentKind
 from twinshore.kafka.errors import describe
 from twinshore.mirror.lane.answers import wait_s
-from twinshore.mirror.lane.cutting import Parcel
-from twinshore.mirror.lane.fates import Blank
+from twinshore.mirror.lane.cutting import Blank, Parcel
 from twinshore.mirror.lane.marking import Marked
 from twinshore.mirror.lane.orders import Stoppage
-from twinshore.mirror.lane.track import Track
-from twinshore.mirror.lane.trouble import NONE
+from twinshore.mirror.lane.track import NONE, Track
 from twinshore.wire.fetch import FetchedPartition
 from twinshore.wire.produce import ProducedPartition
 

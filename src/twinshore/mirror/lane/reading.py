@@ -9,20 +9,19 @@ window reads by itself until it meets a border of a slice again.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from twinshore.mirror.lane.cutting import Cut, Parcel
-from twinshore.mirror.lane.dropped import is_old
-from twinshore.mirror.lane.fates import Blank
-from twinshore.mirror.lane.joining import Joining
-from twinshore.mirror.lane.orders import LaneLimits, TideOrder
-from twinshore.mirror.lane.phase import Phase
-from twinshore.mirror.lane.track import Track
+from twinshore.mirror.lane.cutting import Blank, Cut, Joining, Parcel
+from twinshore.mirror.lane.orders import LaneLimits, TideOrder, is_old
+from twinshore.mirror.lane.track import Phase, Track
 
 if TYPE_CHECKING:
     from twinshore.mirror.lane.seat import Seat
 
+# Bytes that wait for the target, partitions that have joined, bytes that own fetches brought since the last word.
+QUEUED, JOINED, READ = "queued_bytes", "joined", "read_bytes"
 SourceKey = tuple[bytes, int]
 # What a slice takes besides its bytes.
 SLICE_BYTES = 1024
@@ -38,6 +37,14 @@ READER_S_MAX = 2.0
 # Members begin one after the other: for so long all is kept, and where the source is far ahead they begin together.
 YOUNG_S = 3.0
 GATHER_S_MAX = 1.0
+
+
+def summed(said: Iterable[Mapping[str, float]], read_total: float) -> dict[str, float]:
+    """Of one link: what its lanes said last. `read_total`: what its fetches brought in all. Empty where it is of no
+    broadcast."""
+    ours = [speed for speed in said if JOINED in speed]
+    sums = {name: sum(speed[name] for speed in ours) for name in (QUEUED, JOINED)}
+    return sums | {READ: read_total} if ours else {}
 
 
 class Slice(NamedTuple):

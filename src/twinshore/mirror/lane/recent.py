@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from twinshore.fleet import NamedPartition
-from twinshore.mirror.lane.fates import Blank
+from twinshore.mirror.lane.cutting import Blank
 from twinshore.mirror.lane.history import UNKNOWN, Stand
 from twinshore.mirror.lane.orders import Carried
 from twinshore.wire.join import Producer

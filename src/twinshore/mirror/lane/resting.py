@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from twinshore.mirror.lane.fates import Blank
+from twinshore.mirror.lane.cutting import Blank
 from twinshore.mirror.lane.marking import Marked, Run
 from twinshore.mirror.lane.orders import Stoppage
 from twinshore.mirror.lane.passing import unmarked
-from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.runs import by_partition
-from twinshore.mirror.lane.track import Track
+from twinshore.mirror.lane.track import Phase, Track
 
 REST_S = 3.0
 UNSEEN = -1

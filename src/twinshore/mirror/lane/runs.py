@@ -13,11 +13,9 @@ from twinshore.fleet.incidents import IncidentKind, IncidentSide
 from twinshore.fleet.sentences import followed
 from twinshore.kafka.errors import Code, describe
 from twinshore.mirror.lane.answers import LOOKS_MAX, RIGHTS, Means, meaning
-from twinshore.mirror.lane.cutting import Halt
-from twinshore.mirror.lane.fates import Blank
+from twinshore.mirror.lane.cutting import Blank, Halt
 from twinshore.mirror.lane.marking import Marked, Run
-from twinshore.mirror.lane.phase import Phase
-from twinshore.mirror.lane.track import Track
+from twinshore.mirror.lane.track import Phase, Track
 
 MARKERS_MAX = 4000  # In one request: some tens of milliseconds of a broker's time.
 _CLUSTER = "ClusterAction or Alter on the cluster"

@@ -6,14 +6,15 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterator
 
 from twinshore.fleet import QueueRules, is_heartbeats
-from twinshore.mirror.lane.cutting import Cut, Parcel
+from twinshore.mirror.lane.cutting import Cut, Hold, Joining, Parcel
 from twinshore.mirror.lane.fresh import kept_from, old_end
-from twinshore.mirror.lane.joining import Hold, Joining
 from twinshore.mirror.lane.passing import read_again
-from twinshore.mirror.lane.phase import Phase
 from twinshore.mirror.lane.reading import (
     GATHER_S_MAX,
+    JOINED,
     QUEUE_BYTES_MAX,
+    QUEUED,
+    READ,
     READER_S_MAX,
     Reading,
     Slice,
@@ -21,8 +22,7 @@ from twinshore.mirror.lane.reading import (
     owned,
     size_of,
 )
-from twinshore.mirror.lane.reading_words import JOINED, QUEUED, READ
-from twinshore.mirror.lane.track import Track
+from twinshore.mirror.lane.track import Phase, Track
 from twinshore.wire.batch import PREFIX_BYTES, end_at
 from twinshore.wire.fetch import FetchedPartition
 from twinshore.wire.primitives import I64

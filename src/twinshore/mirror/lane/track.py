@@ -1,27 +1,155 @@
-"""One partition on its way: where it is fetched, sent and acknowledged, and the phase it is in."""
+"""One partition on its way: where it is fetched, sent and acknowledged, and the phase it is in. Pure.
+
+A track makes no move that `MOVES` does not have, and the drawing in ARCHITECTURE.md is made from it. Trouble that
+passes by itself is told once it has lasted, and now and then as long as it lasts.
+"""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Container
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import partial
 from typing import ClassVar, NamedTuple
 
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.lane.answers import wait_s
-from twinshore.mirror.lane.certainty import Certainty, Strays
-from twinshore.mirror.lane.cutting import Cut, Halt, Parcel
-from twinshore.mirror.lane.fates import Blank, beside, within
+from twinshore.mirror.lane.certainty import FAR_MS, Certainty, Strays
+from twinshore.mirror.lane.cutting import Blank, Cut, Halt, Hold, Parcel, beside, within
 from twinshore.mirror.lane.history import NOWHERE, Stand
-from twinshore.mirror.lane.joining import Hold
 from twinshore.mirror.lane.observe import Go, Observation, Verdict, judge
 from twinshore.mirror.lane.orders import Carried, Handover, Stoppage, TrackOrder
-from twinshore.mirror.lane.phase import Phase, may_follow
 from twinshore.mirror.lane.recent import Noted, Source, Told, cut_back, latest_of, nothing_of
-from twinshore.mirror.lane.route import NOBODY, Route
 from twinshore.mirror.lane.stamp import Stamp
-from twinshore.mirror.lane.trouble import Trouble, Troubles
-from twinshore.mirror.lane.waiting import Waiting
 from twinshore.wire.batch import sequence_of
+
+TROUBLE_S = 30.0
+NONE = -1.0
+
+
+class Waiting(deque[tuple[Parcel | Blank, Hold | None]]):
+    """What was fetched and is not sent yet, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes, self.choked = 0, False
+        # No batch that waits has an older time stamp.
+        self.oldest_ms = FAR_MS
+
+    def put(self, piece: Parcel | Blank, hold: Hold | None) -> None:
+        """Goes next after all that waits. `hold` is where its bytes lie, if they are not its own: counted here, once
+        for each queue, and counted off by whoever drops it or has sent it."""
+        self.append((piece, hold))
+        if hold:
+            hold.uses += 1
+        self.bytes += piece.size
+        if not isinstance(piece, Blank) and piece.max_timestamp < self.oldest_ms:
+            self.oldest_ms = piece.max_timestamp
+
+    def drop(self) -> None:
+        """None of it is wanted any more."""
+        for _, hold in self:
+            if hold:
+                hold.uses -= 1
+        self.clear()
+        self.bytes, self.oldest_ms = 0, FAR_MS
+
+    def leave(self, holds: Container[Hold]) -> None:
+        """What lies in these buffers gets bytes of its own."""
+        for number, (piece, hold) in enumerate(self):
+            if hold and hold in holds and not isinstance(piece, Blank):
+                self[number] = (piece._replace(body=bytes(piece.body), room=None), None)
+                hold.uses -= 1
+
+    def kept_ms(self, now_ms: int, kept_ms: int) -> int:
+        """Until when a broker that keeps our sequence for so long knows whichever of these it got last."""
+        if self.oldest_ms + kept_ms < now_ms:  # That one may have gone since.
+            behind = [piece.max_timestamp for piece, _ in self if not isinstance(piece, Blank)]
+            self.oldest_ms = min(behind, default=FAR_MS)
+        return self.oldest_ms + kept_ms
+
+
+@dataclass(slots=True)
+class Trouble:
+    """`since_s` is when it was first met with nothing good since, `told_s` when it was last told."""
+
+    since_s: float = NONE
+    told_s: float = NONE
+
+    def lasts(self, now_s: float, since_s: float = NONE) -> float:
+        """It was met again; `since_s`: it began then, if it is new. For how long it has lasted where it is to be told
+        now, else 0. The ledger keeps one row, however often it is told."""
+        if self.since_s == NONE:
+            self.since_s = now_s if since_s == NONE else since_s
+        if now_s - max(self.since_s, self.told_s) < TROUBLE_S:
+            return 0.0
+        self.told_s = now_s
+        return now_s - self.since_s
+
+    def over(self) -> bool:
+        """Returns whether it had been told."""
+        told = self.told_s != NONE
+        self.since_s = self.told_s = NONE
+        return told
+
+
+@dataclass(slots=True)
+class Troubles:
+    """Of one partition: nobody can tell where its twin ends, its twin's leader takes nothing, its source gives
+    nothing."""
+
+    vain: Trouble = field(default_factory=Trouble)
+    target: Trouble = field(default_factory=Trouble)
+    source: Trouble = field(default_factory=Trouble)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Who leads the partition on both sides; node -1 while nobody does. `recreated`: the side whose topic of this name
+    is another one now; `absent`: the side that has none."""
+
+    source: int = -1
+    source_epoch: int = -1
+    target: int = -1
+    recreated: str = ""
+    absent: str = ""
+    target_epoch: int = -1
+
+    @property
+    def twin_led(self) -> tuple[int, int]:
+        """Who leads the twin, and in which epoch: another pair may have another log."""
+        return self.target, self.target_epoch
+
+
+NOBODY = Route()
+
+
+class Phase(StrEnum):
+    LOOK = "look"
+    LOOKING = "looking"
+    RUNNING = "running"
+    SETTLING = "settling"
+    STOPPED = "stopped"
+
+
+# From which phase to which, and when.
+MOVES: tuple[tuple[Phase, Phase, str], ...] = (
+    (Phase.LOOK, Phase.LOOKING, "both sides are asked"),
+    (Phase.LOOK, Phase.RUNNING, "the pump before said where it stood"),
+    (Phase.LOOKING, Phase.RUNNING, "the twin ends where it may"),
+    (Phase.LOOKING, Phase.LOOK, "an answer is missing or past"),
+    (Phase.RUNNING, Phase.SETTLING, "the twin's end is in doubt, answers are on their way"),
+    (Phase.RUNNING, Phase.LOOK, "the twin's end is in doubt, no answer is on its way"),
+    (Phase.SETTLING, Phase.LOOK, "the last answer is in"),
+    *((phase, Phase.STOPPED, "an incident") for phase in Phase if phase is not Phase.STOPPED),
+)
+_ALLOWED = frozenset((before, after) for before, after, _ in MOVES)
+
+
+def may_follow(before: Phase, after: Phase) -> bool:
+    """Whether a partition may go from the one phase to the other, or stays in it."""
+    return before is after or (before, after) in _ALLOWED
 
 
 class Sent(NamedTuple):

@@ -16,7 +16,7 @@ from twinshore.fleet.incidents import Effect
 from twinshore.links.in_force import in_force
 from twinshore.links.link_state import STATES, STOPPED, UNKNOWN
 from twinshore.mirror.lane.quota import SIDES
-from twinshore.mirror.lane.reading_words import JOINED, QUEUED, READ
+from twinshore.mirror.lane.reading import JOINED, QUEUED, READ
 from twinshore.mirror.metrics import table
 from twinshore.mirror.metrics.group_word import GROUPS_KIND, group_word, put_groups
 from twinshore.mirror.metrics.lag_word import WORD_S_MIN, is_fresh

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from twinshore.fleet.sentences import counted
-from twinshore.mirror.lane.reading_words import JOINED, QUEUED
+from twinshore.mirror.lane.reading import JOINED, QUEUED
 from twinshore.mirror.metrics.lag_word import is_fresh
 from twinshore.store.values import Remembered
 

@@ -26,8 +26,7 @@ from twinshore.mirror.lane.mapped_track import reaches
 from twinshore.mirror.lane.observe import Observation
 from twinshore.mirror.lane.orders import TideOrder, TrackOrder
 from twinshore.mirror.lane.reach import Reach
-from twinshore.mirror.lane.route import Route
-from twinshore.mirror.lane.track import Track
+from twinshore.mirror.lane.track import Route, Track
 from twinshore.mirror.mapping.look import look_at_mapped
 from twinshore.mirror.pump.probing import KEPT, not_cut
 from twinshore.mirror.pump.twin_look import look_at

@@ -11,9 +11,8 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind, ProducerState
 from twinshore.logs.looks import contents, lacking, last_record, seen_runs
 from twinshore.mirror.lane.history import NOWHERE, UNKNOWN, EpochEnd, Stand, compared
-from twinshore.mirror.lane.likeness import first_unlike, last_unlike, unlike
 from twinshore.mirror.lane.marking import is_marker_id, marker_id
-from twinshore.mirror.lane.observe import Observation, Tail
+from twinshore.mirror.lane.observe import Observation, Tail, first_unlike, last_unlike, unlike
 from twinshore.wire.batch import CONTROL, BatchHeader
 
 # Offsets of a twin that are read to learn what crossed untold and is gone from its source.
