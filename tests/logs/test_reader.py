@@ -14,7 +14,7 @@ from tests.proof.small_broker import TOPIC, SmallBroker
 from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.logs.reader import LogReader
-from twinshore.proof.both_sides import chunks_of
+from twinshore.proof.prover import chunks_of
 
 NAMED = NamedPartition(TOPIC, 0)
 RECORDS = 40

@@ -7,8 +7,7 @@ import random
 import pytest
 
 from tests.proof.logs import batched, chunks
-from twinshore.proof.compacted import Latest, Lone, compare_compacted, still_shown
-from twinshore.proof.comparison import Tally
+from twinshore.proof.comparison import Latest, Lone, Tally, compare_compacted, still_shown
 from twinshore.wire.records import Record
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from tests.proof.logs import batched, chunks, records
 from twinshore.proof import rows
+from twinshore.proof.chunks import ByExtents, Extent
 from twinshore.proof.comparison import Tally, compare_content, compare_placed
-from twinshore.proof.placing import ByExtents, Extent
 from twinshore.wire.batch import HEADER_BYTES, head_bytes, seal, split_batches
 from twinshore.wire.codecs import Codec
 from twinshore.wire.primitives import varint

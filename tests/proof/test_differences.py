@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from twinshore.proof.differences import beginning, first_difference
+from twinshore.proof.comparison import beginning, first_difference
 from twinshore.proof.values import SHOWN_BYTES_MAX, DifferenceKind
 from twinshore.wire.records import Record
 

@@ -12,8 +12,8 @@ from tests.proof.small_broker import TOPIC, SmallBroker
 from tests.proof.test_planning import LOOK, cut
 from twinshore.fleet import NamedPartition
 from twinshore.fleet.incidents import POLICY_DROP, IncidentKind
+from twinshore.proof.chunks import without
 from twinshore.proof.comparison import Tally, compare_placed
-from twinshore.proof.placing import without
 from twinshore.proof.prover import prove_all
 from twinshore.proof.surveying import dropped_of
 from twinshore.proof.values import DifferenceKind, Stretch, Way

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.proof.test_telling import BAD_ROW, ROW
-from twinshore.proof.incidents import gone, incident_of, mended
+from twinshore.proof.borders import gone, incident_of, mended
 from twinshore.store import IncidentKind, open_store
 
 

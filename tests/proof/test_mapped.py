@@ -13,9 +13,9 @@ from tests.proof.test_proving import Rig, rig
 from twinshore.fleet.settings import load_settings
 from twinshore.proof.again import errands
 from twinshore.proof.job import in_this_process
-from twinshore.proof.mapped import mapped
 from twinshore.proof.planning import Wishes
 from twinshore.proof.proving import Proving
+from twinshore.proof.surveying import mapped
 from twinshore.proof.telling import exit_code, in_words
 from twinshore.proof.values import Stretch, Way
 from twinshore.store import ProofRow, ProofState, Store, open_store

@@ -16,8 +16,7 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.logs import reader as log_reader
 from twinshore.proof.keys import HASHES_MAX, KEYS_MAX
-from twinshore.proof.owed import KeyLook
-from twinshore.proof.prover import prove_all
+from twinshore.proof.prover import KeyLook, prove_all
 from twinshore.proof.values import OwedKey, Proven, Stretch, Way
 from twinshore.wire.batch import split_batches
 from twinshore.wire.records import Record

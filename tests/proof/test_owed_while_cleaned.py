@@ -11,7 +11,7 @@ from tests.proof.small_broker import TOPIC, SmallBroker
 from twinshore.fleet import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.logs import reader as log_reader
-from twinshore.proof.owed import KeyLook
+from twinshore.proof.prover import KeyLook
 from twinshore.proof.values import Stretch, Way
 from twinshore.wire.batch import split_batches
 from twinshore.wire.records import Record

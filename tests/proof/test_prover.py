@@ -18,7 +18,7 @@ from twinshore.proof.borders import PartitionLook
 from twinshore.proof.job import in_this_process, run_bundles
 from twinshore.proof.planning import Wishes, outcome, stretches
 from twinshore.proof.prover import prove_all
-from twinshore.proof.record_bytes import record_at
+from twinshore.proof.rows import record_at
 from twinshore.proof.values import DifferenceKind, Proven, Stretch, Way
 from twinshore.wire.records import Record
 

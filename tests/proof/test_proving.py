@@ -19,7 +19,7 @@ from twinshore.fleet import ConfigError
 from twinshore.fleet.incidents import POLICY_HEAL, POLICY_STOP
 from twinshore.fleet.settings import load_settings
 from twinshore.kafka.errors import Code
-from twinshore.proof.incidents import GONE
+from twinshore.proof.borders import GONE
 from twinshore.proof.job import in_this_process
 from twinshore.proof.operations.prove import Prove, check_topics, prepare
 from twinshore.proof.planning import RENEWED_MS, Wishes

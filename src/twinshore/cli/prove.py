@@ -97,10 +97,10 @@ def prove(
 def _prove(
     wanted: Prove, settings: Settings, asked: Asked, shows: Callable[..., None], *, here: bool, metrics_port: int
 ) -> int:
+    from twinshore.proof.job import runner
     from twinshore.proof.metrics import served
     from twinshore.proof.operations.prove import check_topics, prepare
     from twinshore.proof.operations.prove import prove as proven
-    from twinshore.proof.runner import runner
     from twinshore.store.opening import open_or_make
 
     prepared = prepare(wanted, settings)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING
 
+from twinshore.fleet.settings import Settings
 from twinshore.proof.values import Proven, Stretch
 
 if TYPE_CHECKING:
@@ -14,6 +17,29 @@ if TYPE_CHECKING:
 
 LOOK_S = 1.0
 RunBundle = Callable[[str, str], list[str]]
+
+
+@contextlib.contextmanager
+def runner(
+    settings: Settings, *, here: bool, stop: threading.Event, log: Callable[[str], None]
+) -> Iterator[RunBundle | None]:
+    """`here`: without Spark. None where `stop` came while Spark was starting, which takes some seconds."""
+    if here:
+        yield in_this_process
+        return
+    from twinshore.service.gateway import stop_quietly
+    from twinshore.service.spark import open_session
+
+    log(f"starting Spark on {settings.mirror.spark.master}, which takes some seconds; --here goes without it")
+    session = open_session(settings.mirror, settings.proof.tasks, stop, ("twinshore.proof.prover",))
+    if session is None:
+        log("stopped before anything was compared")
+        yield None
+        return
+    try:
+        yield on_spark(session.sparkContext)
+    finally:
+        stop_quietly(session.stop)
 
 
 def prove_bundle(bundles: Iterable[str]) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
-from twinshore.proof.incidents import incident_of, mended
+from twinshore.proof.borders import incident_of, mended
 from twinshore.service.clock import wall_ms
 from twinshore.store import ProofRow, Store
 

@@ -14,8 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from twinshore.proof.chunks import Chunk
-from twinshore.proof.record_bytes import key_at
-from twinshore.proof.rows import Array, compiled, hash_of
+from twinshore.proof.rows import Array, compiled, hash_of, key_at
 
 HASHES_MAX: Final = 8_000_000
 KEYS_MAX: Final = 200_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from twinshore.fleet import KafkaError, Link, NamedPartition, is_heartbeats
 from twinshore.fleet.incidents import IncidentKind
@@ -16,7 +16,7 @@ from twinshore.mirror.topology.descents import Descents
 from twinshore.mirror.topology.homing import Homing
 from twinshore.proof.borders import PartitionLook
 from twinshore.proof.crossing import uncrossed_partitions, uncrossed_topics
-from twinshore.proof.values import Way
+from twinshore.proof.values import Stretch, Way
 from twinshore.service.clock import wall_ms
 from twinshore.store import LedgerRow, Remembered, Store, TwinRow
 from twinshore.store.packed import joined
@@ -26,6 +26,18 @@ CLEANED = (
     "{} is compacted, or was: both sides are cleaned each in its own time, and where offsets are not the same on both,"
     " what a cleaner took cannot be told from a difference"
 )
+
+
+def mapped(store: Store | None, link: str, stretch: Stretch) -> Stretch:
+    """The stretch with all extents that lie in it. It begins later where the twin's retention has taken what lay below
+    its first extent."""
+    if store is None or stretch.way is not Way.EXTENTS:
+        return stretch
+    place = link, stretch.named.topic, stretch.named.partition
+    found = store.extents.between(*place, stretch.start, stretch.end)
+    start = max(stretch.start, found[0].source) if found else stretch.end
+    extents = tuple((one.source, one.target, one.length) for one in found if one.source + one.length > stretch.start)
+    return replace(stretch, start=start, extents=extents)
 
 
 @dataclass(frozen=True, slots=True)

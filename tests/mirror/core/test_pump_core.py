@@ -27,8 +27,7 @@ from twinshore.mirror.core.commands import (
     Send,
 )
 from twinshore.mirror.core.desk_words import Assign, Finish, Go, Granted, OfDesk, Release, Stop
-from twinshore.mirror.core.dialling import UNDER_WAY_S
-from twinshore.mirror.core.pump_core import CONGESTED_S, STANDBY_S_MAX, TIMERS_S, Grant, PumpCore
+from twinshore.mirror.core.pump_core import CONGESTED_S, STANDBY_S_MAX, TIMERS_S, UNDER_WAY_S, Grant, PumpCore
 from twinshore.mirror.core.source_flow import ANSWER_SLACK_S, SourceFlow
 from twinshore.mirror.core.target_flow import TargetFlow
 from twinshore.mirror.lane.certainty import Strays

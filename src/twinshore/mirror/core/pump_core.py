@@ -30,7 +30,6 @@ from twinshore.mirror.core.commands import (
     Used,
 )
 from twinshore.mirror.core.desk_words import Assign, Bounds, Finish, Go, Granted, OfDesk, Release, Stop, Take
-from twinshore.mirror.core.dialling import Dials
 from twinshore.mirror.core.source_flow import SourceFlow
 from twinshore.mirror.core.target_flow import Answered, TargetFlow
 from twinshore.mirror.lane.certainty import Strays
@@ -44,6 +43,10 @@ from twinshore.mirror.lane.runs import Marks
 from twinshore.mirror.lane.track import Route
 from twinshore.wire.fetch import FetchAnswer
 
+REDIAL_S_MIN = 0.1
+REDIAL_S_MAX = 2.0
+UNDER_WAY_S = 30.0  # Behind that a dial is begun again. The first may still arrive: then the second is let go of.
+DOUBLINGS_MAX = 5
 TIMERS_S = 0.02
 CONGESTED_S = 0.5
 ROUTES_S = 30.0
@@ -52,6 +55,33 @@ FINISH_S_MAX = 5.0
 USED_S = 0.5
 STANDBY_S_MAX = 600.0
 TIMES_MAX = 2048  # of produce requests between two beats
+
+
+class Dials:
+    """When connections that are needed may be dialled, and dialled again. A place is a side and a node or line."""
+
+    def __init__(self) -> None:
+        # When it may be dialled next, and how often it was in vain.
+        self._next: dict[tuple[str, object], tuple[float, int]] = {}
+
+    def due(self, side: str, key: object, now_s: float) -> bool:
+        """Whether to dial it now; then it counts as under way."""
+        at_s, times = self._next.get((side, key), (0.0, 0))
+        if now_s >= at_s:
+            self._next[side, key] = (now_s + UNDER_WAY_S, times)
+        return now_s >= at_s
+
+    def failed(self, side: str, key: object, now_s: float) -> None:
+        times = self._next.get((side, key), (0.0, 0))[1] + 1
+        wait_s = min(REDIAL_S_MAX, REDIAL_S_MIN * 2 ** min(times, DOUBLINGS_MAX))
+        self._next[side, key] = (now_s + wait_s, times)
+
+    def made(self, side: str, key: object) -> None:
+        self._next.pop((side, key), None)
+
+    def all_tried(self) -> bool:
+        """Whether each that is still missing was tried at least once."""
+        return bool(self._next) and all(times > 0 for _, times in self._next.values())
 
 
 class Grant:

@@ -16,9 +16,7 @@ from twinshore.fleet import NamedPartition
 from twinshore.mirror.core.commands import Beat, Done, Released, SayReady, Used
 from twinshore.mirror.core.desk_words import Assign, Bounds, Finish, Granted, OfDesk, OfPump, Release, Stop, Take
 from twinshore.mirror.desk.commands import Account, Command, Dismiss, Keep, LaneKey, Seat, Tell
-from twinshore.mirror.desk.landing import Landing
-from twinshore.mirror.desk.post import Post
-from twinshore.mirror.desk.relay import Relay, Say
+from twinshore.mirror.desk.relay import Landing, Post, Relay, Say
 from twinshore.mirror.lane.orders import Carried, Stoppage, TrackOrder
 from twinshore.mirror.lane.quota import STILL
 
