@@ -17,8 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the bench is 
 
 from bench.kit import pictures, reckoned
 from bench.kit.page import PAGE
-from twinshore.advisor.conduct.table import with_habits
-from twinshore.advisor.page import with_rules
+from twinshore.advisor.page import with_habits, with_rules
 from twinshore.cli.entry import EXIT_CODES
 from twinshore.cli.examples import command
 from twinshore.delay.simulation.page import with_table

@@ -5,9 +5,8 @@ from __future__ import annotations
 from itertools import chain
 
 from twinshore.loss.faults import faults
-from twinshore.loss.harms import damages
 from twinshore.loss.move import Deed, Move
-from twinshore.loss.partition import Partition, begin
+from twinshore.loss.partition import Partition, begin, damages
 from twinshore.loss.search import quiet
 from twinshore.loss.settings import Harm, Setup
 

@@ -9,11 +9,9 @@ from itertools import chain, product
 import pytest
 
 from twinshore.loss.faults import faults
-from twinshore.loss.harms import damages
-from twinshore.loss.merging import merged, stays_whole
 from twinshore.loss.move import Deed
-from twinshore.loss.partition import Partition, begin
-from twinshore.loss.search import explore, quiet
+from twinshore.loss.partition import Partition, begin, damages
+from twinshore.loss.search import explore, merged, quiet, stays_whole
 from twinshore.loss.settings import Acks, Fault, Flush, Harm, Setup, Truncation
 
 ONE = Setup(records=1)

@@ -5,10 +5,12 @@ Brokers and records are numbered from 1; 0 is nobody, or nothing. All values are
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import IntEnum
+from itertools import pairwise
 from typing import NamedTuple
 
-from twinshore.loss.settings import Commit, Flush, Reset, Setup
+from twinshore.loss.settings import Commit, Flush, Harm, Reset, Setup
 
 NOWHERE = -1
 
@@ -133,3 +135,43 @@ def begin(setup: Setup) -> Partition:
     committed = 0 if setup.reset is Reset.NONE or setup.commit is Commit.TOGETHER else NOWHERE
     reader = None if setup.commit is Commit.NONE else Reader(0, committed, 0, (0,) * len(sent))
     return Partition(replicas, 1, 0, 0, 0, sent, 0, reader)
+
+
+class Damage(NamedTuple):
+    harm: Harm
+    record: int
+    says: str
+
+
+def damages(state: Partition) -> Iterator[Damage]:
+    """By the log of the leader that the controller has, if it runs: followers will cut theirs to it."""
+    leader = state.led
+    if leader is None:
+        return
+    records = [entry.record for entry in leader.log]
+    acknowledged = state.acknowledged
+    for record in acknowledged:
+        count = records.count(record)
+        if count == 0:
+            yield Damage(Harm.LOST, record, f"Record {record} was acknowledged, and the leader's log does not have it")
+        if count > 1:
+            yield Damage(Harm.TWICE, record, f"Record {record} is in the leader's log {count} times")
+    firsts = [record for at, record in enumerate(records) if record in acknowledged and record not in records[:at]]
+    for one, other in pairwise(firsts):
+        if one > other:
+            yield Damage(Harm.REORDERED, other, f"Record {other} stands behind record {one}, which was sent later")
+    yield from _read(state, records)
+
+
+def _read(state: Partition, records: list[int]) -> Iterator[Damage]:
+    reader = state.reader
+    if reader is None:
+        return
+    for at, record in enumerate(records[: max(reader.place, state.first)]):
+        if record in state.acknowledged and not reader.handled[record - 1] and reader.hand != record:
+            passed = f"Record {record} is in the log, and the group has passed it unhandled"
+            deleted = f"Record {record} was deleted by retention, and the group had not handled it"
+            yield Damage(Harm.LOST, record, deleted if at < state.first else passed)
+    for record, count in enumerate(reader.handled, 1):
+        if count > 1:
+            yield Damage(Harm.TWICE, record, f"Record {record} was handled {count} times")

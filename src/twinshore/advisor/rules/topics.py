@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from twinshore.advisor import commands
-from twinshore.advisor.placing import in_one_rack
+from twinshore.advisor.commands import in_one_rack
 from twinshore.advisor.profiles import MIN_ISR, UNCLEAN, majority
 from twinshore.advisor.rule import Change, Found, Limit, Rule, Weight
 from twinshore.advisor.seen import Seen, Topic

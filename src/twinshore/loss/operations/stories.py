@@ -7,8 +7,8 @@ from typing import Any
 
 from twinshore.fleet import ConfigError
 from twinshore.fleet.settings.edge import did_you_mean
-from twinshore.loss.harms import damages
 from twinshore.loss.page import ended, of_story, page
+from twinshore.loss.partition import damages
 from twinshore.loss.stories import STORIES, Story, play
 from twinshore.loss.telling import described, picture, step_values, told, values
 
