@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from twinshore.kafka.waits import Wait
+from twinshore.kafka.patience import Wait
 from twinshore.lab.ports import free_port
 from twinshore.service.waits import AGAIN_S, LOOK_S, UNWATCHED_S, WATCHED_S, Teller
 

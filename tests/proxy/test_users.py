@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from twinshore.fleet import ConfigError, SaslMechanism, Secret
-from twinshore.kafka.scram import ScramClient
-from twinshore.kafka.scram_server import ScramServer, keys_of
+from twinshore.kafka.scram import ScramClient, ScramServer, keys_of
 from twinshore.proxy.operations.user import user_table
 from twinshore.proxy.users import UsersOfFile, read_users
 from twinshore.proxy.watched import Watched

@@ -16,12 +16,11 @@ from twinshore.advisor.watching import Watching
 from twinshore.fleet import Cluster, KafkaError, NamedPartition, TwinshoreError
 from twinshore.fleet.sentences import counted
 from twinshore.kafka.admin import Setting
+from twinshore.kafka.broker_answers import Features, Move, ask_features, ask_moves
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
-from twinshore.kafka.features import Features, ask_features
 from twinshore.kafka.metadata import ClusterMetadata, TopicMetadata
 from twinshore.kafka.pool import Pool
-from twinshore.kafka.reassignments import Move, ask_moves
 
 # One broker that hangs takes no more of the whole than this.
 BROKER_S = 3.0

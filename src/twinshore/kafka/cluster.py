@@ -13,8 +13,7 @@ from twinshore.fleet import Cluster, KafkaError, NamedPartition
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.errors import Code, kafka_error
 from twinshore.kafka.leaders import Leaders, Question, absence
-from twinshore.kafka.memory import Memory
-from twinshore.kafka.metadata import NO_LEADER, ClusterMetadata, PartitionMetadata, ask_metadata
+from twinshore.kafka.metadata import NO_LEADER, ClusterMetadata, Memory, PartitionMetadata, ask_metadata
 from twinshore.kafka.nodes import Nodes
 from twinshore.kafka.patience import Patience
 from twinshore.kafka.pool import Pool

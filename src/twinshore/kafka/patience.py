@@ -4,17 +4,45 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from twinshore.fleet import KafkaError
 from twinshore.kafka.backoff import delay_s
 from twinshore.kafka.errors import Code
 from twinshore.kafka.silence import SilentError
-from twinshore.kafka.waits import waiting
+
+
+class Wait(NamedTuple):
+    """A question to a cluster that has no answer yet."""
+
+    cluster: str
+    at: str
+    since_s: float
+
+
+_NOW: dict[object, Wait] = {}
+
+
+@contextmanager
+def waiting(cluster: str, at: str) -> Iterator[None]:
+    """Around a question with all its attempts. Safe for several threads."""
+    key = object()
+    _NOW[key] = Wait(cluster, at, time.monotonic())
+    try:
+        yield
+    finally:
+        del _NOW[key]
+
+
+def waits() -> list[Wait]:
+    """Those of all threads, by `time.monotonic`."""
+    return list(_NOW.values())
+
 
 # A topic that was just created may be unknown to some broker for a moment; one that does not exist stays unknown.
 UNKNOWN_TOPIC_S = 3.0

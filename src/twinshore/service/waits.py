@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from twinshore.kafka.waits import Wait, waits
+from twinshore.kafka.patience import Wait, waits
 
 WATCHED_S, UNWATCHED_S = 2.5, 10.0
 AGAIN_S = 30.0

@@ -16,8 +16,8 @@ from twinshore.fleet import KafkaError, StoreError
 from twinshore.fleet.incidents import POLICY_RETRY, POLICY_WAIT, IncidentSide
 from twinshore.fleet.settings import parse_settings
 from twinshore.fleet.settings.sections import mirror
+from twinshore.kafka.broker_answers import Disk
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.disks import Disk
 from twinshore.kafka.errors import Code
 from twinshore.links.link_state import Carrying
 from twinshore.mirror.driver.recorder import Recorder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from twinshore.kafka.disks import Disk
+from twinshore.kafka.broker_answers import Disk
 from twinshore.mirror.incidents.watch_rules import (
     Absence,
     Room,

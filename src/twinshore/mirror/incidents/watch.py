@@ -17,8 +17,8 @@ from twinshore.fleet.incidents import IncidentSide
 from twinshore.fleet.once import Once, each, in_words
 from twinshore.fleet.sentences import listed
 from twinshore.fleet.settings import Settings
+from twinshore.kafka.broker_answers import Disk, read_disks
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.disks import Disk, read_disks
 from twinshore.kafka.errors import Code
 from twinshore.kafka.metadata import NO_LEADER
 from twinshore.mirror.incidents.kinds import known

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from twinshore.kafka.disks import Disk
+from twinshore.kafka.broker_answers import Disk
 
 SETTLED_S = 2.0  # so long it must be well before it counts as back: by then lags are known again
 ROOM_AGAIN_PERCENT = 0.2  # above the bound, so that a broker at it does not stop and go

@@ -6,7 +6,7 @@ import json
 import secrets
 
 from twinshore.fleet import ConfigError, SaslMechanism, Secret
-from twinshore.kafka.scram_server import keys_of
+from twinshore.kafka.scram import keys_of
 from twinshore.proxy.users import ITERATIONS, SALT_BYTES
 
 

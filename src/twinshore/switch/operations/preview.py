@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from twinshore.fleet import KafkaError, RefusedError
 from twinshore.fleet.sentences import have, listed
 from twinshore.fleet.settings import Settings
+from twinshore.kafka.broker_answers import read_disks
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.disks import read_disks
 from twinshore.kafka.rights_requests import may_alter, read_acls
 from twinshore.mirror.incidents.watch_rules import Room, disks_in_words, rooms
 from twinshore.switch.hands.rights import look
