@@ -16,7 +16,7 @@ from twinshore.centre.operations.pushing import SetPush, act, look, plan_remove,
 from twinshore.centre.operations.serve import serve
 from twinshore.centre.operations.tokens import NewToken, make, named, revoke
 from twinshore.centre.operations.tokens import look as look_at_tokens
-from twinshore.client.centres.tags import digest_of
+from twinshore.client.centres.pushed import digest_of
 from twinshore.fleet import ConfigError, RefusedError
 from twinshore.fleet.settings import load_settings
 from twinshore.store import PushRow, Store, open_store

@@ -10,9 +10,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from twinshore.client import HotConsumer, HotProducer
-from twinshore.client.farewell import Farewell
 from twinshore.client.habits import Habits, habits
-from twinshore.client.member import Member
+from twinshore.client.member import Farewell, Member
 from twinshore.fleet import ConfigError, NotYetError
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings

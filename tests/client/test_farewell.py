@@ -41,7 +41,7 @@ class Mute(PlayedReader):
 def mute(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Mute]]:
     monkeypatch.setattr("twinshore.client.member.Consumer", Mute)
     monkeypatch.setattr("twinshore.client.reach.HomesCentre", ByHand)
-    monkeypatch.setattr("twinshore.client.farewell.LEAVE_S", 0.2)
+    monkeypatch.setattr("twinshore.client.member.LEAVE_S", 0.2)
     Mute.answers.set()
     Mute.commits.clear()
     yield Mute

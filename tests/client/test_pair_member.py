@@ -158,7 +158,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     made = Stage()
     monkeypatch.setattr("twinshore.client.pair_member.Consumer", lambda settings: Played(settings, made))
     monkeypatch.setattr("twinshore.client.pair_member.LogEnds", lambda *_: made.ends)
-    monkeypatch.setattr("twinshore.client.farewell.LEAVE_S", 0.2)
+    monkeypatch.setattr("twinshore.client.member.LEAVE_S", 0.2)
     yield made
     made.answers.set()
 

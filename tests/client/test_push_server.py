@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from twinshore.client.centres import served
+from twinshore.client.centres.pushed import Tag, digest_of, read_tag
 from twinshore.client.centres.served import PushServer
-from twinshore.client.centres.tags import Tag, digest_of, read_tag
 from twinshore.fleet import ConfigError
 
 Answer = tuple[int, dict[str, str], bytes]

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 
-from twinshore.client.centres.tags import Tag
+from twinshore.client.centres.pushed import Tag
 from twinshore.fleet.once import Once, in_words
 from twinshore.kafka.clock import steady_s
 from twinshore.store import PushRow, Store, TokenRow

@@ -18,7 +18,7 @@ from starlette.routing import Route
 from twinshore.centre.board import Board, tag_of
 from twinshore.centre.offer import SHOWN, bearer
 from twinshore.centre.operations.pushing import SetPush, act, plan_set
-from twinshore.client.centres.tags import digest_of, read_tag
+from twinshore.client.centres.pushed import digest_of, read_tag
 from twinshore.fleet import ConfigError, RefusedError, StoreError
 from twinshore.service.server import PROMETHEUS
 from twinshore.store import Store, TokenRow

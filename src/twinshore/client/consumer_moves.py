@@ -15,9 +15,8 @@ from confluent_kafka import Consumer, TopicPartition
 
 from twinshore.client.centres.homes import HomesCentre
 from twinshore.client.dealing import Dealt
-from twinshore.client.farewell import Farewell
 from twinshore.client.habits import since
-from twinshore.client.member import Member
+from twinshore.client.member import Farewell, Member
 from twinshore.client.places import Places
 from twinshore.client.reach import Reach
 from twinshore.client.warned import Warned

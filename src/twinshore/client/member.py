@@ -2,15 +2,162 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
 from typing import Any
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from twinshore.client.commits import commit
-from twinshore.client.farewell import Farewell
 from twinshore.client.habits import habits
 from twinshore.client.handed_out import Where
+from twinshore.client.threads import client_thread
+from twinshore.kafka.clock import steady_s
+
+LEAVE_S = 5.0
+LOOK_S = 0.05
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """Of the application's, from librdkafka's thread to the one that waits."""
+
+    what: Callable[[], object]
+    raised: BaseException | None = None
+    has_begun: threading.Event = field(default_factory=threading.Event)
+    is_done: threading.Event = field(default_factory=threading.Event)
+
+    def make(self) -> None:
+        self.has_begun.set()
+        try:
+            self.what()
+        except BaseException as error:
+            self.raised = error
+        self.is_done.set()
+
+
+class Farewell:
+    """What a member of a group does on a cluster that it leaves: in a thread of its own, since librdkafka waits without
+    limit for a cluster that does not answer, and who has left it for another one has work to do there.
+
+    To one consumer, which is closed by this alone. `warn` may be called from the thread. That ends once librdkafka
+    has done what it was told: nobody waits for it for longer than `LEAVE_S`, also if its cluster never answers."""
+
+    def __init__(self, consumer: Consumer, name: str, cluster: str, warn: Callable[[str], None]) -> None:
+        self.consumer = consumer
+        self.is_closing = False
+        self._leaves, self._whose, self._warn = f"{name} leaves {cluster}, which", f"{name} {cluster}", warn
+        self._thread: threading.Thread | None = None
+        self._jobs = SimpleQueue[tuple[Sequence[TopicPartition] | None, threading.Event]]()  # commits of a callback
+        self._calls = SimpleQueue[_Call]()
+        self._waits = False
+        self._untold: list[TopicPartition] | None = None
+
+    def commit(self, places: Sequence[TopicPartition] | None) -> None:
+        """A home that died takes no place any more, and is left all the same."""
+        if not self.is_closing or threading.current_thread() is self._thread:
+            self._commit(places)
+            return
+        # Within a callback of the close: librdkafka takes it from the thread that closes, which waits in `tell`.
+        done = threading.Event()
+        self._jobs.put((places, done))
+        done.wait(LEAVE_S)
+
+    def _commit(self, places: Sequence[TopicPartition] | None) -> None:
+        try:
+            commit(self.consumer, places, asynchronous=False)
+        except KafkaException as error:
+            self._warn(f"{self._leaves} does not take its place: {error.args[0].str()}")
+
+    def commit_soon(self, places: Sequence[TopicPartition]) -> None:
+        self._do(lambda: self.commit(places))
+
+    def close(self, places: Sequence[TopicPartition] = ()) -> list[TopicPartition]:
+        """Commits these places and closes the consumer. Raises what a callback of the application raises. Where the
+        cluster keeps silent: partitions of which it is to be told that they are lost, by no other callback."""
+        self._untold, self.is_closing = self.consumer.assignment(), True
+
+        def run() -> None:
+            self.commit(places)
+            self.consumer.close()
+
+        is_done = self._do(run)
+        return [] if is_done else self._take() or []
+
+    def tell(self, what: Callable[[], object]) -> None:
+        """Makes a call of the application's in the thread that polls, or waits for `close`. Where that waits no longer
+        it is not made."""
+        if threading.current_thread() is not self._thread:
+            what()
+            return
+        call = _Call(what)
+        self._calls.put(call)
+        while not call.is_done.is_set():
+            try:
+                places, done = self._jobs.get(timeout=LOOK_S)
+            except Empty:
+                if not self._waits and not call.has_begun.is_set():
+                    return
+            else:
+                self._commit(places)
+                done.set()
+        if call.raised is not None:
+            raise call.raised
+
+    def claim(self, consumer: Consumer) -> bool:
+        """That partitions are taken away the application hears from whoever claims it first, this thread or `close`.
+        False where it was the other one, or where it is another consumer that says so."""
+        return consumer is self.consumer and (not self.is_closing or self._take() is not None)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is to be done there any more."""
+        return self._thread is None or not self._thread.is_alive()
+
+    def _take(self) -> list[TopicPartition] | None:
+        """By one of two threads."""
+        untold, self._untold = self._untold, None
+        return untold
+
+    def _make_calls(self) -> None:
+        """What they take is the application's own time."""
+        try:
+            while True:
+                self._calls.get_nowait().make()
+        except Empty:
+            pass
+
+    def _do(self, what: Callable[[], None]) -> bool:
+        """Whether it was done within the time: raises what it raised then. What takes longer goes on, and what is to be
+        done next begins behind it; what it raises later nobody hears."""
+        before, raised = self._thread, list[BaseException]()
+
+        def run() -> None:
+            if before is not None:
+                before.join()
+            try:
+                what()
+            except BaseException as error:
+                raised.append(error)
+
+        thread = self._thread = client_thread("leaves", self._whose, run)
+        self._waits = True
+        thread.start()
+        left_s = LEAVE_S
+        while thread.is_alive() and left_s > 0:
+            began_s = steady_s()
+            thread.join(min(LOOK_S, left_s))
+            left_s -= steady_s() - began_s
+            self._make_calls()
+        self._waits = False
+        if thread.is_alive():
+            self._warn(f"{self._leaves} does not answer")
+            return False
+        if raised:
+            raise raised[0]
+        return True
 
 
 class Member:

@@ -14,13 +14,11 @@ from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from twinshore.client.answers import Answers
+from twinshore.client.answers import Answers, Refusal, ShutOut, refused
 from twinshore.client.clients import Client, Way
 from twinshore.client.doubts import Doubts
 from twinshore.client.kept import OF_ONE_RECORD, PURGED, SHUT_OUT, Kept, KeptCalls
 from twinshore.client.reach import Reach
-from twinshore.client.refused import refused
-from twinshore.client.shut_out import Refusal, ShutOut
 from twinshore.client.sites import Site
 from twinshore.client.threads import client_thread
 from twinshore.client.warned import Warned

@@ -29,7 +29,7 @@ from twinshore.client.reach import Clusters, Reach
 from twinshore.client.sites import names_of
 from twinshore.client.spool import SPOOL_BYTES_MAX, Spool
 from twinshore.client.spool.files import HOMES
-from twinshore.client.spool.left import Left
+from twinshore.client.spool.marks import Left
 from twinshore.client.warned import Warned
 from twinshore.fleet import ConfigError
 from twinshore.homes.follower_lines import covered

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from twinshore.client.centres.homes import HomesCentre
+from twinshore.client.centres.last_good import Remembered
 from twinshore.client.centres.pushed import Pushed
 from twinshore.client.centres.pushes import Pushes
-from twinshore.client.centres.remembered import Remembered
 from twinshore.client.sites import Site, sites_of
 from twinshore.fleet import Cluster
 from twinshore.homes.home_lines import Clash, HomeLine

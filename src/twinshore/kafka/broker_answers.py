@@ -52,7 +52,8 @@ ELIGIBLE_REPLICAS: Final = "eligible.leader.replicas.version"
 
 class Features(NamedTuple):
     """metadata.version rises with each release: `supports` is the highest that the broker knows, `finalized` the one
-    that its cluster works by; 0 where it does not tell. `eligible`: the cluster elects eligible leader replicas (KIP-966)."""
+    that its cluster works by; 0 where it does not tell. `eligible`: the cluster elects eligible leader replicas
+    (KIP-966)."""
 
     supports: int
     finalized: int
@@ -88,8 +89,8 @@ class Disk(NamedTuple):
 
 
 def read_disks(cluster: KafkaCluster, node_id: int) -> list[Disk]:
-    """The broker's log directories, as it tells since Kafka 3.3; those that failed, or whose room is not known, are left
-    out."""
+    """The broker's log directories, as it tells since Kafka 3.3; those that failed, or whose room is unknown, are
+    left out."""
     # No topics: what is asked about is the disks, not what lies on them.
     request = DescribeLogDirsRequest(topics=())
     answer = cluster.connection_to(node_id).call(request, DescribeLogDirsResponse, timeout_s=CALL_S)

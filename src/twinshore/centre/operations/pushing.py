@@ -10,7 +10,7 @@ from typing import Any
 from confluent_kafka import KafkaException, Producer
 
 from twinshore.centre.offer import check_app, check_offer
-from twinshore.client.centres.tags import digest_of
+from twinshore.client.centres.pushed import digest_of
 from twinshore.client.sites import Site
 from twinshore.fleet import ConfigError, RefusedError
 from twinshore.fleet.operations import Plan

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from twinshore.centre.offer import SHOWN, check_app
-from twinshore.client.centres.tags import digest_of
+from twinshore.client.centres.pushed import digest_of
 from twinshore.fleet import ConfigError
 from twinshore.service.clock import wall_ms
 from twinshore.store import AuditRow, Store, TokenRow

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -132,3 +133,29 @@ def _settings(what: str, raw: object) -> dict[str, Any]:
     if odd := [name for name, value in raw.items() if not isinstance(value, str | int | float | bool)]:
         raise ConfigError(f"{what}: {odd[0]} is neither a word nor a number")
     return raw
+
+
+_FORM = re.compile(r'(?:W/)?"(?P<revision>[0-9]{1,18})-(?P<digest>[0-9a-f]{64})"')
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """Which revision a push is, and the digest by which its text is known to be whole. Of two servers of one store one
+    may be behind for a while: a client passes over what is older than what it has heard."""
+
+    revision: int
+    digest: str
+
+    def __str__(self) -> str:
+        return f'"{self.revision}-{self.digest}"'
+
+
+def digest_of(text: str) -> str:
+    """By which a push, or a token, is known."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def read_tag(header: str) -> Tag | None:
+    """The tag in a header; None where that is none."""
+    found = _FORM.fullmatch(header.strip())
+    return Tag(int(found["revision"]), found["digest"]) if found else None

@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 from twinshore.client.centres.asking import address, ask, is_in_clear
-from twinshore.client.centres.tags import Tag, digest_of, read_tag
+from twinshore.client.centres.pushed import Tag, digest_of, read_tag
 from twinshore.fleet import ConfigError
 from twinshore.kafka.clock import steady_s
 
