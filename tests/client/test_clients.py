@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from twinshore.client import HotConsumer, HotProducer
-from twinshore.client.habits import Habits, habits
+from twinshore.client.handed_out import Habits, habits
 from twinshore.client.member import Farewell, Member
 from twinshore.fleet import ConfigError, NotYetError
 from twinshore.lab import LabCluster

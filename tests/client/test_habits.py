@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Consumer
 
-from twinshore.client.habits import habits, since
+from twinshore.client.handed_out import habits, since
 from twinshore.homes.home_lines import HomeLine
 
 

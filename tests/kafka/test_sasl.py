@@ -20,9 +20,8 @@ from twinshore.kafka.opening import open_connection
 from twinshore.kafka.sasl import Credentials, choose, log_in
 from twinshore.wire import apis
 from twinshore.wire.api_versions import Software
-from twinshore.wire.exchange import Exchange
+from twinshore.wire.exchange import Exchange, Learnt, Talk, offered
 from twinshore.wire.sasl import parse_authenticate, parse_handshake
-from twinshore.wire.talk import Learnt, Talk, offered
 
 SALT, ROUNDS = b"salt of the sea", 4096
 

@@ -18,7 +18,7 @@ from twinshore.proxy.doors import come_in
 from twinshore.proxy.gate import Gate
 from twinshore.proxy.house import House
 from twinshore.wire.apis import METADATA, shape_of
-from twinshore.wire.headers import frame
+from twinshore.wire.framing import frame
 from twinshore.wire.serving import produce
 from twinshore.wire.serving.requests import Request, answer_frame, read_request
 

@@ -13,7 +13,7 @@ from twinshore.proxy.core.offers import HANDLED
 from twinshore.proxy.core.seen import Broker, ClusterSeen, Seen
 from twinshore.proxy.core.session import Session
 from twinshore.wire.apis import shape_of
-from twinshore.wire.headers import frame
+from twinshore.wire.framing import frame
 from twinshore.wire.primitives import Buffer
 from twinshore.wire.serving.requests import Request, read_request
 

@@ -11,7 +11,7 @@ from tests.proxy.talks import EAST
 from twinshore.proxy.guest import Guest
 from twinshore.proxy.upstream import Upstream
 from twinshore.wire.apis import PRODUCE
-from twinshore.wire.headers import frame
+from twinshore.wire.framing import frame
 from twinshore.wire.serving.requests import Request
 
 BYTES_MAX = 7_000

@@ -19,7 +19,7 @@ from twinshore.proxy.core.moves import HangUp, Parts
 from twinshore.proxy.core.offers import HANDLED
 from twinshore.wire.api_versions import Software, encode_versions_request, parse_versions
 from twinshore.wire.apis import API_VERSIONS, METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE, shape_of
-from twinshore.wire.headers import frame, read_response_header
+from twinshore.wire.framing import frame, read_response_header
 
 SCRAM = SaslMechanism.SCRAM_SHA_512.value
 KEYS = keys_of("sesame", SaslMechanism.SCRAM_SHA_512, b"of the sea", 4096)

@@ -26,7 +26,7 @@ from twinshore.lab import LabCluster
 from twinshore.proxy.core.messages import filled, read_said, request_kind, written
 from twinshore.proxy.core.moves import Parts
 from twinshore.wire.apis import INIT_PRODUCER_ID, PRODUCE, shape_of
-from twinshore.wire.headers import frame, read_response_header
+from twinshore.wire.framing import frame, read_response_header
 from twinshore.wire.serving import produce
 
 TWICE = 46

@@ -17,7 +17,7 @@ from twinshore.kafka.rights import QuotaEntity
 from twinshore.kafka.rights_requests import alter_quotas
 from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
 from twinshore.lab.stages.raw_writer import RawWriter
-from twinshore.wire.headers import frame
+from twinshore.wire.framing import frame
 from twinshore.wire.produce import (
     PRODUCE_KEY,
     encode_produce,

@@ -26,7 +26,7 @@ from twinshore.wire.api_versions import Feature, Offer, VersionsAnswer, encode_v
 from twinshore.wire.batch import CRC_START, HEADER_BYTES, check_crc, restamp, split_batches
 from twinshore.wire.codecs import Codec, compress, decompress
 from twinshore.wire.fetch import parse_fetch
-from twinshore.wire.headers import read_response_header
+from twinshore.wire.framing import read_response_header
 from twinshore.wire.markers import parse_markers
 from twinshore.wire.merge import can_merge, merge_small
 from twinshore.wire.primitives import uvarint

@@ -27,7 +27,7 @@ from kio.static.primitive import Records, TZAware, i16, i32, i32Timedelta, i64
 
 from twinshore.fleet.errors import WireError
 from twinshore.wire.fetch import FetchAnswer, FetchPartition, encode_fetch, parse_fetch
-from twinshore.wire.headers import frame, read_response_header
+from twinshore.wire.framing import frame, read_response_header
 from twinshore.wire.markers import MarkedPartition, Marker, encode_markers, parse_markers
 from twinshore.wire.produce import ProducedPartition, encode_produce, parse_produce
 from twinshore.wire.transactions import Transaction, encode_transactions, parse_transactions

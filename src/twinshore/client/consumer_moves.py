@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from twinshore.client.centres.homes import HomesCentre
 from twinshore.client.dealing import Dealt
-from twinshore.client.habits import since
+from twinshore.client.handed_out import since
 from twinshore.client.member import Farewell, Member
 from twinshore.client.places import Places
 from twinshore.client.reach import Reach

@@ -10,9 +10,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from twinshore.client.commits import commit
-from twinshore.client.habits import habits
-from twinshore.client.handed_out import Where
+from twinshore.client.handed_out import Where, habits
+from twinshore.client.places import commit
 from twinshore.client.threads import client_thread
 from twinshore.kafka.clock import steady_s
 

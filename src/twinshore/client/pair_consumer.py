@@ -13,10 +13,10 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from twinshore.client.commits import behind
 from twinshore.client.dealing import Dealing, Told
 from twinshore.client.pair_member import STRATEGY, Log, PairMember, Wish
 from twinshore.client.pairs import name_at
+from twinshore.client.places import behind
 from twinshore.client.reach import Clusters, Reach
 from twinshore.client.sites import Site, must_have_group, names_of
 from twinshore.client.warned import Warned

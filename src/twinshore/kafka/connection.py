@@ -22,10 +22,9 @@ from twinshore.kafka.shapes import checked
 from twinshore.kafka.transport import Transport
 from twinshore.wire.api_versions import Software
 from twinshore.wire.apis import API_VERSIONS, SPOKEN, api_name
-from twinshore.wire.exchange import Answer, AnswerOrderError, Exchange
+from twinshore.wire.exchange import Answer, AnswerOrderError, Exchange, Learnt, Talk, offered
 from twinshore.wire.framing import forget_sent
 from twinshore.wire.primitives import PAST_END, Buffer
-from twinshore.wire.talk import Learnt, Talk, offered
 
 TIMEOUT_S = 10.0
 LEFT_S_MIN = 0.1

@@ -11,8 +11,8 @@ from twinshore.fleet import KafkaError, SaslMechanism
 from twinshore.kafka.errors import Code, describe
 from twinshore.kafka.scram import ScramClient
 from twinshore.wire.apis import SASL_AUTHENTICATE, SASL_HANDSHAKE
+from twinshore.wire.exchange import Question, Talk
 from twinshore.wire.sasl import VERSION, encode_authenticate, encode_handshake, parse_authenticate, parse_handshake
-from twinshore.wire.talk import Question, Talk
 
 # A mechanism's own messages: each of ours is yielded, each of the server's sent in.
 Messages: TypeAlias = Generator[bytes, bytes, None]

@@ -14,7 +14,7 @@ from twinshore.kafka.sasl import choose, log_in
 from twinshore.kafka.tls import explain_tls_error
 from twinshore.proxy.core.seen import Broker
 from twinshore.proxy.tokens import Tokens
-from twinshore.wire.talk import Question, Talk
+from twinshore.wire.exchange import Question, Talk
 
 # As long as a connection may take to be there, with all that is said before the first request.
 DIAL_S: Final = 10.0

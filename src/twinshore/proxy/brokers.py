@@ -13,7 +13,7 @@ from twinshore.proxy.house import House
 from twinshore.proxy.upstream import Asked, Upstream, deadline
 from twinshore.proxy.writing import LATE_S
 from twinshore.wire.apis import API_VERSIONS, shape_of
-from twinshore.wire.headers import frame, read_response_header
+from twinshore.wire.framing import frame, read_response_header
 
 
 class Brokers:

@@ -29,7 +29,7 @@ from twinshore.proxy.turns import Turn, Turns
 from twinshore.proxy.upstream import Asked, Upstream, deadline
 from twinshore.proxy.writing import Writing
 from twinshore.wire.apis import shape_of
-from twinshore.wire.headers import frame, read_response_header
+from twinshore.wire.framing import frame, read_response_header
 from twinshore.wire.primitives import Buffer
 from twinshore.wire.serving.requests import Request, answer_frame, read_request
 

@@ -39,7 +39,7 @@ from twinshore.proxy.follows import Led
 from twinshore.proxy.late_store import LateStore
 from twinshore.proxy.whereabouts import Stored, pairs_of, same_named, stored_homes
 from twinshore.wire.api_versions import Software, VersionsAnswer
-from twinshore.wire.talk import offered as asks_offered
+from twinshore.wire.exchange import offered as asks_offered
 
 LOOK_S = 1.0
 # All topics of a large cluster are a long answer, and one that is not known yet is asked for by itself.

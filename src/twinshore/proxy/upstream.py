@@ -19,11 +19,10 @@ from twinshore.proxy.core.layout import Place
 from twinshore.proxy.core.seen import Broker
 from twinshore.proxy.sockets import tune
 from twinshore.wire.apis import answer_bytes_max, api_name, shape_of
-from twinshore.wire.framing import Framer
-from twinshore.wire.headers import frame as framed
-from twinshore.wire.headers import read_response_header
+from twinshore.wire.exchange import Question
+from twinshore.wire.framing import Framer, read_response_header
+from twinshore.wire.framing import frame as framed
 from twinshore.wire.primitives import I32, Buffer
-from twinshore.wire.talk import Question
 
 CLIENT_ID = "twinshore-proxy"
 # A broker that lets logins end at once would be logged in to without end.

@@ -3,19 +3,29 @@ what was asked, and each has a bound on its size and a deadline.
 
 A broker answers a connection's requests in order. So the next answer must be to the oldest request; anything else ends
 the connection. Time enters as values only: whoever drives the exchange looks at `due_s`.
+
+A talk is several questions one after another, each depending on the answers before. It does no IO: it yields what to
+ask, is sent the body of each answer, and returns what it learnt. A blocking caller drives it with
+`kafka.connection.Connection.hold`; an event loop awaits each answer and sends it in.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Generator, Sequence
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from twinshore.fleet.errors import WireError
-from twinshore.wire.apis import Shape, api_name, shape_of
-from twinshore.wire.framing import Framer, FrameSizeError
-from twinshore.wire.headers import frame, read_response_header
+from twinshore.wire.api_versions import (
+    UNSUPPORTED_VERSION,
+    Software,
+    VersionsAnswer,
+    encode_versions_request,
+    parse_versions,
+)
+from twinshore.wire.apis import API_VERSIONS, Shape, api_name, shape_of
+from twinshore.wire.framing import Framer, FrameSizeError, frame, read_response_header
 from twinshore.wire.primitives import Buffer
 
 _NUMBERS = 0x7FFFFFFF
@@ -103,3 +113,28 @@ class Exchange:
             raise AnswerOrderError(f"{api_name(asked.api.key)} {asked.number} got the answer to {number}")
         self._asked.popleft()
         return Answer(asked, view, position)
+
+
+Learnt = TypeVar("Learnt")
+
+
+class Question(NamedTuple):
+    """A request's body, in a version that the talk has reason to believe in."""
+
+    key: int
+    version: int
+    body: bytes
+
+
+Talk: TypeAlias = Generator[Question, memoryview, Learnt]
+
+
+def offered(software: Software) -> Talk[VersionsAnswer]:
+    """Which versions a broker offers. One that does not know ours is asked in the first."""
+    highest, first = 3, 0
+    answer = yield Question(API_VERSIONS, highest, encode_versions_request(highest, software))
+    versions = parse_versions(answer, 0, highest)
+    if versions.error != UNSUPPORTED_VERSION:
+        return versions
+    answer = yield Question(API_VERSIONS, first, encode_versions_request(first, software))
+    return parse_versions(answer, 0, first)

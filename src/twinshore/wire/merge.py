@@ -21,7 +21,7 @@ from twinshore.wire.batch import (
 from twinshore.wire.codecs import codec_of, compress
 from twinshore.wire.primitives import varint
 from twinshore.wire.records import plain_records
-from twinshore.wire.rewrite import rewrite
+from twinshore.wire.slice import rewrite
 
 Batch = tuple[memoryview, BatchHeader]
 

@@ -23,8 +23,7 @@ from tests.kafka.peers import peer
 from tests.wire.serving.kio_schemas import by_kio
 from twinshore.wire.api_versions import Offer, encode_versions, parse_versions
 from twinshore.wire.apis import API_VERSIONS, FETCH, METADATA, PRODUCE, api_name, tags_in_answer
-from twinshore.wire.framing import Framer
-from twinshore.wire.headers import read_response_header
+from twinshore.wire.framing import Framer, read_response_header
 from twinshore.wire.primitives import Buffer
 from twinshore.wire.serving import fetch, produce
 from twinshore.wire.serving.requests import Request, answer_frame, read_request

@@ -25,7 +25,7 @@ from confluent_kafka.admin import AdminClient
 from twinshore.service.open_files import allow_most
 from twinshore.wire.apis import API_VERSIONS, FETCH, METADATA, PRODUCE
 from twinshore.wire.batch import HEADER_BYTES
-from twinshore.wire.headers import frame, read_response_header
+from twinshore.wire.framing import frame, read_response_header
 from twinshore.wire.produce import encode_produce
 from twinshore.wire.records import Record, encode_batch
 from twinshore.wire.serving.fetch import FetchRequest, Wanted, read_answer, write_request

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from twinshore.fleet.errors import WireError
 from twinshore.wire.apis import tags_in_answer, tags_in_request
-from twinshore.wire.headers import FRAME_BYTES_MAX
+from twinshore.wire.framing import FRAME_BYTES_MAX
 from twinshore.wire.notation import read_plain_string
 from twinshore.wire.primitives import NO_TAGS, PAST_END, Buffer, skip_tags, truncated
 
