@@ -15,7 +15,7 @@ from twinshore.lab import (
     kafka_classpath,
     tools_classpath,
 )
-from twinshore.lab.binaries import mariadb_folder, postgres_folder
+from twinshore.lab.databases import mariadb_folder, postgres_folder
 
 SERVERS: tuple[Callable[[], str | Path], ...] = (
     *(lambda version=version: kafka_classpath(version) for version in (KAFKA_NEWEST, KAFKA_3, KAFKA_OLDEST)),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from bench.clients.trying import NO, RECORDS, YES, Job
 from bench.kit.makes import Outcome
 from twinshore.lab import java, tools_classpath
-from twinshore.lab.jvm import ONE_COMPILER
+from twinshore.lab.jars import ONE_COMPILER
 
 _TOOLS = "org.apache.kafka.tools"
 _CLASSES = {

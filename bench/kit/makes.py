@@ -18,8 +18,7 @@ from typing import Any
 
 from bench.clients.trying import NO, Job
 from twinshore.lab import java
-from twinshore.lab.jars import Module, fetched, ivy_jar
-from twinshore.lab.jvm import ONE_COMPILER
+from twinshore.lab.jars import ONE_COMPILER, Module, fetched, ivy_jar
 from twinshore.lab.wheels import packages
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -24,11 +24,11 @@ import psutil
 from bench.kit.tree import ProcessTree
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import forget_links
-from twinshore.lab.stages.ends import TopicEnd
 from twinshore.lab.stages.figures import StageError
 from twinshore.lab.stages.loader import load
 from twinshore.lab.stages.mirror_process import MirrorProcess
 from twinshore.lab.stages.workloads import PARTITIONS, Workload, lz4, plain
+from twinshore.lab.watermarks import TopicEnd
 
 SOURCE = "source"
 TARGETS = (1, 3)

@@ -14,9 +14,9 @@ from twinshore.lab import FaultProxy, LabCluster
 from twinshore.lab.errors import log_tail
 from twinshore.lab.processes import Child
 from twinshore.lab.stages.copiers import Copier, CopyJob
-from twinshore.lab.stages.ends import TopicEnd
 from twinshore.lab.stages.figures import Sample, StageError, Window, WindowRule, window_of
 from twinshore.lab.stages.workloads import PARTITIONS, Workload
+from twinshore.lab.watermarks import TopicEnd
 
 _SAMPLE_EVERY_S = 0.1
 _FIRST_RECORD_WITHIN_S = 120.0

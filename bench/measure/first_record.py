@@ -17,9 +17,9 @@ from confluent_kafka import Producer
 
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings, forget_links
-from twinshore.lab.stages.ends import TopicEnd
 from twinshore.lab.stages.figures import StageError, median
 from twinshore.lab.stages.mirror_process import MirrorProcess, settings_of
+from twinshore.lab.watermarks import TopicEnd
 
 STARTS_S_MAX = 180.0
 POLL_S = 0.02

@@ -24,11 +24,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from bench.measure.broadcast import ARRIVE_S_MAX, PACE_S, RECORDS, RECORDS_SHORT, Place, stage
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings
-from twinshore.lab.stages.ends import TopicEnd
+from twinshore.lab.stages.faults import dead, on_slow_line, stalled
 from twinshore.lab.stages.figures import StageError, percentile
 from twinshore.lab.stages.mirror_process import MirrorProcess
-from twinshore.lab.stages.troubles import dead, on_slow_line, stalled
 from twinshore.lab.stages.workloads import PARTITIONS, plain
+from twinshore.lab.watermarks import TopicEnd
 
 TARGETS = 4
 PART = 0.6

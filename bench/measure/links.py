@@ -24,9 +24,9 @@ from bench.kit.playing import ROOT
 from twinshore.fleet import Cluster
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings
-from twinshore.lab.stages.ends import TopicEnd
 from twinshore.lab.stages.figures import StageError, percentile
 from twinshore.lab.stages.mirror_process import MirrorProcess
+from twinshore.lab.watermarks import TopicEnd
 
 LINKS = 20
 RATE = 10  # records a second in each topic

@@ -18,13 +18,12 @@ from bench.kit.page import write_section
 from bench.kit.tree import end_in_order_on_sigterm
 from bench.measure.drain import Drain, Sides, drain
 from bench.measure.latency import Latency, Pace, copied_latency, direct_latency
-from twinshore.lab.stages.clearing import clear
-from twinshore.lab.stages.clusters import bench_cluster
-from twinshore.lab.stages.copiers import Copier, CopyJob, MirrorMaker, Twinshore, mirror_makers
-from twinshore.lab.stages.ends import TopicEnd
+from twinshore.lab.clients import clear
+from twinshore.lab.stages.copiers import Copier, CopyJob, MirrorMaker, Twinshore, bench_cluster, mirror_makers
 from twinshore.lab.stages.figures import WindowRule, median, ratio
 from twinshore.lab.stages.loader import WARM_PART, load, warm_broker, warm_source
 from twinshore.lab.stages.workloads import PARTITIONS, WORKLOADS, Workload
+from twinshore.lab.watermarks import TopicEnd
 
 OURS, THEIRS = Twinshore().name, MirrorMaker().name
 PARTS = (*WORKLOADS, "latency", "replicated")

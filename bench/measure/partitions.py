@@ -18,9 +18,9 @@ from twinshore.fleet import Cluster, Link, NamedPartition
 from twinshore.fleet.settings import load_settings
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings
-from twinshore.lab.demo_ends import LogEnds
 from twinshore.lab.demo_mirror import DemoMirror
 from twinshore.lab.stages.figures import StageError
+from twinshore.lab.watermarks import LogEnds
 from twinshore.service.connections import once
 
 TOPICS = 10
@@ -153,7 +153,7 @@ def _measure(
     late_ms = (time.monotonic() - sent_s) * 1000
     memory_mb = tree.memory_mb()
     driver_threads = psutil.Process(mirror.mark.pid).num_threads()
-    pump_threads = max(pump.num_threads() for pump in mirror.pumping())
+    pump_threads = max(pump.num_threads() for pump in mirror.pumps())
     say("comparing every record")
     here, there = _read(source, wanted), _read(target, wanted)
     unequal = sum(here[named] != there[named] for named in wanted)

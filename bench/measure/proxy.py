@@ -33,7 +33,7 @@ from twinshore.lab import LabCluster, LabError
 from twinshore.lab.clients import admin_of
 from twinshore.lab.errors import log_tail
 from twinshore.lab.processes import Child, start_child
-from twinshore.lab.stages.clusters import bench_cluster
+from twinshore.lab.stages.copiers import bench_cluster
 from twinshore.lab.stages.figures import StageError, median, ratio
 from twinshore.service.open_files import allow_most
 

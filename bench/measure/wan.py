@@ -15,13 +15,12 @@ from bench.kit.page import table, write_section
 from bench.kit.tree import end_in_order_on_sigterm
 from bench.measure.drain import Drain, Sides, drain
 from bench.measure.mirror import OURS, THEIRS, middle
-from twinshore.lab.stages.clearing import clear
-from twinshore.lab.stages.clusters import bench_cluster
-from twinshore.lab.stages.copiers import Copier, CopyJob, Twinshore, mirror_makers
-from twinshore.lab.stages.ends import TopicEnd
+from twinshore.lab.clients import clear
+from twinshore.lab.stages.copiers import Copier, CopyJob, Twinshore, bench_cluster, mirror_makers
 from twinshore.lab.stages.figures import WindowRule, ratio
 from twinshore.lab.stages.loader import load, warm_broker
 from twinshore.lab.stages.workloads import PARTITIONS, WORKLOADS
+from twinshore.lab.watermarks import TopicEnd
 
 ROUND_TRIP_MS = 60.0
 WORKLOAD = "plain"

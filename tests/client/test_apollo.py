@@ -13,8 +13,7 @@ import pytest
 
 from twinshore.client.centres.apollo import Apollo
 from twinshore.fleet import ConfigError
-from twinshore.lab.jars import Module, compiled, fetched
-from twinshore.lab.jvm import java
+from twinshore.lab.jars import Module, compiled, fetched, java
 
 SOURCE = Path(__file__).with_name("apollo") / "Pushing.java"
 MODULE = Module("com.ctrip.framework.apollo", "apollo-mockserver", "2.4.0")

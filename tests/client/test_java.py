@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from twinshore.lab.jars import compiled, kafka_classpath
-from twinshore.lab.jvm import java
+from twinshore.lab.jars import compiled, java, kafka_classpath
 
 CLIENTS = Path(__file__).resolve().parents[2] / "clients" / "java" / "src" / "main" / "java"
 PLAYED = Path(__file__).parents[1] / "homes" / "client_orders.json"

@@ -15,7 +15,7 @@ from twinshore.kafka.metadata import ask_metadata
 from twinshore.kafka.opening import open_connection
 from twinshore.lab import KAFKA_3, KAFKA_OLDEST, LabCluster, LabError
 from twinshore.lab.clients import admin_of, client_settings
-from twinshore.lab.jvm import ONE_COMPILER
+from twinshore.lab.jars import ONE_COMPILER
 
 
 def write(cluster: Cluster, topic: str, values: list[bytes]) -> None:

@@ -14,14 +14,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from twinshore.lab.processes import ProcessMark, mark_of, own_mark, start_child
-from twinshore.lab.scratch import scratch_folder, sweep
+from twinshore.lab.processes import ProcessMark, mark_of, own_mark, scratch_folder, start_child, sweep
 
 # Started from a thread that ends, as a test's worker or a fixture may: the servers must not end with that thread.
 _PARENT = """
 import json, sys, threading, time
 from twinshore.lab import FaultProxy, LabCluster, PostgresServer
-from twinshore.lab.jvm import ONE_COMPILER
+from twinshore.lab.jars import ONE_COMPILER
 
 servers = [LabCluster("tied", heap_mb=256, via_proxy=True, jvm_flags=(ONE_COMPILER,)), PostgresServer()]
 for server in servers:

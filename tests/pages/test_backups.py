@@ -11,7 +11,7 @@ from sqlalchemy.engine import make_url
 
 from tests.pages.shell import block, play, replaced
 from twinshore.lab import MariaDbServer, PostgresServer
-from twinshore.lab.binaries import mariadb_folder
+from twinshore.lab.databases import mariadb_folder
 from twinshore.store import ControlRow, open_store
 
 LINK = "east->west"

@@ -12,8 +12,7 @@ import pytest
 
 from tests.scenarios.test_following_writers import until
 from twinshore.lab import LabCluster
-from twinshore.lab.jars import compiled, kafka_classpath
-from twinshore.lab.jvm import java
+from twinshore.lab.jars import compiled, java, kafka_classpath
 
 SOURCES = Path(__file__).resolve().parents[2] / "clients" / "java" / "src" / "main" / "java"
 RECORDS_S = 500

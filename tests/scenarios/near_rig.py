@@ -23,8 +23,7 @@ from tests.scenarios.plain_clients import Acked, PlainReader, PlainWriter
 from tests.scenarios.switch_rig import SwitchRig
 from tests.scenarios.test_following_writers import until
 from twinshore.lab import LabCluster
-from twinshore.lab.jars import tools_classpath
-from twinshore.lab.jvm import ONE_COMPILER, java
+from twinshore.lab.jars import ONE_COMPILER, java, tools_classpath
 
 HOST = "127.0.0.2"
 # By how clients' ids begin: where the balancer says that they come from.

@@ -22,8 +22,7 @@ from tests.scenarios.test_following_writers import until
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.fleet.settings import Settings, load_settings
 from twinshore.lab import LabCluster
-from twinshore.lab.jars import KAFKA_NEWEST, tools_classpath
-from twinshore.lab.jvm import ONE_COMPILER, java
+from twinshore.lab.jars import KAFKA_NEWEST, ONE_COMPILER, java, tools_classpath
 from twinshore.proxy.operations.offsets import Asked, act, asked_for, plan
 from twinshore.store import open_store
 

@@ -17,8 +17,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings
-from twinshore.lab.jars import tools_classpath
-from twinshore.lab.jvm import ONE_COMPILER, java
+from twinshore.lab.jars import ONE_COMPILER, java, tools_classpath
 
 KEYS = 24
 Place = tuple[int, int]

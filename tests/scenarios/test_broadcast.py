@@ -15,7 +15,7 @@ from tests.scenarios.mirror_rig import Rig, read_all, same_ends, settings_text, 
 from twinshore.fleet.incidents import IncidentKind
 from twinshore.lab import LabCluster, Workload
 from twinshore.lab.clients import client_settings, committed, forget_links
-from twinshore.lab.stages.troubles import dead, on_slow_line, stalled
+from twinshore.lab.stages.faults import dead, on_slow_line, stalled
 from twinshore.store import open_store
 
 FLAGS = ("-XX:TieredStopAtLevel=1",)

@@ -13,7 +13,7 @@ import pytest
 from tests.scenarios.mirror_rig import until
 from tests.scenarios.test_broadcast import FLAGS, RATE, Place, Three, ended, fresh, has_but_what_the_ledger_names, lost
 from twinshore.lab import LabCluster, Workload
-from twinshore.lab.stages.troubles import on_slow_line
+from twinshore.lab.stages.faults import on_slow_line
 
 WITHIN_S, LINE_BYTES_S, KILLS, PAUSE_S = 120.0, 400_000.0, 4, 5.0
 

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from tests.scenarios.mirror_rig import Rig, read_all, same_ends, settings_text, until
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings, forget_links
-from twinshore.lab.jvm import ONE_COMPILER
+from twinshore.lab.jars import ONE_COMPILER
 
 PARTITIONS = LANES = 4
 LINE_BYTES_S = 2_000_000.0

@@ -24,8 +24,8 @@ from twinshore.lab import LabCluster, Workload
 from twinshore.lab.clients import client_settings
 from twinshore.lab.ports import free_port
 from twinshore.lab.stages.copiers import CopyJob, MirrorMaker
-from twinshore.lab.stages.mirror_process import MirrorProcess
-from twinshore.lab.stages.monitors import PERIOD_S, History, Verb, addresses, delay_text, until
+from twinshore.lab.stages.mirror_process import MirrorProcess, addresses
+from twinshore.lab.stages.monitors import PERIOD_S, History, Verb, delay_text, until
 
 LINK = "east->west"
 WITHIN_S = 4 * PERIOD_S
@@ -51,8 +51,8 @@ class Stage:
         folder, section = history.folder, {LINK: "topics = ['late-.*']"}
         delay = delay_text(folder, {"windows": f'"{windows}"'})
         self.history = history
-        self.mirror = MirrorProcess(folder, addresses([source, target], section, folder))
-        self.monitor = Verb(folder, "watch", addresses([source, seen], section, folder) + delay)
+        self.mirror = MirrorProcess(folder, addresses([source, target], section, folder / "store.db"))
+        self.monitor = Verb(folder, "watch", addresses([source, seen], section, folder / "store.db") + delay)
         self.watcher = Verb(folder, "watch-watchers", self.monitor.settings.read_text())
 
     def start(self) -> None:
@@ -292,7 +292,9 @@ def test_the_stall_of_a_pair_that_mirrormaker_mirrors_is_found(
     (tmp_path / "mm2").mkdir()
     child = copier.start(job, tmp_path / "mm2")
     source = Cluster(name, east.cluster.bootstrap)
-    text = addresses([source, west.cluster], {f"{name}->west": "topics = ['theirs']\nnaming = 'prefix'"}, tmp_path)
+    text = addresses(
+        [source, west.cluster], {f"{name}->west": "topics = ['theirs']\nnaming = 'prefix'"}, tmp_path / "store.db"
+    )
     monitor = Verb(tmp_path, "watch", text + delay_text(tmp_path))
     monitor.start()
     try:

@@ -19,9 +19,7 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
 from twinshore.lab.clients import client_settings, delete_records
 from twinshore.lab.stages import log_kinds
-from twinshore.lab.stages.kinds import HOLDS, KINDS
-from twinshore.lab.stages.log_kinds import SOURCE_SETTINGS, seen
-from twinshore.lab.stages.log_shapes import headers_on_disk
+from twinshore.lab.stages.log_kinds import HOLDS, KINDS, SOURCE_SETTINGS, headers_on_disk, seen
 from twinshore.store import IncidentKind
 
 LINK = "here->there"

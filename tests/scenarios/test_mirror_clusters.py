@@ -12,7 +12,7 @@ import pytest
 
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, until
 from twinshore.lab import KAFKA_3, LabCluster, LabSecurity, Workload, compare_topic, java
-from twinshore.lab.jvm import ONE_COMPILER
+from twinshore.lab.jars import ONE_COMPILER
 from twinshore.lab.ports import free_port
 from twinshore.lab.processes import Child, start_child
 

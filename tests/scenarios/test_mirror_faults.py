@@ -15,7 +15,7 @@ from tests.conftest import ClusterFactory
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
 from twinshore.lab import LabCluster, compare_topic
 from twinshore.lab.clients import client_settings
-from twinshore.lab.jvm import ONE_COMPILER
+from twinshore.lab.jars import ONE_COMPILER
 from twinshore.lab.stages.faults import FaultReport, run_faults
 from twinshore.lab.stages.mirror_process import MirrorProcess
 

@@ -23,7 +23,7 @@ from twinshore.fleet import Cluster
 from twinshore.fleet.settings import load_settings
 from twinshore.lab import LabCluster, LabSecurity
 from twinshore.lab.clients import admin_of, allow
-from twinshore.lab.jvm import ONE_COMPILER
+from twinshore.lab.jars import ONE_COMPILER
 from twinshore.lab.ports import free_port
 from twinshore.service.ends import Ends
 from twinshore.store import open_store

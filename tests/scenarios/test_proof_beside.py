@@ -19,7 +19,7 @@ from twinshore.lab import LabCluster, Workload
 from twinshore.lab.clients import client_settings
 from twinshore.lab.stages import log_kinds
 from twinshore.lab.stages.copiers import CopyJob, MirrorMaker
-from twinshore.lab.stages.ends import TopicEnd
+from twinshore.lab.watermarks import TopicEnd
 from twinshore.proof import Way
 from twinshore.proof.job import in_this_process
 from twinshore.proof.planning import Wishes

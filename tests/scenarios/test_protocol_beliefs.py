@@ -20,7 +20,7 @@ from twinshore.kafka.rights import QuotaEntity
 from twinshore.kafka.rights_requests import alter_quotas
 from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
 from twinshore.lab.clients import admin_of, delete_records
-from twinshore.lab.jvm import ONE_COMPILER
+from twinshore.lab.jars import ONE_COMPILER
 from twinshore.lab.stages.raw_writer import RawWriter, end_of, fetched, state_of
 from twinshore.wire.batch import TIMESTAMP_APPEND
 from twinshore.wire.fetch import FETCH_KEY, FETCH_VERSION, FetchAnswer, FetchPartition, encode_fetch, parse_fetch

@@ -24,8 +24,7 @@ from tests.scenarios.test_following_writers import until
 from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_proxy_switch import proxies
 from twinshore.homes.following import LEASE_S
-from twinshore.lab.jars import tools_classpath
-from twinshore.lab.jvm import ONE_COMPILER, java
+from twinshore.lab.jars import ONE_COMPILER, java, tools_classpath
 
 PARTITIONS = 3
 WRITERS = 3

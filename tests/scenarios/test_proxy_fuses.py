@@ -23,8 +23,7 @@ from tests.scenarios.test_following_writers import until
 from tests.wire.serving.java_clients import java_clients
 from twinshore.cli.entry import app, gather
 from twinshore.lab import KAFKA_OLDEST, LabCluster
-from twinshore.lab.jars import tools_classpath
-from twinshore.lab.jvm import ONE_COMPILER, java
+from twinshore.lab.jars import ONE_COMPILER, java, tools_classpath
 from twinshore.store import open_store
 
 STILL_S = 3.0

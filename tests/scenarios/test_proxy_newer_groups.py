@@ -26,9 +26,8 @@ from twinshore.fleet.settings import load_settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import KAFKA_NEWEST, LabCluster
 from twinshore.lab.clients import committed
-from twinshore.lab.jars import tools_classpath
-from twinshore.lab.jvm import ONE_COMPILER
-from twinshore.lab.jvm import java as java_program
+from twinshore.lab.jars import ONE_COMPILER, tools_classpath
+from twinshore.lab.jars import java as java_program
 from twinshore.proxy.lookout import LOOK_S, TOPICS_S
 from twinshore.proxy.operations import groups_home, offsets
 from twinshore.store import HomeRow, open_store

@@ -13,7 +13,7 @@ import pytest
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
 from twinshore.lab.clients import admin_of
-from twinshore.lab.jvm import ONE_COMPILER
+from twinshore.lab.jars import ONE_COMPILER
 from twinshore.lab.stages.raw_writer import RawWriter, end_of
 from twinshore.wire.batch import HEADER_BYTES, split_batches
 from twinshore.wire.exchange import Exchange

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from twinshore.advisor.policy import Policy, Waiver
 from twinshore.advisor.profiles import Kind, Profile, profiles_of
-from twinshore.advisor.rule import WEIGHTS, Change, Finding, Found, Rule, Weight, finding_of
-from twinshore.advisor.seen import Before, GroupPlace, Partition, Seen, Topic, Unseen
+from twinshore.advisor.rule import WEIGHTS, Change, Finding, Found, Rule, finding_of
+from twinshore.advisor.seen import Before, Group, GroupPlace, Partition, Seen, Topic, Unseen
 from twinshore.fleet import ConfigError
 from twinshore.fleet.sentences import counted, listed
 
@@ -105,11 +107,7 @@ def advise(seen: Seen, policy: Policy, rules: Sequence[Rule]) -> Advice:
         (*seen.unseen, *_unjudged(seen, policy, rules)),
         profiles=profiles_of(seen),
         remarks=tuple(policy.remarks(found, day)),
-        places=tuple(
-            Place(group.name, one.topic, one.partition, one.offset, one.log_end)
-            for group in seen.groups
-            for one in group.places
-        ),
+        places=places_of(seen.groups),
     )
 
 
@@ -178,6 +176,13 @@ def difference(before: Advice, now: Advice, looked: Looked | None = None) -> Dif
     )
 
 
+def places_of(groups: Iterable[Group]) -> tuple[Place, ...]:
+    """Where they are, for a later look."""
+    return tuple(
+        Place(group.name, one.topic, one.partition, one.offset, one.log_end) for group in groups for one in group.places
+    )
+
+
 def with_before(seen: Seen, places: Iterable[Place], at_ms: int) -> Seen:
     """The same look with an earlier one beside each place that both have."""
     apart_s = (seen.at_ms - at_ms) / 1000
@@ -207,20 +212,15 @@ def as_values(advice: Advice, policy: Policy) -> dict[str, Any]:
         "waived": [
             {
                 **_finding_values(one.finding),
-                "waiver": {
-                    "rule": one.waiver.rule,
-                    "subject": one.waiver.subject,
-                    "reason": one.waiver.reason,
-                    "until": one.waiver.until.isoformat(),
-                },
+                "waiver": {**asdict(one.waiver), "until": one.waiver.until.isoformat()},
             }
             for one in advice.waived
         ],
-        "unseen": [{"what": one.what, "why": one.why, "hint": one.hint} for one in advice.unseen],
-        "untold": [{"what": one.what, "why": one.why, "hint": one.hint} for one in advice.untold],
+        "unseen": list(map(asdict, advice.unseen)),
+        "untold": list(map(asdict, advice.untold)),
         "profiles": [_profile_values(one) for one in advice.profiles],
         "remarks": list(advice.remarks),
-        "places": [[one.group, one.topic, one.partition, one.offset, one.log_end] for one in advice.places],
+        "places": [list(astuple(one)) for one in advice.places],
     }
 
 
@@ -238,19 +238,7 @@ def difference_values(found: Difference) -> dict[str, Any]:
 
 def _finding_values(one: Finding) -> dict[str, Any]:
     safe = {"topic": one.safe.topic, "settings": dict(one.safe.settings)} if one.safe else None
-    return {
-        "rule": one.rule,
-        "weight": one.weight.value,
-        "subject": one.subject,
-        "says": one.says,
-        "risk": one.risk,
-        "event": one.event,
-        "evidence": one.evidence,
-        "commands": list(one.commands),
-        "by_hand": one.by_hand,
-        "safe": safe,
-        "story": one.story,
-    }
+    return {**asdict(one), "commands": list(one.commands), "safe": safe}
 
 
 def _profile_values(one: Profile) -> dict[str, Any]:
@@ -269,14 +257,16 @@ def from_values(values: Any, name: str) -> Advice:
     try:
         if values["form"] != FORM:
             raise ConfigError(f"{name} is of another version of Twinshore", hint="make it anew with --json")
-        waived = [Waived(_finding_from(row), _waiver_from(row["waiver"])) for row in values["waived"]]
+        waived = [
+            Waived(_finding_from(row), TypeAdapter(Waiver).validate_python(row["waiver"])) for row in values["waived"]
+        ]
         return Advice(
             str(values["cluster"]),
             str(values["cluster_id"]),
             int(values["at_ms"]),
             tuple(_finding_from(row) for row in values["findings"]),
             tuple(waived),
-            tuple(Unseen(row["what"], row["why"], row["hint"]) for row in values["unseen"]),
+            tuple(TypeAdapter(Unseen).validate_python(row) for row in values["unseen"]),
             profiles=tuple(_profile_from(row) for row in values["profiles"]),
             places=tuple(Place(str(g), str(t), int(p), int(o), int(e)) for g, t, p, o, e in values["places"]),
         )
@@ -287,23 +277,7 @@ def from_values(values: Any, name: str) -> Advice:
 def _finding_from(row: Mapping[str, Any]) -> Finding:
     safe = row["safe"]
     change = Change(safe["topic"], tuple(safe["settings"].items())) if safe else None
-    return Finding(
-        str(row["rule"]),
-        Weight(row["weight"]),
-        subject=str(row["subject"]),
-        says=str(row["says"]),
-        risk=str(row["risk"]),
-        event=str(row["event"]),
-        evidence=str(row["evidence"]),
-        commands=tuple(str(line) for line in row["commands"]),
-        by_hand=str(row["by_hand"]),
-        safe=change,
-        story=str(row.get("story", "")),
-    )
-
-
-def _waiver_from(row: Mapping[str, Any]) -> Waiver:
-    return Waiver(row["rule"], row["subject"], row["reason"], datetime.date.fromisoformat(row["until"]))
+    return TypeAdapter(Finding).validate_python({**row, "safe": change})
 
 
 def _profile_from(row: Mapping[str, Any]) -> Profile:

@@ -6,12 +6,12 @@ It asks and changes nothing. Groups are looked at twice, some seconds apart, so 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 
-from twinshore.advisor.advice import Place, with_before
-from twinshore.advisor.seen import Broker, Group, Known, Partition, Seen, Topic, Unseen
+from twinshore.advisor.advice import Place, places_of, with_before
+from twinshore.advisor.seen import Broker, Known, Partition, Seen, Topic, Unseen
 from twinshore.advisor.watching import Watching
 from twinshore.fleet import Cluster, KafkaError, NamedPartition, TwinshoreError
 from twinshore.fleet.sentences import counted
@@ -101,12 +101,8 @@ def look(
 ) -> Seen:
     """The cluster as it is now; KafkaError where it does not answer at all. `clock` gives the time in ms, `wait` waits
     between both looks at groups. `before`: places of an earlier look, and when it was; then one look is enough."""
-    eyes, pool = Eyes(), Pool()
-    ways = {"client_id": "twinshore-advise", "pool": pool}
-    with (
-        closing(KafkaCluster(cluster, patience_s=wanted.within_s, call_s=CALL_S, **ways)) as kafka,  # type: ignore[arg-type]
-        closing(KafkaCluster(cluster, patience_s=BROKER_S, call_s=BROKER_S, **ways)) as each,  # type: ignore[arg-type]
-    ):
+    eyes = Eyes()
+    with _opened(cluster, wanted.within_s) as (kafka, each):
         with kafka.errand():
             seen = kafka.metadata(None)
             told = {name: one for name, one in seen.topics.items() if one.internal or wanted.admits(name)}
@@ -118,7 +114,7 @@ def look(
             groups = watching.groups(by_name)
         at_ms = clock()
         if before is None and any(place.lag for group in groups for place in group.places):
-            before = _places(groups), at_ms
+            before = places_of(groups), at_ms
             wait(wanted.apart_s)
             with kafka.errand():
                 groups = watching.groups(by_name)
@@ -147,13 +143,8 @@ def look(
 def look_at_topic(cluster: Cluster, name: str) -> Seen:
     """One topic alone, and what its cluster elects; no topic where there is none of this name. Groups are not asked
     for."""
-    eyes, pool = Eyes(), Pool()
-    ways = {"client_id": "twinshore-advise", "pool": pool}
-    with (
-        closing(KafkaCluster(cluster, patience_s=PATIENCE_S, call_s=CALL_S, **ways)) as kafka,  # type: ignore[arg-type]
-        closing(KafkaCluster(cluster, patience_s=BROKER_S, call_s=BROKER_S, **ways)) as each,  # type: ignore[arg-type]
-        kafka.errand(),
-    ):
+    eyes = Eyes()
+    with _opened(cluster, PATIENCE_S) as (kafka, each), kafka.errand():
         seen = kafka.metadata([name])
         told = {one: topic for one, topic in seen.topics.items() if topic.error != Code.UNKNOWN_TOPIC_OR_PARTITION}
         topics = _topics(kafka, told, _moves(each, seen, eyes), eyes)
@@ -172,10 +163,15 @@ def look_at_topic(cluster: Cluster, name: str) -> Seen:
     )
 
 
-def _places(groups: Iterable[Group]) -> tuple[Place, ...]:
-    return tuple(
-        Place(group.name, one.topic, one.partition, one.offset, one.log_end) for group in groups for one in group.places
-    )
+@contextmanager
+def _opened(cluster: Cluster, patience_s: float) -> Iterator[tuple[KafkaCluster, KafkaCluster]]:
+    """For what the whole cluster tells, and for what each broker tells by itself."""
+    ways = {"client_id": "twinshore-advise", "pool": Pool()}
+    with (
+        closing(KafkaCluster(cluster, patience_s=patience_s, call_s=CALL_S, **ways)) as kafka,  # type: ignore[arg-type]
+        closing(KafkaCluster(cluster, patience_s=BROKER_S, call_s=BROKER_S, **ways)) as each,  # type: ignore[arg-type]
+    ):
+        yield kafka, each
 
 
 def _moves(each: KafkaCluster, seen: ClusterMetadata, eyes: Eyes) -> Mapping[NamedPartition, Move]:

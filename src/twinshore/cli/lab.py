@@ -86,7 +86,7 @@ def fill(
     """Appends records to a topic of a lab cluster, so that there is something to mirror."""
     from twinshore.fleet import Cluster, ConfigError
     from twinshore.fleet.sentences import counted
-    from twinshore.lab.fill import fill as append
+    from twinshore.lab.produce import fill as append
     from twinshore.lab.standing import default_folder, standing
 
     stand = {one.name: one for one in standing(dir or default_folder())}
@@ -105,8 +105,7 @@ def fill(
 
 def stop(clusters: list[str] = NAMED, dir: Path | None = DIR, dry_run: bool = DRY_RUN) -> None:
     """Kills the clusters' brokers, as a power cut does. Their data and addresses stay."""
-    from twinshore.lab.again import go_dark
-    from twinshore.lab.standing import default_folder
+    from twinshore.lab.standing import default_folder, go_dark
 
     if not go_dark(dir or default_folder(), clusters, tell=_tell, dry_run=dry_run):
         typer.echo("none of them runs")
@@ -114,8 +113,7 @@ def stop(clusters: list[str] = NAMED, dir: Path | None = DIR, dry_run: bool = DR
 
 def start(clusters: list[str] = NAMED, dir: Path | None = DIR, dry_run: bool = DRY_RUN) -> None:
     """Starts brokers again that were stopped or have died, with the data that they had."""
-    from twinshore.lab.again import come_back
-    from twinshore.lab.standing import default_folder
+    from twinshore.lab.standing import come_back, default_folder
 
     if not come_back(dir or default_folder(), clusters, tell=_tell, dry_run=dry_run):
         typer.echo("all of them are up")

@@ -4,6 +4,7 @@ Enters: what a cluster shall be (version, brokers, security, settings). Leaves: 
 Cluster to reach it by. It knows nothing of mirrors; everything it starts, it ends, and it ends nothing else.
 """
 
+from twinshore.lab.access import LabSecurity
 from twinshore.lab.cluster import LabCluster
 from twinshore.lab.compare import Comparison, Difference, compare_topic
 from twinshore.lab.databases import MariaDbServer, PostgresServer
@@ -15,13 +16,12 @@ from twinshore.lab.jars import (
     KAFKA_OLDEST_SOURCE,
     KAFKA_OLDEST_TARGET,
     connect_mirror_classpath,
+    java,
     kafka_classpath,
     tools_classpath,
 )
-from twinshore.lab.jvm import java
 from twinshore.lab.produce import Workload
 from twinshore.lab.proxy import FaultProxy
-from twinshore.lab.security import LabSecurity
 
 __all__ = [
     "KAFKA_3",

@@ -1,15 +1,44 @@
-"""Who may enter a lab cluster and how: users, their secrets, and what the brokers must be told about them."""
+"""Who may enter a lab cluster and how: kinds of security, users, their secrets, and what the brokers must be told about
+them."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 
 from twinshore.fleet import Cluster, ConfigError, SaslMechanism, Secret, Security
 from twinshore.lab.clients import alter_brokers, set_scram_password
 from twinshore.lab.keys import Authority, TokenIssuer, write_whole
-from twinshore.lab.security import ADMIN, LabSecurity
+
+ADMIN = "admin"
+
+
+class LabSecurity(StrEnum):
+    """What a cluster asks of its clients. The SASL kinds run over TLS too, with the cluster's `tls=True`."""
+
+    PLAINTEXT = "plaintext"
+    TLS = "tls"
+    MTLS = "mtls"
+    SASL_PLAIN = "sasl-plain"
+    SASL_SCRAM_256 = "sasl-scram-256"
+    SASL_SCRAM_512 = "sasl-scram-512"
+    SASL_OAUTHBEARER = "sasl-oauthbearer"
+
+    @property
+    def mechanism(self) -> SaslMechanism | None:
+        """The SASL mechanism, if it is SASL at all."""
+        return _MECHANISMS.get(self)
+
+
+_MECHANISMS = {
+    LabSecurity.SASL_PLAIN: SaslMechanism.PLAIN,
+    LabSecurity.SASL_SCRAM_256: SaslMechanism.SCRAM_SHA_256,
+    LabSecurity.SASL_SCRAM_512: SaslMechanism.SCRAM_SHA_512,
+    LabSecurity.SASL_OAUTHBEARER: SaslMechanism.OAUTHBEARER,
+}
+
 
 _TOKEN_LIFE_S = 3_600.0
 _PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"

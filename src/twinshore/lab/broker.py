@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from twinshore.lab.errors import LabError, log_tail
-from twinshore.lab.jvm import java
+from twinshore.lab.jars import java
 from twinshore.lab.processes import Child, ProcessMark, start_child
 
 _READY = b"Kafka Server started"

@@ -38,6 +38,7 @@ from twinshore.kafka.opening import open_connection
 from twinshore.lab.errors import LabError
 
 _ANSWER_S = 2.0
+_GONE_WITHIN_S = 60.0
 _COORDINATOR_MOVES = (Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR)
 # In a version that the oldest Kafka of the lab knows too.
 _NO_TOPICS = MetadataRequest(topics=(), allow_auto_topic_creation=False, include_topic_authorized_operations=False)
@@ -156,6 +157,22 @@ def delete_topic(cluster: Cluster, topic: str) -> None:
     """Deletes a topic."""
     admin = admin_of(cluster)
     admin.delete_topics([topic], operation_timeout=30)[topic].result(timeout=40)
+
+
+def clear(cluster: Cluster, keep: str = "") -> None:
+    """Deletes every topic but Kafka's own and `keep`; returns when they are gone."""
+    admin = admin_of(cluster)
+    deadline = time.monotonic() + _GONE_WITHIN_S
+    while True:
+        left = [topic for topic in admin.list_topics(timeout=10).topics if topic != keep and not topic.startswith("__")]
+        if not left:
+            return
+        if time.monotonic() > deadline:
+            raise LabError(f"cluster {cluster.name} still has {', '.join(sorted(left))}")
+        # One that is on its way out answers with an error; what counts is the list.
+        for gone in admin.delete_topics(left, operation_timeout=20).values():
+            gone.exception(30)
+        time.sleep(0.1)
 
 
 def forget_links(cluster: Cluster, admin: AdminClient | None = None) -> None:

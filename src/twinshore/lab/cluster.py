@@ -12,18 +12,16 @@ from types import TracebackType
 from typing import Self
 
 from twinshore.fleet import Cluster, ConfigError
-from twinshore.lab.access import Access
-from twinshore.lab.archive import archive_flags
+from twinshore.lab.access import ADMIN, Access, LabSecurity
+from twinshore.lab.archive import archive_flags, format_storage, new_cluster_id
 from twinshore.lab.broker import LabBroker
 from twinshore.lab.broker_settings import BrokerPorts, broker_settings, on_listeners
 from twinshore.lab.clients import create_topic, wait_for_brokers, wait_for_leaders
 from twinshore.lab.errors import LabError
-from twinshore.lab.format import format_storage, new_cluster_id
 from twinshore.lab.jars import KAFKA_NEWEST, kafka_classpath
 from twinshore.lab.ports import free_port
+from twinshore.lab.processes import scratch_folder
 from twinshore.lab.proxy import FaultProxy
-from twinshore.lab.scratch import scratch_folder
-from twinshore.lab.security import ADMIN, LabSecurity
 
 HEAP_MB = 512
 _ROTATED_WITHIN_S = 20.0

@@ -9,13 +9,11 @@ from dataclasses import dataclass, field, replace
 
 from twinshore.fleet import NamedPartition
 from twinshore.lab.compare import compare_topic
-from twinshore.lab.demo_account import Account, Rescued
-from twinshore.lab.demo_ends import LogEnds
-from twinshore.lab.demo_group import GROUP, GroupReader, places_on, read_on
+from twinshore.lab.demo_group import GROUP, GroupReader, TwinTail, places_on, read_on
 from twinshore.lab.demo_stage import DemoStage
-from twinshore.lab.demo_switch import UNCROSSED, Stopped, Writers, run_verb
-from twinshore.lab.demo_tail import TwinTail
+from twinshore.lab.demo_switch import UNCROSSED, Account, Rescued, Stopped, Writers, run_verb
 from twinshore.lab.errors import LabError, log_tail
+from twinshore.lab.watermarks import LogEnds
 
 COMPRESSIONS = ("lz4", "zstd", "gzip")
 LINE_EVERY_S = 1.0

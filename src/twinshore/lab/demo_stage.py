@@ -17,10 +17,8 @@ import psutil
 
 from twinshore.fleet import Cluster, ConfigError
 from twinshore.lab.cluster import LabCluster
-from twinshore.lab.demo_mirror import STOP_PATIENCE_S, DemoMirror, end_all
-from twinshore.lab.demo_proxy import DemoProxy, proxy_section
-from twinshore.lab.jars import kafka_classpath
-from twinshore.lab.jvm import ONE_COMPILER
+from twinshore.lab.demo_mirror import STOP_PATIENCE_S, DemoMirror, DemoProxy, proxy_section
+from twinshore.lab.jars import ONE_COMPILER, kafka_classpath
 from twinshore.lab.processes import ProcessMark, mark_of
 from twinshore.lab.produce import Workload
 
@@ -126,7 +124,7 @@ class DemoStage:
                 # Its failure has been told by then, or does not matter any more.
                 self.stop_load()
             if self.proxy is not None:
-                self.proxy.end()
+                self.proxy.end(0)  # whoever was connected is hung up on
             if self.mirror is not None:
                 # Without its source it has nothing to finish, and would wait for it.
                 self.mirror.end(STOP_PATIENCE_LOST_S if self._source_lost else STOP_PATIENCE_S)
@@ -163,7 +161,8 @@ def end_kept(folder: Path) -> int:
             children = psutil.Process(mirror.pid).children(recursive=True)
             below = [mark_of(child.pid) for child in children]
     mirror.end(patience_s=STOP_PATIENCE_S)
-    end_all(below)
+    for mark in below:
+        mark.end(patience_s=2.0)
     for server in servers:
         server.end()
     shutil.rmtree(folder, ignore_errors=True)

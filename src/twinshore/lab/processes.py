@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import atexit
 import functools
+import json
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -295,3 +298,45 @@ def _gone(mark: ProcessMark, patience_s: float) -> bool:
             return False
         time.sleep(_POLL_S)
     return True
+
+
+_PREFIX = "twinshore-"
+_OWNER = ".owner"
+_swept = threading.Event()
+
+
+def scratch_folder(kind: str) -> Path:
+    """A new folder, ours until we remove it or are no more: it knows its owner, so that what a killed process left is
+    swept by the next."""
+    if not _swept.is_set():
+        _swept.set()
+        sweep(Path(tempfile.gettempdir()))
+    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{kind}-"))
+    (folder / _OWNER).write_text(json.dumps([*own_mark().as_json(), _numbering()]), encoding="ascii")
+    return folder
+
+
+def _numbering() -> str:
+    """Whose process numbers these are: a container that shares our temporary folder has others."""
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return ""
+
+
+def sweep(where: Path) -> list[Path]:
+    """Removes the folders whose owners are gone; returns them. Other people's are left alone."""
+    removed = []
+    for owner in where.glob(f"{_PREFIX}*/{_OWNER}"):
+        try:
+            if owner.stat().st_uid != os.getuid():
+                continue
+            *mark, numbering = json.loads(owner.read_text(encoding="ascii"))
+            alive = ProcessMark.from_json(mark).alive()
+        except (OSError, ValueError, TypeError):
+            # Just being written or removed.
+            continue
+        if numbering == _numbering() and not alive:
+            shutil.rmtree(owner.parent, ignore_errors=True)
+            removed.append(owner.parent)
+    return removed

@@ -1,8 +1,10 @@
-"""A steady, varied load on a topic, counted: what was acknowledged must be on the twin."""
+"""Records on a topic: a few to begin with, or a steady, varied load that is counted, since what was acknowledged must
+be on the twin."""
 
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import threading
 import time
@@ -11,7 +13,7 @@ from collections.abc import Sequence
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from twinshore.fleet import Cluster
-from twinshore.lab.clients import client_settings
+from twinshore.lab.clients import admin_of, client_settings, create_topic
 from twinshore.lab.errors import LabError
 
 COMPRESSIONS = ("none", "gzip", "lz4", "zstd", "snappy")
@@ -165,3 +167,32 @@ def _samples(chance: random.Random, value_bytes: int) -> list[_Sample]:
             headers.append(("nothing", None))
         samples.append((key, None if number == 11 else b"" if number == 12 else value, headers))
     return samples
+
+
+_ANSWER_S = 60.0
+_POLL_EVERY = 1_000
+
+
+def fill(cluster: Cluster, topic: str, *, records: int, partitions: int) -> int:
+    """Appends records to the topic, which is made if it is not there; returns its number of partitions. Each record is
+    small JSON with a key, and so the next call appends as many more."""
+    found = admin_of(cluster).list_topics(timeout=_ANSWER_S).topics.get(topic)
+    if found is None:
+        create_topic(cluster, topic, partitions=partitions)
+    if not records:
+        return len(found.partitions) if found is not None else partitions
+    producer = Producer({**client_settings(cluster), "enable.idempotence": True, "linger.ms": 20})
+    for number in range(records):
+        value = json.dumps({"number": number, "item": f"item {number % 97}", "amount": number % 1_000 / 10})
+        while True:
+            try:
+                producer.produce(topic, value, str(number % 1_000))
+                break
+            except BufferError:
+                producer.poll(0.5)
+        if number % _POLL_EVERY == 0:
+            producer.poll(0)
+    left = producer.flush(_ANSWER_S)
+    if left:
+        raise LabError(f"{left} records of {topic} were not acknowledged by {cluster.name} within {_ANSWER_S:.0f} s")
+    return len(found.partitions) if found is not None else partitions

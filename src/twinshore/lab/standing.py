@@ -1,4 +1,5 @@
-"""Clusters that outlive the command which started them: `twinshore lab up`, and later `status` and `down`.
+"""Clusters that outlive the command which started them: `twinshore lab up`, and later `status` and `down`; `stop` and
+`start`, by which they go dark and come back, with their data and addresses.
 
 What stands is written in their folder, from before the first broker runs: one folder per cluster, and in each broker's
 the mark of its process. So `down` ends what a killed `up` began, and never a process that only has the same number.
@@ -16,11 +17,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from twinshore.fleet import ConfigError
-from twinshore.lab.broker import read_mark
-from twinshore.lab.cluster import LabCluster, check_brokers
+from twinshore.fleet import Cluster, ConfigError
+from twinshore.lab.archive import archive_flags
+from twinshore.lab.broker import LabBroker, read_mark
+from twinshore.lab.clients import wait_for_brokers
+from twinshore.lab.cluster import HEAP_MB, LabCluster, check_brokers
 from twinshore.lab.home import cache_folder
-from twinshore.lab.jars import KAFKA_NEWEST
+from twinshore.lab.jars import KAFKA_NEWEST, kafka_classpath
 from twinshore.lab.processes import ProcessMark
 
 _STATE = "cluster.json"
@@ -110,12 +113,7 @@ def bring_down(folder: Path, names: Sequence[str] = (), *, tell: Callable[[str],
     if not folder.is_dir():
         return 0
     with locked(folder, dry_run=dry_run):
-        there = standing(folder)
-        unknown = set(names) - {one.name for one in there}
-        if unknown:
-            hint = f"there are: {', '.join(one.name for one in there) or 'none'}"
-            raise ConfigError(f"no cluster {', '.join(sorted(unknown))} stands in {folder}", hint=hint)
-        chosen = [one for one in there if not names or one.name in names]
+        chosen = _chosen(folder, names) if names else standing(folder)
         for one in chosen:
             tell(f"ending {one.name}")
             if not dry_run:
@@ -233,3 +231,69 @@ def locked(folder: Path, *, dry_run: bool) -> Iterator[None]:
     with (folder / ".lock").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
+
+
+def go_dark(folder: Path, names: Sequence[str], *, tell: Callable[[str], None], dry_run: bool = False) -> int:
+    """Kills the brokers of these clusters, as a power cut does; returns how many clusters lived."""
+    folder = folder.absolute()
+    with locked(folder, dry_run=dry_run):
+        chosen = [one for one in _chosen(folder, names) if any(broker.alive for broker in one.brokers)]
+        for one in chosen:
+            tell(f"stopping {one.name}: its data stays, and `twinshore lab start {one.name}` brings it back")
+            if not dry_run:
+                kill_brokers(Path(one.folder))
+    return len(chosen)
+
+
+def come_back(folder: Path, names: Sequence[str], *, tell: Callable[[str], None], dry_run: bool = False) -> int:
+    """Starts the brokers of these clusters that do not run, on their data and at their addresses; returns how many
+    clusters lacked some."""
+    folder = folder.absolute()
+    with locked(folder, dry_run=dry_run):
+        chosen = [one for one in _chosen(folder, names) if one.state != "up"]
+        if cut := [one.name for one in chosen if not one.bootstrap]:
+            raise ConfigError(f"cluster {cut[0]} never came up whole", hint="twinshore lab down, then up again")
+        for one in chosen:
+            tell(f"starting {one.name} again: Kafka {one.version}, with the data that it had")
+            if not dry_run:
+                _start_again(one)
+    return len(chosen)
+
+
+def _chosen(folder: Path, names: Sequence[str]) -> list[StandingCluster]:
+    there = {one.name: one for one in standing(folder)}
+    for name in names:
+        if name not in there:
+            hint = f"there are: {', '.join(there) or 'none'}"
+            raise ConfigError(f"no cluster {name} stands in {folder}", hint=hint)
+    return [there[name] for name in names]
+
+
+def _start_again(one: StandingCluster) -> None:
+    classpath, cluster = kafka_classpath(one.version), Cluster(one.name, one.bootstrap)
+    brokers = [
+        LabBroker(
+            node_id=was.node_id,
+            port=int(address.rpartition(":")[2]),
+            folder=Path(one.folder) / f"broker-{was.node_id}",
+            classpath=classpath,
+            settings=_settings(Path(one.folder) / f"broker-{was.node_id}"),
+            heap_mb=HEAP_MB,
+            jvm_flags=archive_flags(one.version),
+            registered=lambda node_id: wait_for_brokers(cluster, {node_id}),
+            detached=True,
+        )
+        for was, address in zip(one.brokers, one.bootstrap, strict=True)
+        if not was.alive
+    ]
+    for broker in brokers:
+        broker.launch()
+    for broker in brokers:
+        broker.wait_ready()
+    wait_for_brokers(cluster, {was.node_id for was in one.brokers})
+
+
+def _settings(folder: Path) -> dict[str, str]:
+    """What the broker was started with."""
+    lines = (folder / "server.properties").read_text(encoding="utf-8").splitlines()
+    return {name: value for name, _, value in (line.partition("=") for line in lines)}

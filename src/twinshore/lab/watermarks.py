@@ -1,4 +1,4 @@
-"""Where logs begin and end, as a stock consumer sees it: for whoever asks again and again until something is so.
+"""Where logs begin and end, as stock clients see it: for whoever asks again and again until something is so.
 
 A new consumer costs a broker some ten milliseconds of CPU each time: asked twenty times a second on two clusters, that
 is half a core, taken from what is waited for. So one is kept for each cluster, and thread, until `close_kept`.
@@ -7,15 +7,18 @@ is half a core, taken from what is waited for. So one is kept for each cluster, 
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
 
-from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.cimpl import KafkaException
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from twinshore.fleet import Cluster
-from twinshore.lab.clients import client_settings
+from twinshore.fleet import Cluster, NamedPartition
+from twinshore.lab.clients import admin_of, client_settings
 
 NOBODY_SAYS = (-1, -1)
 _ANSWER_S = 5.0
+_LOOK_S = 10.0
 # By its default a client says where the first open transaction begins, and calls that the end; and it waits for up to
 # ten seconds before it connects again to a broker that was away.
 _LOOKING = {
@@ -61,3 +64,63 @@ def _of(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
     except KafkaException:
         return NOBODY_SAYS
     return start, end
+
+
+def ends(cluster: Cluster, topic: str, partitions: int) -> list[int]:
+    """Where each partition ends, open transactions included; -1 where nobody says."""
+    return [end for _, end in watermarks(cluster, topic, partitions)]
+
+
+class TopicEnd:
+    """Asks one cluster for one topic's end; a topic that is not there yet ends at 0."""
+
+    def __init__(self, cluster: Cluster, topic: str, partitions: int) -> None:
+        self._admin = admin_of(cluster)
+        self._places = [TopicPartition(topic, number) for number in range(partitions)]
+
+    def records(self) -> int:
+        """Offsets in use, all partitions together. A partition that does not answer counts 0."""
+        return sum(end for _, end in _answers(self._admin, self._places))
+
+    def wait_ready(self, within_s: float = 30.0) -> None:
+        """Returns when every partition answers; KafkaException when one does not in time."""
+        deadline = time.monotonic() + within_s
+        while sum(1 for _ in _answers(self._admin, self._places)) < len(self._places):
+            if time.monotonic() > deadline:
+                raise KafkaException(f"not every partition of {self._places[0].topic} answers")
+            time.sleep(0.05)
+
+
+class LogEnds:
+    """Where topics end on one cluster, which may not all be there yet. Asks again at each `read`."""
+
+    def __init__(self, cluster: Cluster, topics: Mapping[str, int]) -> None:
+        self._admin = admin_of(cluster)
+        self._missing = set(topics)
+        self._places: list[TopicPartition] = []
+
+    def read(self) -> dict[NamedPartition, int]:
+        """The high watermarks; partitions that do not exist, or cannot answer, are not in it."""
+        if self._missing:
+            self._look()
+        return {NamedPartition(one.topic, one.partition): end for one, end in _answers(self._admin, self._places)}
+
+    def _look(self) -> None:
+        # Asked about several topics before all of them are there, the client goes on to call the late ones unknown.
+        known = self._admin.list_topics(timeout=_LOOK_S).topics
+        for topic in self._missing & set(known):
+            partitions = known[topic].partitions
+            if partitions and all(one.leader >= 0 for one in partitions.values()):
+                self._missing.discard(topic)
+                self._places += [TopicPartition(topic, partition) for partition in partitions]
+
+
+def _answers(admin: AdminClient, places: Iterable[TopicPartition]) -> Iterator[tuple[TopicPartition, int]]:
+    """The high watermarks of those that answer."""
+    latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    question = dict.fromkeys(places, latest)
+    for place, answer in admin.list_offsets(question, request_timeout=_ANSWER_S).items() if question else ():
+        try:
+            yield place, answer.result(_ANSWER_S).offset
+        except (KafkaException, TimeoutError):
+            continue

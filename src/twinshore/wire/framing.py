@@ -2,7 +2,7 @@
 
 Whoever drives it asks for `room`, receives into it by whatever means (a blocking socket, a selector's, a buffered
 protocol of asyncio), says how much it `took`, and asks for the `next` frame until there is none. What stands before a
-request and an answer is size and header; the broker's side of that is in `wire.serving.requests`. """
+request and an answer is size and header; the broker's side of that is in `wire.serving.requests`."""
 
 from __future__ import annotations
 

@@ -12,8 +12,7 @@ from typing import Any
 from py4j.java_gateway import GatewayParameters, JavaGateway  # type: ignore[import-untyped]
 
 from twinshore.lab import kafka_classpath
-from twinshore.lab.jars import ivy_jar
-from twinshore.lab.jvm import java
+from twinshore.lab.jars import ivy_jar, java
 
 _SERIALIZER = "org.apache.kafka.common.serialization.StringSerializer"
 _DESERIALIZER = "org.apache.kafka.common.serialization.StringDeserializer"

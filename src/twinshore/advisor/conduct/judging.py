@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from twinshore.advisor.conduct.rule import Habit, HabitRule, habit_of
@@ -62,7 +62,7 @@ class Conduct:
                 }
                 for one in self.waived
             ],
-            "unseen": [{"what": one.what, "why": one.why, "hint": one.hint} for one in self.unseen],
+            "unseen": list(map(asdict, self.unseen)),
             "remarks": list(self.remarks),
         }
 

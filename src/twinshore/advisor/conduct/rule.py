@@ -7,7 +7,7 @@ says where it is so, with figures.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from twinshore.advisor.conduct.uses import Client
@@ -66,21 +66,8 @@ class Habit:
 
     def as_values(self) -> dict[str, Any]:
         """For programs."""
-        return {
-            "rule": self.rule,
-            "weight": self.weight.value,
-            "subject": self.subject,
-            "client": self.client,
-            "topic": self.topic,
-            "cluster": self.cluster,
-            "says": self.says,
-            "costs": self.costs,
-            "evidence": self.evidence,
-            "cost": self.cost,
-            "settings": list(self.settings),
-            "effect": self.effect,
-            "figures": {name: round(value, 3) for name, value in self.figures.items()},
-        }
+        figures = {name: round(value, 3) for name, value in self.figures.items()}
+        return {**asdict(self), "settings": list(self.settings), "figures": figures}
 
 
 def habit_of(rule: HabitRule, case: Case) -> Habit:

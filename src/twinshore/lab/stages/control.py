@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import struct
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -16,10 +14,11 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from twinshore.fleet import Cluster
 from twinshore.lab.clients import client_settings
-from twinshore.lab.stages.ends import TopicEnd
 from twinshore.lab.stages.figures import StageError, percentile
 from twinshore.lab.stages.loader import load
+from twinshore.lab.stages.mirror_process import run_verb
 from twinshore.lab.stages.workloads import plain
+from twinshore.lab.watermarks import TopicEnd
 
 T = TypeVar("T")
 
@@ -116,13 +115,7 @@ class ControlStage:
 
     def tell(self, *words: str) -> str:
         """Runs `twinshore link`; returns what it says."""
-        command = [sys.executable, "-m", "twinshore.cli", "link", *words, "--settings", str(self.settings)]
-        done = subprocess.run(
-            command, cwd=self.settings.parent, capture_output=True, text=True, timeout=60, check=False
-        )
-        if done.returncode:
-            raise StageError(f"twinshore link {' '.join(words)}: {done.stdout}{done.stderr}")
-        return done.stdout
+        return run_verb(["link", *words], self.settings)
 
     def in_force(self, words: str, *, gone: bool = False, within_s: float = IN_FORCE_S) -> float:
         """How long it took until the mirror said so, or with `gone` no longer; the line of its last `now holds` is

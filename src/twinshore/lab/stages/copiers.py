@@ -1,8 +1,7 @@
-"""The two that are compared, each started as its users start it."""
+"""The two that are compared, each started as its users start it, and the clusters that they are compared on."""
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Mapping
@@ -10,13 +9,36 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-import twinshore
 from twinshore.fleet import Cluster
-from twinshore.lab import connect_mirror_classpath, java
+from twinshore.lab import LabCluster, connect_mirror_classpath, java
 from twinshore.lab.clients import forget_links
 from twinshore.lab.processes import Child, start_child
-from twinshore.lab.stages.clusters import KAFKA_JVM
 from twinshore.lab.stages.figures import StageError
+from twinshore.lab.stages.mirror_process import own_code, settings_of
+
+# What `kafka-run-class.sh` sets where the user sets nothing, for brokers and MirrorMaker alike.
+KAFKA_JVM = (
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+)
+_HEAP_MB = 1024  # `kafka-server-start.sh`
+_AS_SHIPPED = ("-XX:-UseSerialGC", *KAFKA_JVM, f"-Xms{_HEAP_MB}m", f"-Djdk.nio.maxCachedBufferSize={2**63 - 1}")
+# Deleted topics leave the disk soon; else one run's rubbish is written back during the next.
+_SETTINGS = {"file.delete.delay.ms": "1000"}
+
+
+def bench_cluster(name: str, *, brokers: int = 1, via_proxy: bool = False) -> LabCluster:
+    """A cluster to measure on, not started yet. Its brokers' JVMs are as Kafka's own start script sets them, since what
+    brokers cost decides how fast any copier can be: the lab's own setting is for many small clusters on a small
+    machine."""
+    return LabCluster(
+        name, brokers=brokers, settings=_SETTINGS, heap_mb=_HEAP_MB, jvm_flags=_AS_SHIPPED, via_proxy=via_proxy
+    )
+
 
 _MIRROR_MAKER_JVM = ("-Xms256M", "-Xmx2G", *KAFKA_JVM)  # `connect-mirror-maker.sh`
 
@@ -126,13 +148,11 @@ class Twinshore:
         forget_links(job.target)
         file = folder / "twinshore.toml"
         file.write_text(self.settings(job, folder), encoding="utf-8")
-        sources = str(Path(twinshore.__file__).resolve().parent.parent)
-        inherited = os.environ.get("PYTHONPATH", "")
         return start_child(
             [sys.executable, "-m", "twinshore.cli", "mirror", "run", "--settings", str(file)],
             folder=folder,
             log=folder / "copier.log",
-            environment={"PYTHONPATH": os.pathsep.join(filter(None, [sources, inherited]))},
+            environment=own_code(),
         )
 
     def check(self, folder: Path) -> None:
@@ -140,14 +160,9 @@ class Twinshore:
 
     def settings(self, job: CopyJob, folder: Path) -> str:
         """What its settings file holds; the store is in `folder`."""
-        lines = ["[store]", f'url = "sqlite:///{folder}/store.db"']
-        for cluster in (job.source, job.target):
-            addresses = ", ".join(f'"{address}"' for address in cluster.bootstrap)
-            lines += [f"[clusters.{cluster.name}]", f"bootstrap = [{addresses}]"]
-        lines += [f'[links."{job.source.name}->{job.target.name}"]', f"topics = ['{re.escape(job.topic)}']"]
-        if self.tide_s:
-            lines += ["[mirror]", f"tide_s = {self.tide_s:g}"]
-        return "\n".join(lines) + "\n"
+        tide = {"tide_s": f"{self.tide_s:g}"} if self.tide_s else {}
+        store, topics = folder / "store.db", re.escape(job.topic)
+        return settings_of(job.source, job.target, store=store, topics=topics, mirror=tide)
 
 
 # What a careful operator sets first: batches of 256 KB, and lz4 where the source has it, as MirrorMaker would write

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -17,7 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from twinshore.fleet import Cluster
 from twinshore.lab import LabCluster, LabError
 from twinshore.lab.clients import client_settings, committed
-from twinshore.lab.stages.mirror_process import MirrorProcess, settings_of
+from twinshore.lab.stages.mirror_process import MirrorProcess, run_verb, settings_of
 from twinshore.lab.stages.switch_under_load import READY_S, records_of, until
 
 TOPIC, PARTITIONS, GROUP = "orders", 4, "readers"
@@ -134,8 +132,4 @@ def _saved(folder: Path) -> set[tuple[int, int, bytes]]:
 
 
 def _verb(command: str, settings: Path, *words: str) -> str:
-    asked = [sys.executable, "-m", command, "switch", *words, "--settings", str(settings)]
-    done = subprocess.run(asked, capture_output=True, text=True, timeout=VERB_S, check=False)
-    if done.returncode:
-        raise LabError(f"{words[0]} ended with code {done.returncode}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return done.stdout
+    return run_verb(["switch", *words], settings, command=command, within_s=VERB_S)

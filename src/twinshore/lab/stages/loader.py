@@ -12,10 +12,9 @@ from twinshore.fleet import Cluster, KafkaError
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.opening import open_connection
 from twinshore.lab import LabCluster
-from twinshore.lab.clients import admin_of, client_settings
-from twinshore.lab.stages.clearing import clear
-from twinshore.lab.stages.ends import TopicEnd
+from twinshore.lab.clients import admin_of, clear, client_settings
 from twinshore.lab.stages.workloads import PARTITIONS, Batch, Workload
+from twinshore.lab.watermarks import TopicEnd
 from twinshore.wire.batch import HEADER_BYTES
 from twinshore.wire.primitives import Buffer
 from twinshore.wire.produce import PRODUCE_KEY, encode_produce, parse_produce

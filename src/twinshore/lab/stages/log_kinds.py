@@ -1,9 +1,12 @@
-"""Topics of every kind that a real cluster holds, made on a source for a mirror to carry."""
+"""Topics of every kind that a real cluster holds, made on a source for a mirror to carry; and what the source's log
+then holds on disk, since a test must know that it had the case."""
 
 from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
+from typing import NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
@@ -11,6 +14,16 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings, delete_records
 from twinshore.lab.stages.raw_writer import RawWriter
+from twinshore.service.clock import wall_ms
+from twinshore.wire.batch import (
+    CODEC_MASK,
+    CONTROL,
+    DELETE_HORIZON,
+    TIMESTAMP_APPEND,
+    TRANSACTIONAL,
+    BatchHeader,
+    split_batches,
+)
 from twinshore.wire.filler import FILLER_RECORDS_MAX, filler
 
 Seen = tuple[object, object, object, object, int]
@@ -145,3 +158,136 @@ def plain(cluster: LabCluster, topic: str, count: int = 50, *, codec: str = "non
     for number in range(count):
         producer.produce(topic, b"value %d" % number, b"key %d" % number, partition=0)
     assert producer.flush(30) == 0
+
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+LIMIT_BYTES = 50_000
+FUTURE_MS = 30 * 86_400_000
+
+
+def codecs(cluster: LabCluster, topic: str) -> None:
+    for codec in CODECS:
+        producer = Producer(
+            {
+                **client_settings(cluster.cluster),
+                "compression.type": codec,
+                "linger.ms": 50,
+                "message.timeout.ms": 30000,
+            }
+        )
+        for number in range(300):
+            producer.produce(topic, b"value %s %d" % (codec.encode(), number), b"key %d" % number, partition=number % 2)
+        assert producer.flush(30) == 0
+
+
+def bare(cluster: LabCluster, topic: str) -> None:
+    """No key, no value, neither, both of zero bytes, headers with and without a value."""
+    producer = Producer(client_settings(cluster.cluster))
+    shapes = ((None, b"value"), (b"key", None), (None, None), (b"", b""), (b"", None), (b"key", b""))
+    headers: tuple[list[tuple[str, str | bytes | None]], ...] = (
+        [],
+        [("name", b"text"), ("name", b"again"), ("none", None), ("", b"")],
+    )
+    for number in range(8):
+        for key, value in shapes:
+            producer.produce(topic, value, key, partition=number % 2, headers=list(headers[number // 2 % 2]))
+        if number % 3 == 2:
+            producer.flush(30)
+    assert producer.flush(30) == 0
+
+
+def at_the_limit(cluster: LabCluster, topic: str) -> None:
+    """Batches of exactly `max.message.bytes`; one byte more is refused, or this was not the limit."""
+    kafka = KafkaCluster(cluster.cluster)
+    try:
+        writer = RawWriter(kafka, topic)
+        size = LIMIT_BYTES - 200
+        while (overhead := _size(writer, size)) < LIMIT_BYTES:
+            size += LIMIT_BYTES - overhead
+        for number in range(3):
+            assert writer.write(1, number, value=b"v" * size).error == 0
+        assert writer.write(1, 3, value=b"v" * (size + 1)).error
+    finally:
+        kafka.close()
+
+
+def _size(writer: RawWriter, value_bytes: int) -> int:
+    return len(writer.batch(1, value=b"v" * value_bytes))
+
+
+def future(cluster: LabCluster, topic: str) -> None:
+    """Time stamps a month ahead, among some of today and one of 1970."""
+    producer = Producer({**client_settings(cluster.cluster), "linger.ms": 0})
+    now_ms = wall_ms()
+    for number in range(30):
+        stamp = (now_ms, now_ms + FUTURE_MS, 1)[number % 3]
+        producer.produce(topic, b"value %d" % number, b"key", partition=0, timestamp=stamp)
+        producer.flush(30)
+
+
+def idle(cluster: LabCluster, topic: str) -> None:
+    """A transaction of long ago: its marker is the last thing in the log. Partition 1 holds nothing but an aborted
+    one."""
+    for number, commit in enumerate((True, False)):
+        writer = Producer({**client_settings(cluster.cluster), "transactional.id": f"{topic}-{number}"})
+        writer.init_transactions(60)
+        writer.begin_transaction()
+        for count in range(5):
+            writer.produce(topic, b"value %d" % count, b"key", partition=number)
+        close(writer, commit=commit)
+
+
+def headers_on_disk(cluster: LabCluster, topic: str, partition: int = 0) -> list[BatchHeader]:
+    """Of all batches that the source's only broker has in its files; read when nothing writes."""
+    (broker,) = cluster.brokers
+    found: list[BatchHeader] = []
+    for path in sorted((broker.log_dir / f"{topic}-{partition}").glob("*.log")):
+        found += [header for _, header in split_batches(memoryview(path.read_bytes()))]
+    return found
+
+
+LATE_START = 1_000_123
+
+
+class Kind(NamedTuple):
+    """How a topic of this kind is made and filled."""
+
+    settings: dict[str, str]
+    fill: Callable[[LabCluster, str], None]
+
+
+KINDS = {
+    "transactional": Kind({}, lambda cluster, topic: transactional(cluster, topic, 1)),
+    "compacted": Kind(COMPACTED, lambda cluster, topic: compacted(cluster, topic)),
+    "compacted-transactional": Kind(COMPACTED, lambda cluster, topic: compacted(cluster, topic, transactions=True)),
+    "late": Kind({}, lambda cluster, topic: late(cluster, topic, LATE_START)),
+    "late-compacted": Kind(
+        {"cleanup.policy": "compact,delete", "retention.ms": "-1"},
+        lambda cluster, topic: late(cluster, topic, 777),
+    ),
+    "append-time": Kind(
+        {"message.timestamp.type": "LogAppendTime"},
+        lambda cluster, topic: plain(cluster, topic, codec="gzip"),
+    ),
+    "delete-horizon": Kind(
+        {**COMPACTED, "delete.retention.ms": "86400000"}, lambda cluster, topic: compacted(cluster, topic)
+    ),
+    "idle": Kind({}, idle),
+    "codecs": Kind({}, codecs),
+    "bare": Kind({}, bare),
+    "at-the-limit": Kind({"max.message.bytes": str(LIMIT_BYTES)}, at_the_limit),
+    "future": Kind({"message.timestamp.after.max.ms": str(2 * FUTURE_MS), "retention.ms": "-1"}, future),
+    "empty": Kind({}, lambda _cluster, _topic: None),
+}
+# What must be in the source's files, or the test would show nothing.
+HOLDS: dict[str, Callable[[BatchHeader], bool]] = {
+    "transactional": lambda batch: bool(batch.attributes & TRANSACTIONAL and not batch.attributes & CONTROL),
+    "compacted": lambda batch: 0 < batch.count <= batch.last_offset_delta,
+    "compacted-transactional": lambda batch: bool(batch.attributes & CONTROL),
+    "delete-horizon": lambda batch: bool(batch.attributes & DELETE_HORIZON),
+    "append-time": lambda batch: bool(batch.attributes & TIMESTAMP_APPEND),
+    "idle": lambda batch: bool(batch.attributes & CONTROL),
+    "codecs": lambda batch: batch.attributes & CODEC_MASK == 4,
+    "at-the-limit": lambda batch: batch.length + 12 == LIMIT_BYTES,
+    "future": lambda batch: batch.max_timestamp > time.time() * 1000 + FUTURE_MS / 2,
+}

@@ -14,7 +14,7 @@ from twinshore.fleet import Cluster, SourceOffset, TargetOffset
 from twinshore.lab.clients import admin_of, client_settings, create_topic
 from twinshore.lab.stages.copiers import CopyJob, MirrorMaker
 from twinshore.lab.stages.figures import StageError
-from twinshore.lab.stages.mirror_process import MirrorProcess
+from twinshore.lab.stages.mirror_process import MirrorProcess, addresses
 from twinshore.mirror.mapping.counterpart import on_source, on_target
 from twinshore.store import Store, open_store
 
@@ -107,11 +107,9 @@ class Move:
         return self._judge(by_mirror_maker, said)
 
     def settings(self) -> str:
-        lines = ["[store]", f'url = "{self._url}"']
-        for cluster in (self.renamed, self.target):
-            lines += [f"[clusters.{cluster.name}]", f"bootstrap = {list(cluster.bootstrap)}"]
-        lines += [f'[links."{self.link}"]', f"topics = ['{self.topic}']", "naming = 'prefix'", "mode = 'mapped'"]
-        return "\n".join([*lines, "[mirror]", "tide_s = 5", "heartbeat_s = 0"]) + "\n"
+        section = f"topics = ['{self.topic}']\nnaming = 'prefix'\nmode = 'mapped'"
+        clusters = addresses((self.renamed, self.target), {self.link: section}, self.folder / "store.db")
+        return f"{clusters}[mirror]\ntide_s = 5\nheartbeat_s = 0\n"
 
     @property
     def _url(self) -> str:

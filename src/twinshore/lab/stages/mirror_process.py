@@ -1,12 +1,13 @@
-"""What the faults happen to: mirrors started as users start them, between two clusters behind fault proxies."""
+"""The product as its users start it: settings files, and verbs that run as processes of their own."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
+import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -17,69 +18,88 @@ from twinshore.lab import LabError
 from twinshore.lab.errors import log_tail
 from twinshore.lab.processes import Child, ProcessMark, mark_of, start_child
 
+COMMAND = "twinshore.cli"
 STOP_PATIENCE_S = 30.0
 # Spark forks its workers, so they share their daemon's command line.
 _WORKER_WORDS = ("pyspark.daemon", "pyspark.worker")
 
 
-def settings_of(
-    source: Cluster, *targets: Cluster, store: Path, topics: str, mirror: Mapping[str, object] | None = None
-) -> str:
-    """A settings file for one link, or a broadcast to several, over plain listeners, or with a user's name and
-    password."""
-    lines = ["[store]", f'url = "sqlite:///{store}"', ""]
-    for cluster in (source, *targets):
-        addresses = ", ".join(f'"{address}"' for address in cluster.bootstrap)
-        lines += [f"[clusters.{cluster.name}]", f"bootstrap = [{addresses}]", ""]
+def addresses(clusters: Iterable[Cluster], links: Mapping[str, str], store: Path) -> str:
+    """A settings file: clusters by plain addresses, or with a user's name and password, and links with the lines of
+    their sections."""
+    lines = ["[store]", f'url = "sqlite:///{store}"']
+    for cluster in clusters:
+        lines += [f"[clusters.{cluster.name}]", f"bootstrap = {list(cluster.bootstrap)}"]
         security = cluster.security
         if security.sasl:
             lines += [f"[clusters.{cluster.name}.security]", f'sasl = "{security.sasl}"']
-            lines += [f'username = "{security.username}"', f'password_file = "{security.password.file}"', ""]
-    for target in targets:
-        lines += [f'[links."{source.name}->{target.name}"]', f"topics = ['{topics}']"]
-        lines += ['broadcast = "shown"'] if len(targets) > 1 else []
-    lines += ["", "[mirror]"]
-    lines += [f"{name} = {value}" for name, value in (mirror or {}).items()]
+            lines += [f'username = "{security.username}"', f'password_file = "{security.password.file}"']
+    for link, section in links.items():
+        lines += [f'[links."{link}"]', section]
     return "\n".join(lines) + "\n"
 
 
-class MirrorProcess:
-    """`twinshore mirror run` with its whole tree of processes; killed and started again at will."""
+def settings_of(
+    source: Cluster, *targets: Cluster, store: Path, topics: str, mirror: Mapping[str, object] | None = None
+) -> str:
+    """The same for one link, or a broadcast to several, and the section of the mirror."""
+    section = f"topics = ['{topics}']" + ('\nbroadcast = "shown"' if len(targets) > 1 else "")
+    links = {f"{source.name}->{target.name}": section for target in targets}
+    lines = ["", "[mirror]", *(f"{name} = {value}" for name, value in (mirror or {}).items())]
+    return addresses((source, *targets), links, store) + "\n".join(lines) + "\n"
+
+
+def own_code() -> dict[str, str]:
+    """The environment in which another process runs the Twinshore that this one runs."""
+    sources = Path(twinshore.__file__).resolve().parent.parent
+    paths = (str(sources), str(sources.parent), os.environ.get("PYTHONPATH", ""))
+    return {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONUNBUFFERED": "1"}
+
+
+def run_verb(words: Sequence[str], settings: Path, *, command: str = COMMAND, within_s: float = 60.0) -> str:
+    """What `twinshore WORDS` says; LabError where it fails."""
+    asked = [sys.executable, "-m", command, *words, "--settings", str(settings)]
+    environment = {**os.environ, **own_code()}
+    done = subprocess.run(
+        asked, cwd=settings.parent, env=environment, capture_output=True, text=True, timeout=within_s, check=False
+    )
+    if done.returncode:
+        said = f"{done.stdout[-2000:]}{done.stderr[-2000:]}"
+        raise LabError(f"twinshore {' '.join(words)} ended with code {done.returncode}: {said}")
+    return done.stdout
+
+
+class VerbProcess:
+    """`twinshore WORDS` as a process of its own, with what it prints in `log`."""
 
     def __init__(
         self,
-        folder: Path,
-        settings: str,
+        words: Sequence[str],
+        settings: Path,
+        log: Path,
         *,
-        target_ports: Iterable[int] = (),
-        command: str = "twinshore.cli",
+        command: str = COMMAND,
         start: Callable[..., Child] = start_child,
     ) -> None:
         """`command`: the module that is run. `start`: as `start_child` does."""
-        folder.mkdir(parents=True, exist_ok=True)
-        self.folder = folder
-        self.settings = folder / "twinshore.toml"
-        self.log = folder / "mirror.log"
-        self.settings.write_text(settings, encoding="utf-8")
-        self._target_ports = set(target_ports)
-        self._command, self._start = command, start
+        self.settings, self.log = settings, log
+        self._words, self._command, self._start = words, command, start
         self._child: Child | None = None
-        self._tree: dict[int, ProcessMark] = {}
 
     def start(self, *arguments: str) -> None:
         """Starts it and returns at once."""
-        root = Path(twinshore.__file__).resolve().parent.parent.parent
-        sources = os.pathsep.join([str(root / "src"), str(root)])
-        inherited = os.environ.get("PYTHONPATH", "")
-        environment = {"PYTHONPATH": os.pathsep.join(filter(None, [sources, inherited])), "PYTHONUNBUFFERED": "1"}
-        command = [sys.executable, "-m", self._command, "mirror", "run", "--settings", str(self.settings), *arguments]
-        self._child = self._start(command, folder=self.folder, log=self.log, environment=environment)
+        command = [sys.executable, "-m", self._command, *self._words, "--settings", str(self.settings), *arguments]
+        self._child = self._start(command, folder=self.settings.parent, log=self.log, environment=own_code())
 
     @property
     def child(self) -> Child:
         if self._child is None:
-            raise LabError("this mirror was never started")
+            raise LabError(f"twinshore {' '.join(self._words)} was never started")
         return self._child
+
+    @property
+    def mark(self) -> ProcessMark:
+        return self.child.mark
 
     @property
     def said(self) -> str:
@@ -89,20 +109,52 @@ class MirrorProcess:
     def check(self) -> None:
         """Raises LabError with the end of its log when it has ended by itself."""
         if not self.child.alive():
-            raise LabError(f"a mirror ended with code {self.child.exit_code}; its log's end:\n{log_tail(self.log)}")
+            what = f"twinshore {' '.join(self._words)} ended with code {self.child.exit_code}"
+            raise LabError(f"{what}; its log's end:\n{log_tail(self.log)}")
+
+    def kill(self) -> None:
+        """kill -9."""
+        self.child.end()
+
+    def end(self, patience_s: float = STOP_PATIENCE_S) -> int | None:
+        """An orderly stop; its exit code, None where it was never started."""
+        if self._child is None:
+            return None
+        self._child.end(patience_s=patience_s)
+        return self._child.exit_code
+
+
+class MirrorProcess(VerbProcess):
+    """`twinshore mirror run` with its whole tree of processes; killed and started again at will."""
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: str,
+        *,
+        target_ports: Iterable[int] = (),
+        command: str = COMMAND,
+        start: Callable[..., Child] = start_child,
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        file = folder / "twinshore.toml"
+        file.write_text(settings, encoding="utf-8")
+        super().__init__(("mirror", "run"), file, folder / "mirror.log", command=command, start=start)
+        self._target_ports = set(target_ports)
+        self._tree: dict[int, ProcessMark] = {}
+
+    def workers(self) -> list[psutil.Process]:
+        """The Spark Python workers, whether or not they carry something just now, and whoever would start another."""
+        return [one for one in self.look() if _is(one, _works)]
 
     def pumps(self) -> list[psutil.Process]:
-        """The Spark Python workers that write to the target now, and so carry a lane."""
-        found = []
-        for process in self.look():
-            with contextlib.suppress(psutil.Error):
-                words = " ".join(process.cmdline())
-                ours = any(word in words for word in _WORKER_WORDS)
-                if ours and any(
-                    one.raddr and one.raddr.port in self._target_ports for one in process.net_connections(kind="tcp")
-                ):
-                    found.append(process)
-        return found
+        """Those that write to the target now, and so carry a lane."""
+        return [one for one in self.workers() if _is(one, self._writes)]
+
+    def _writes(self, process: psutil.Process) -> bool:
+        connections = process.net_connections(kind="tcp")
+        return any(one.raddr and one.raddr.port in self._target_ports for one in connections)
 
     def look(self) -> list[psutil.Process]:
         """The processes below the mirror's own, remembered for the end."""
@@ -119,14 +171,26 @@ class MirrorProcess:
         self.look()
         self.child.end()
 
-    def end(self) -> int | None:
-        """An orderly stop; its exit code. Nothing of its tree is left afterwards."""
+    def end(self, patience_s: float = STOP_PATIENCE_S) -> int | None:
+        """Nothing of its tree is left afterwards."""
         if self._child is None:
             return None
         self.look()
-        with contextlib.suppress(LabError):
-            self.child.end(patience_s=STOP_PATIENCE_S)
+        super().end(patience_s)
         for mark in self._tree.values():
             mark.send(signal.SIGCONT)
             mark.end()
         return self.child.exit_code
+
+
+def _works(process: psutil.Process) -> bool:
+    words = " ".join(process.cmdline())
+    return any(word in words for word in _WORKER_WORDS)
+
+
+def _is(process: psutil.Process, so: Callable[[psutil.Process], bool]) -> bool:
+    """Of a process that may be gone by now, or somebody else's."""
+    try:
+        return so(process)
+    except psutil.Error:
+        return False

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import twinshore
 from twinshore.delay.alarms import AlarmKind
-from twinshore.fleet import Cluster
-from twinshore.lab.processes import Child, start_child
+from twinshore.lab.stages.mirror_process import VerbProcess
 from twinshore.store import AlarmRow, DelayPlace, Store, open_store
 
 # The default: on a machine that carries all the rest too, a shorter one leaves whoever judges too little time.
@@ -32,49 +28,13 @@ def delay_text(folder: Path, delay: Mapping[str, object] | None = None) -> str:
     return "[delay]\n" + "\n".join(f"{name} = {value}" for name, value in values.items()) + "\n"
 
 
-def addresses(clusters: Iterable[Cluster], links: Mapping[str, str], folder: Path) -> str:
-    """Clusters by plain addresses, links with the lines of their sections, and a store in the folder."""
-    lines = ["[store]", f'url = "sqlite:///{folder / "store.db"}"']
-    for cluster in clusters:
-        lines += [f"[clusters.{cluster.name}]", f"bootstrap = {list(cluster.bootstrap)}"]
-    for link, section in links.items():
-        lines += [f'[links."{link}"]', section]
-    return "\n".join(lines) + "\n"
-
-
-class Verb:
-    """`twinshore delay WORD` as a process of its own."""
+class Verb(VerbProcess):
+    """`twinshore delay WORD`."""
 
     def __init__(self, folder: Path, name: str, settings: str) -> None:
-        self.settings = folder / f"{name}.toml"
-        self.settings.write_text(settings, encoding="utf-8")
-        self.log = folder / f"{name}.log"
-        self._folder, self._name = folder, name
-        self._child: Child | None = None
-
-    def start(self) -> None:
-        sources = str(Path(twinshore.__file__).resolve().parent.parent)
-        path = os.pathsep.join(filter(None, [sources, os.environ.get("PYTHONPATH", "")]))
-        command = [sys.executable, "-m", "twinshore.cli", "delay", self._name, "--settings", str(self.settings)]
-        environment = {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
-        self._child = start_child(command, folder=self._folder, log=self.log, environment=environment)
-
-    @property
-    def child(self) -> Child:
-        assert self._child is not None, "it was never started"
-        return self._child
-
-    @property
-    def said(self) -> str:
-        return self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
-
-    def end(self) -> None:
-        if self._child is not None:
-            self._child.end(patience_s=20)
-
-    def kill(self) -> None:
-        """kill -9."""
-        self.child.end()
+        file = folder / f"{name}.toml"
+        file.write_text(settings, encoding="utf-8")
+        super().__init__(("delay", name), file, folder / f"{name}.log")
 
 
 class History:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -20,7 +18,7 @@ from twinshore.lab.clients import client_settings
 from twinshore.lab.stages.following_reader import FollowingReader
 from twinshore.lab.stages.following_writer import Acked, FollowingWriter, Writing, told
 from twinshore.lab.stages.hot_clients import HotReader, HotWriter
-from twinshore.lab.stages.mirror_process import MirrorProcess, settings_of
+from twinshore.lab.stages.mirror_process import MirrorProcess, run_verb, settings_of
 from twinshore.store import open_store
 from twinshore.switch.operations.showing import switches
 
@@ -91,7 +89,8 @@ def planned(
         time.sleep(seconds / 2)
         since_s = time.monotonic()
         say("switching")
-        said = _switch(command, mirror.settings)
+        words = ["switch", "run", TOPIC, "--to", "west", "--yes"]
+        said = run_verb(words, mirror.settings, command=command, within_s=SWITCHED_S).strip().splitlines()[-1]
         time.sleep(seconds / 2)
         acked = [one for writer in many for one in writer.stop()]
         homes = [records_of(cluster, TOPIC, READY_S) for cluster in clusters.values()]
@@ -142,15 +141,6 @@ def _outcome(
         hold_s=hold_s,
         said=said,
     )
-
-
-def _switch(command: str, settings: Path) -> str:
-    words = ["switch", "run", TOPIC, "--to", "west", "--yes", "--settings", str(settings)]
-    asked = [sys.executable, "-m", command, *words]
-    done = subprocess.run(asked, capture_output=True, text=True, timeout=SWITCHED_S, check=False)
-    if done.returncode:
-        raise LabError(f"the switch ended with code {done.returncode}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return done.stdout.strip().splitlines()[-1]
 
 
 def records_of(cluster: Cluster, topic: str, within_s: float) -> list[Record]:
