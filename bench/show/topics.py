@@ -84,6 +84,7 @@ KEYS = (
     "bounded-rights",
     "rights-follow",
     "rights-shut",
+    "own-topics-open",
     "mapped-settings",
     "both-refuse",
     "lab-down",

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.pages.shell import kafka_tools, play
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
 from tests.scenarios.rights_stage import acl, client, guarded, may_read, may_write, remove_user
 from twinshore.cli.entry import app, gather
-from twinshore.fleet import Cluster
+from twinshore.fleet import FOLLOWERS_TOPIC, TWINS_TOPIC, Cluster
+from twinshore.fleet.incidents import IncidentKind
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.rights import Operation, Pattern, Permission, QuotaEntity, Resource
 from twinshore.kafka.rights_requests import (
@@ -132,6 +134,47 @@ def test_who_may_do_what_is_the_same_but_nobody_changes_a_twin(
     assert outcomes["allow User:anna read on topic orders", "given"] == "done"
     held = outcomes["allow User:bert all on topic orders and all it begins", ""]
     assert held == "held back: it would let others change a twin"
+
+
+@pytest.mark.claim(
+    "topics", "own-topics-open", "a user who may write to Twinshore's own topics is an incident until that is denied"
+)
+def test_who_else_may_write_to_our_own_topics_is_told_and_the_printed_line_ends_it(
+    tmp_path: Path, source: LabCluster, target: LabCluster
+) -> None:
+    for side in (source, target):
+        allow(side.cluster, "mirror", "all", "broker", "kafka-cluster")
+        allow(side.cluster, "mirror", "all", "topic", "*")
+    back, carl = "west->east", source.cluster_as("carl")
+    clusters = [target.cluster_as("mirror"), source.cluster_as("mirror")]
+    text = settings_text(tmp_path, clusters, {back: "nothing"}, mirror={"lanes": 1})
+    rig = Rig(tmp_path, text + f'[links."{back}".follow]\nevery_s = 0.5\n')
+
+    def told() -> list[str]:
+        rows = [row for row in rig.ledger(back) if row.closed_ms is None]
+        return [row.incident.sentence for row in rows if row.incident.kind is IncidentKind.OWN_TOPICS_OPEN]
+
+    source.create_topic(FOLLOWERS_TOPIC)
+    rig.process.start()
+    try:
+        rig.until_said("carried by this process", within_s=90)
+        with client(source) as east:
+            create_acls(east, [acl("twinshore.", Operation.WRITE, "User:carl", pattern=Pattern.PREFIXED)])
+            until(lambda: len(told()) == 1, 30, "it is told who may write", rig)
+            until(lambda: may_write(carl, TWINS_TOPIC), 10, "the rule holds")
+            sasl, module = source.cluster.security, "org.apache.kafka.common.security.scram.ScramLoginModule"
+            (tmp_path / "admin.properties").write_text(
+                "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\nsasl.jaas.config="
+                f'{module} required username="{sasl.username}" password="{sasl.password.read()}";\n'
+            )
+            (sentence,) = told()
+            assert "allow User:carl write on topic twinshore. and all it begins" in sentence
+            play(sentence.partition("(try: ")[2].removesuffix(")"), tmp_path, kafka_tools(tmp_path / "tools"))
+            until(lambda: not told(), 30, "the row is closed", rig)
+            until(lambda: not may_write(carl, TWINS_TOPIC), 10, "the denial holds")
+            assert may_write(carl, FOLLOWERS_TOPIC), "as every application must"
+    finally:
+        rig.process.end()
 
 
 def said_before_it_is_done(rig: Rig) -> None:

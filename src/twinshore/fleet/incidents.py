@@ -40,6 +40,7 @@ class IncidentKind(StrEnum):
     DOUBTFUL_HOME = "doubtful home"
     TAIL_RESCUED = "tail rescued"
     OLD_HOME_OPEN = "old home open"
+    OWN_TOPICS_OPEN = "own topics open"
     WRITERS_HELD = "writers held"
 
     @property
@@ -124,5 +125,6 @@ _SIDES = {
     IncidentKind.DOUBTFUL_HOME: _BOTH,
     IncidentKind.TAIL_RESCUED: _TARGET,
     IncidentKind.OLD_HOME_OPEN: _TARGET,
+    IncidentKind.OWN_TOPICS_OPEN: _BOTH,
     IncidentKind.WRITERS_HELD: _SOURCE,
 }

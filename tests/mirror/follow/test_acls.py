@@ -265,6 +265,46 @@ def test_a_rule_of_the_targets_own_that_opens_a_twin_is_named() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("rules", "is_open"),
+    [
+        ([acl("twinshore.homes", Op.WRITE)], True),
+        ([acl("twinshore.", Op.WRITE, pattern=Prefixed)], True),
+        ([acl("*", Op.ALL)], True),
+        ([acl("*", Op.WRITE, who="User:*")], True),
+        ([acl("twinshore.twins", Op.DELETE)], True),
+        ([acl("twinshore.rescued", Op.ALTER_CONFIGS, host="10.0.0.7")], True),
+        ([acl("*", Op.READ), acl("twinshore.homes", Op.DESCRIBE)], False),
+        ([acl("twinshore.followers", Op.WRITE), acl("orders", Op.ALL)], False),
+        ([acl("*", Op.ALL, who="User:mirror"), acl("*", Op.ALL, who="User:operator")], False),
+        ([acl("*", Op.WRITE, resource=Resource.GROUP)], False),
+        ([acl("*", Op.WRITE, deny=True)], False),
+        ([acl("twinshore.homes", Op.WRITE), acl("twinshore.homes", Op.WRITE, deny=True)], False),
+        ([acl("twinshore.homes", Op.WRITE), acl("twinshore.homes", deny=True)], True),
+        ([acl("twinshore.homes", Op.WRITE), acl("*", Op.ALL, who="User:bert", deny=True)], True),
+        ([acl("twinshore.homes", Op.WRITE), acl("*", Op.ALL, host="10.0.0.7", deny=True)], True),
+        ([acl("*", Op.WRITE), acl("twinshore.homes", Op.WRITE, deny=True)], True),
+        ([acl("twinshore.homes", Op.ALL), acl("twinshore.homes", Op.WRITE, deny=True)], True),
+        ([acl("*", Op.ALL), *(acl("twinshore.", one, pattern=Prefixed, deny=True) for one in acls.CHANGES)], False),
+    ],
+)
+def test_who_else_may_change_our_own_topics_is_found(rules: list[Acl], is_open: bool) -> None:
+    assert acls.open_own_topics(rules, {"User:mirror", "User:operator"}) == (rules[:1] if is_open else [])
+
+
+def test_the_command_denies_named_users_what_they_need_not_do() -> None:
+    rules = [acl("*", Op.ALL), acl("twinshore.", Op.WRITE, pattern=Prefixed, who="User:*")]
+    said = acls.open_in_words("west", "west:9092", rules)
+    assert "allow User:anna all on every topic; allow User:* write on topic twinshore. and all it begins" in said
+    assert said.endswith(
+        "(try: kafka-acls.sh --bootstrap-server west:9092 --command-config admin.properties --add --deny-principal"
+        " User:anna --operation Write --operation Delete --operation Alter --operation AlterConfigs"
+        " --topic twinshore.homes --topic twinshore.rescued --topic twinshore.twins)"
+    )
+    assert "try" not in acls.open_in_words("west", "west:9092", rules[1:]), "a denial for all would shut us out"
+    assert acls.open_in_words("west", "west:9092", []) == ""
+
+
 def test_a_rule_survives_its_way_through_the_store() -> None:
     rule = acl('o"r\n', Op.ALTER_CONFIGS, pattern=Prefixed, who="User:CN=a,O=b", deny=True)
     assert acls.from_text(acls.to_text(rule)) == rule

@@ -308,6 +308,35 @@ def test_what_is_refused_again_and_again_is_told_once(place: Place, monkeypatch:
     assert len(place.said) == 4, "a day later"
 
 
+def test_who_else_may_change_our_own_topics_is_told_of_both_sides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where no rule follows."""
+    user = '[clusters.{0}.security]\nsasl = "PLAIN"\nusername = "{1}"\npassword_file = "x"\n'
+    more = user.format("east", "mirror") + user.format("west", "mirror")
+    place = Place(tmp_path, monkeypatch, more + '[links."east->west".follow]\nacls = false\n')
+
+    def told() -> list[str]:
+        return [row.incident.sentence for row in place.store.ledger.rows(LINK, open_only=True)]
+
+    wide = replace(acl("*"), operation=int(Operation.ALL))
+    place.east = {wide}
+    place.west = {replace(wide, principal=US), replace(wide, principal="User:operator")}
+    place.look()
+    (sentence,) = told()
+    assert sentence.startswith("east lets others than Twinshore change")
+    assert "; west lets" in sentence
+    place.west = {replace(wide, principal=US)}
+    place.look()
+    assert "west" not in told()[0]
+    place.east = KafkaError("may not", code=Code.CLUSTER_AUTHORIZATION_FAILED)
+    assert place.look() == "", "no rule follows, so none need be read"
+    place.east = None
+    place.look()
+    assert told() == [], "a cluster without an authorizer"
+    place.close()
+
+
 def test_rules_of_groups_follow_what_operators_say_of_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = Place(tmp_path, monkeypatch, '[links."east->west".follow]\ngroup_acls = true\n')
     place.has_twin("orders")

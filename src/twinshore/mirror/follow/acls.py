@@ -8,11 +8,13 @@ many topics is written once for each twin that it speaks of, so it says nothing 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import shlex
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import astuple, dataclass, field, replace
 
-from twinshore.fleet import Link
-from twinshore.kafka.rights import EVERYBODY, WILDCARD, Acl, Operation, Pattern, Permission, Resource
+from twinshore.fleet import HOMES_TOPIC, RESCUED_TOPIC, TWINS_TOPIC, Link
+from twinshore.fleet.sentences import listed
+from twinshore.kafka.rights import EVERYBODY, WILDCARD, Acl, Operation, Pattern, Permission, Resource, word
 from twinshore.mirror.follow.change import Change, Remark
 
 KIND = "acl"
@@ -35,6 +37,10 @@ SAFE: Mapping[int, tuple[Operation, ...]] = {
 }
 # Without these on a twin the mirror fails at it; they include Describe and DescribeConfigs. Delete may be withheld.
 NEEDED = frozenset({Operation.READ, Operation.WRITE, Operation.CREATE, Operation.ALTER, Operation.ALTER_CONFIGS})
+# Only Twinshore writes to these. Applications must write to the topic of followers.
+OWN_TOPICS = (HOMES_TOPIC, RESCUED_TOPIC, TWINS_TOPIC)
+CHANGES = (Operation.WRITE, Operation.DELETE, Operation.ALTER, Operation.ALTER_CONFIGS)
+NAMED_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,16 +195,52 @@ def _last(leaving: Iterable[Acl], ground: Ground) -> set[Acl]:
 
 def exposing(target: Iterable[Acl], ground: Ground) -> list[Remark]:
     """Rules of the target's own that let others change a twin."""
-    changing = set(SAFE) - {Operation.READ, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS}
     twins = sorted(ground.twins.values())
     found = []
-    for acl in sorted(target):
-        if acl.resource != Resource.TOPIC or acl.permission != Permission.ALLOW or acl.operation not in changing:
-            continue
+    for acl in sorted(filter(_lets_change, target)):
         hit = next((twin for twin in twins if acl.covers(twin)), None)
         if hit is not None and acl.principal != ground.us:
             found.append(Remark(KIND, str(acl), f"stands on the target and lets others change the twin {hit}"))
     return found
+
+
+def open_own_topics(rules: Collection[Acl], ours: Collection[str]) -> list[Acl]:
+    """Rules that let others than these users change Twinshore's own topics, unless denials forbid all of it."""
+    denials = [acl for acl in rules if acl.resource == Resource.TOPIC and acl.permission == Permission.DENY]
+
+    def is_denied(acl: Acl, topic: str, operation: int) -> bool:
+        return any(
+            one.principal in (acl.principal, EVERYBODY)
+            and one.host in (acl.host, WILDCARD)
+            and one.operation in (operation, Operation.ALL)
+            and one.covers(topic)
+            for one in denials
+        )
+
+    return sorted(
+        acl
+        for acl in rules
+        if _lets_change(acl) and acl.principal not in ours
+        for operations in [CHANGES if acl.operation == Operation.ALL else (acl.operation,)]
+        if not all(is_denied(acl, topic, one) for topic in OWN_TOPICS if acl.covers(topic) for one in operations)
+    )
+
+
+def open_in_words(cluster: str, bootstrap: str, rules: Collection[Acl]) -> str:
+    """One sentence for the ledger, with the command that denies it to users who have names; empty without rules."""
+    if not rules:
+        return ""
+    named = sorted({acl.principal for acl in rules} - {EVERYBODY})
+    who = [f"--deny-principal {shlex.quote(one)}" for one in named]
+    what = [f"--operation {word(Operation, one).title().replace(' ', '')}" for one in CHANGES]
+    where = [f"--topic {topic}" for topic in OWN_TOPICS]
+    command = " ".join(
+        [f"kafka-acls.sh --bootstrap-server {bootstrap} --command-config admin.properties --add", *who, *what, *where]
+    )
+    return (
+        f"{cluster} lets others than Twinshore change {listed(OWN_TOPICS, NAMED_MAX)}, and what these say is believed:"
+        f" {listed([str(acl) for acl in rules], NAMED_MAX, '; ')}" + (f" (try: {command})" if named else "")
+    )
 
 
 def cannot(ground: Ground) -> str:
@@ -248,6 +290,11 @@ def _covered(acl: Acl, ground: Ground) -> set[str]:
 
 def _spoken_of(topics: Iterable[Acl], ground: Ground) -> set[str]:
     return {topic for acl in topics for topic in _covered(acl, ground)}
+
+
+def _lets_change(acl: Acl) -> bool:
+    allows = acl.resource == Resource.TOPIC and acl.permission == Permission.ALLOW
+    return allows and acl.operation in (Operation.ALL, *CHANGES)
 
 
 def _literal(acl: Acl, name: str) -> Acl:

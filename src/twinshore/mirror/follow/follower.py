@@ -17,6 +17,7 @@ from twinshore.mirror.follow import cleaned, topic_settings
 from twinshore.mirror.follow.comparing import Comparing
 from twinshore.mirror.follow.endings import Endings
 from twinshore.mirror.follow.hands import Hands, now_ms
+from twinshore.mirror.follow.reading import own_users
 from twinshore.mirror.follow.rules import Rules
 from twinshore.mirror.follow.safety_now import SafetyNow
 from twinshore.service.cause_log import Trouble, with_causes
@@ -59,7 +60,8 @@ class Follower:
         self._troubles: dict[str, Trouble] = {}
         self._held = False
         self._next_topic = ""
-        self.rules = Rules(link, *given, active=active, wake=self.heed, survey_s=settings.mirror.refresh_s)
+        us = own_users(settings)
+        self.rules = Rules(link, *given, active=active, wake=self.heed, survey_s=settings.mirror.refresh_s, ours=us)
         self._task = tasks.every(
             f"follow {begins.name}",
             self._go,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from twinshore.fleet import KafkaError, Link, NamedPartition, SaslMechanism
+from twinshore.fleet import Cluster, KafkaError, Link, NamedPartition, SaslMechanism
+from twinshore.fleet.settings import Settings
 from twinshore.kafka.admin import Setting
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
@@ -67,9 +68,17 @@ def ground(
 
 def principal(link: Link, target: KafkaCluster) -> str:
     """Whom the target's authorizer takes us for; empty where that cannot be known."""
-    security = target.cluster.security
-    if link.follow.principal:
-        return link.follow.principal
+    return link.follow.principal or _user(target.cluster)
+
+
+def own_users(settings: Settings) -> frozenset[str]:
+    """Whom authorizers take Twinshore's processes for, as far as the settings say."""
+    users = map(_user, settings.clusters.values())
+    return frozenset([*users, *(link.follow.principal for link in settings.links)]) - {""}
+
+
+def _user(cluster: Cluster) -> str:
+    security = cluster.security
     named = security.sasl and security.sasl is not SaslMechanism.OAUTHBEARER
     return f"User:{security.username}" if named and security.username else ""
 

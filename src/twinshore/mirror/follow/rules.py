@@ -20,6 +20,8 @@ from twinshore.mirror.follow import acls
 from twinshore.mirror.follow.acls import Ground
 from twinshore.mirror.follow.comparing import Comparing
 from twinshore.mirror.follow.hands import Hands
+from twinshore.mirror.follow.reading import principal
+from twinshore.mirror.incidents import link_row
 from twinshore.mirror.lane.answers import RIGHTS
 from twinshore.mirror.planned import CarryTopic, Refuse
 from twinshore.store import IncidentKind, Store
@@ -40,7 +42,7 @@ class _Why:
 
 class Rules:
     """One link's; `link` gives it as it holds now. `admit` and `news` are the driver's, `look` the follower's. `wake`:
-    have a look soon."""
+    have a look soon. `ours`: all users of Twinshore that the settings name."""
 
     def __init__(
         self,
@@ -53,9 +55,10 @@ class Rules:
         active: Callable[[], bool],
         wake: Callable[[], None],
         survey_s: float,
+        ours: frozenset[str] = frozenset(),
     ) -> None:
         self._now, self._source, self._target, self._store, self._hands = link, source, target, store, hands
-        self._active, self._wake = active, wake
+        self._active, self._wake, self._ours = active, wake, ours
         self._asked_s_max = max(ASKED_S_MIN, 3 * survey_s)
         self._guard = threading.Lock()
         self._asked_s: dict[str, float] = {}
@@ -98,9 +101,9 @@ class Rules:
     # -- the follower's
 
     def look(self) -> None:
-        """Compares both sides' rules and makes the target's follow."""
-        if not self._link.follow.acls:
-            return
+        """Compares both sides' rules and makes the target's follow, where they shall. Tells who else may change
+        Twinshore's own topics on either side."""
+        follow = self._link.follow.acls
         stored = {row.topic for row in self._store.twins.of(self._link.name)}
         soon = self._expected(stored)
         try:
@@ -109,9 +112,12 @@ class Rules:
         except KafkaError as error:
             if error.code in RIGHTS:
                 self._set_none_follow(none=True)
+                if not follow:
+                    return
             raise
-        self._set_none_follow(none=theirs is None or ours is None)
-        if theirs is None or ours is None or not (soon or stored):
+        self._tell_open_topics(theirs, ours)
+        self._set_none_follow(none=not follow or theirs is None or ours is None)
+        if not follow or theirs is None or ours is None or not (soon or stored):
             return
         try:
             reason = self._follow(theirs, ours, stored | soon, soon)
@@ -120,6 +126,20 @@ class Rules:
             raise
         if reason:
             raise KafkaError(reason)
+
+    def _tell_open_topics(self, *rules: frozenset[Acl] | None) -> None:
+        """Of a cluster that does not say whom it takes the mirror for, nothing can be told."""
+        if not self._active():
+            return
+        said = [
+            acls.open_in_words(
+                cluster.name, cluster.cluster.bootstrap[0], acls.open_own_topics(some, self._ours | {us})
+            )
+            for cluster, some in zip((self._source, self._target), rules, strict=True)
+            if some is not None and (us := principal(self._link, cluster))
+        ]
+        sentence = "; ".join(filter(None, said))
+        link_row.tell(self._store, self._link.name, IncidentKind.OWN_TOPICS_OPEN, sentence, self._hands.log)
 
     def _follow(self, theirs: frozenset[Acl], ours: frozenset[Acl], topics: set[str], soon: set[str]) -> str:
         """Why no rule can follow; empty where they do."""

@@ -361,6 +361,17 @@ _ROWS = (
         "or the mirror's user lacks `Alter` on it. The row closes within seconds once it is told and guarded.",
     ),
     KindEntry(
+        IncidentKind.OWN_TOPICS_OPEN,
+        After.GOES_ON,
+        _tells("tell who else may write there, and change no rule"),
+        "ACLs of a cluster let users other than Twinshore's change `twinshore.homes`, `twinshore.twins` or "
+        "`twinshore.rescued`. Whoever writes lines there decides where topics are at home.",
+        "Run the command in the sentence: it denies these users what they need not do, and leaves their other rights. "
+        "No denial can be written against `User:*`, as it would shut Twinshore out: give applications rules of their "
+        "own, and remove that rule. A user of Twinshore that other settings name is another's here: make it a super "
+        "user. The row closes within seconds.",
+    ),
+    KindEntry(
         IncidentKind.WRITERS_HELD,
         After.GOES_ON,
         _tells("turn the switch back once its process has given no sign of life for some seconds"),
