@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 import subprocess
 import threading
@@ -13,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings
@@ -76,6 +77,41 @@ class PlainWriter:
         return max(after - before for before, after in pairwise(times))
 
 
+class TransactionalWriter:
+    """A transaction of one record after the other, in a thread. `aborted`: codes of errors, behind which it went on."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "transactional.id": topic, "linger.ms": 0, "log_level": 2}
+        )
+        self._topic = topic
+        self.committed_s: list[float] = []
+        self.aborted: list[int] = []
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        self._producer.init_transactions(60)
+        while not self._stopping.wait(0.02):
+            try:
+                self._producer.begin_transaction()
+                self._producer.produce(self._topic, b"x", partition=0)
+                self._producer.commit_transaction(60)
+                self.committed_s.append(time.monotonic())
+            except KafkaException as error:
+                self.aborted.append(error.args[0].code())
+                self._producer.abort_transaction(60)
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join(90)
+        assert not self._thread.is_alive(), "it cannot end"
+
+    def longest_pause_s(self) -> float:
+        return max(after - before for before, after in pairwise(self.committed_s))
+
+
 class JavaWriter:
     """Kafka's verifiable producer: a number under one of the keys, which it acknowledges as JSON."""
 
@@ -132,6 +168,7 @@ class PlainReader:
         self._consumer = Consumer({**usual, "auto.commit.interval.ms": 500, **settings})
         self._consumer.subscribe(topics, on_assign=self._assigned)
         self.read: list[tuple[Place, str, str]] = []
+        self.longest_pause_s = 0.0
         self.errors: list[str] = []
         self.assigned = 0
         self._stopping = threading.Event()
@@ -142,11 +179,14 @@ class PlainReader:
         self.assigned += 1
 
     def _run(self) -> None:
+        last_s = math.inf
         while not self._stopping.is_set():
             for one in self._consumer.consume(500, 0.1):
                 if (error := one.error()) is not None:
                     self.errors.append(error.str())
                     continue
+                now_s = time.monotonic()
+                self.longest_pause_s, last_s = max(self.longest_pause_s, now_s - last_s), now_s
                 place = one.partition() or 0, int(one.offset() or 0)
                 self.read.append((place, (one.key() or b"").decode(), (one.value() or b"").decode()))
         self._consumer.close()

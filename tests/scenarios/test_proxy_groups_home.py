@@ -7,11 +7,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from tests.conftest import ClusterFactory
 from tests.scenarios.mirror_rig import Rig, settings_text, spans
-from tests.scenarios.plain_clients import PlainReader, written
+from tests.scenarios.plain_clients import PlainReader, TransactionalWriter, written
 from tests.scenarios.switch_rig import QUICK, SwitchRig, carried
 from tests.scenarios.test_following_writers import until
 from tests.scenarios.test_mirror_basic import fill
@@ -141,21 +141,32 @@ def test_groups_that_move_right_behind_a_switch_are_known_on_both_clusters(
 @pytest.mark.claim(
     "proxy",
     "groups-along",
-    "`switch run --groups` moves topics and all groups in one command, with one pause of some seconds",
+    "`switch run --groups` moves topics and all groups in one command; a transactional producer aborts once at most",
 )
 def test_groups_go_along_with_a_switch_in_one_command(east: LabCluster, west: LabCluster, tmp_path: Path) -> None:
     with carried(east, west, "proxy-groups-along", tmp_path) as rig, proxies(rig, 1) as some, loaded(rig, some) as load:
-        began_s = time.monotonic()
-        said = rig.move("west", "--groups")
-        took_s = time.monotonic() - began_s
-        assert said.code == 0, said.text
-        assert "groups are at home on west" in said.text
-        load.reads(500)
+        transactions = TransactionalWriter(some[0].bootstrap, rig.topic)
+        try:
+            until(lambda: len(transactions.committed_s) > 20, 60, "transactions are committed")
+            load.reader.longest_pause_s = 0.0
+            said = rig.move("west", "--groups")
+            assert said.code == 0, said.text
+            assert "groups are at home on west" in said.text
+            load.reads(500)
+            count = len(transactions.committed_s) + 20
+            until(lambda: len(transactions.committed_s) > count, 60, "transactions are committed on west")
+        finally:
+            transactions.stop()
         load.end()
         assert (load.reader.errors, load.reader.again()) == ([], 0)
         assert [writer.failed for writer in load.writers] == [[], []]
+        assert set(transactions.aborted) <= {KafkaError.INVALID_PRODUCER_ID_MAPPING}, "it is given an id on west"
         rig.same()
-        print(f"told: topics and groups moved in {took_s:.1f} s, 0 read again; {paused(load)}")
+        read_s, committed_s = load.reader.longest_pause_s, transactions.longest_pause_s()
+        print(
+            f"told: topics and groups moved, 0 records read again; {paused(load)}, two commits of a transactional one"
+            f" {committed_s:.1f} s, two reads {read_s:.1f} s"
+        )
 
 
 @pytest.mark.claim(

@@ -12,7 +12,7 @@ from twinshore.fleet import ConfigError, KafkaError, RefusedError, StoreError
 from twinshore.switch.decision import Done, Outcome, Wait
 from twinshore.switch.deeds import DEEDS, Deed, Kind
 from twinshore.switch.record import Record, State
-from twinshore.switch.runner import announced_behind, run
+from twinshore.switch.runner import run, with_calls
 
 
 class Notebook:
@@ -211,10 +211,12 @@ def test_consumers_gather_right_before_the_switch_is_announced() -> None:
         seen.append(now.deed)
         return Done(now)
 
-    assert book.run(announced_behind(lambda: seen.append("gather"), once)).state is State.DONE
+    calls = (lambda: seen.append("gather"), lambda: seen.append("move"))
+    assert book.run(with_calls(*calls, once)).state is State.DONE
     assert seen.index("gather") + 1 == seen.index(Deed.ANNOUNCE) and seen.count("gather") == 1
+    assert seen.index("move") - 1 == seen.index(Deed.FLIP) and seen.count("move") == 1
 
     def refuse() -> None:
         raise RefusedError("a member does not wait")
 
-    assert book.run(announced_behind(refuse, once)).state is State.TURNED_BACK
+    assert book.run(with_calls(refuse, lambda: None, once)).state is State.TURNED_BACK

@@ -296,8 +296,9 @@ def run_plan(
         if not yes:
             typer.confirm("Go on?", abort=True)
         with asks() as asking, groups_along.Gathering(along, groups_to, loaded, store, asking, planned) as gathering:
-            ended(run_planned(planned, loaded, store, replace(asking, before_hold=gathering.begin)))
-            gathering.go_on()
+            calls = {"before_hold": gathering.begin, "behind_flip": gathering.go_on}
+            ended(run_planned(planned, loaded, store, replace(asking, **calls)))
+            gathering.end()
 
 
 def run_forced(asked: Switch, settings: Path, *, yes: bool, alive: str, dry_run: bool, groups_to: str) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from twinshore.fleet import KafkaError, RefusedError, StoreError, TwinshoreError, WireError
-from twinshore.switch.decision import Cannot, Outcome, Wait, after, held_anew, too_long_held, turn_back
+from twinshore.switch.decision import Cannot, Done, Outcome, Wait, after, held_anew, too_long_held, turn_back
 from twinshore.switch.deeds import Deed
 from twinshore.switch.record import Record, State
 
@@ -97,16 +97,23 @@ class _Run:
         return record
 
 
-def announced_behind(call: Callable[[], None], once: Callable[[Record], Outcome]) -> Callable[[Record], Outcome]:
-    """Does deeds by `once`, and before the first announcement the call. The switch turns back where it is refused."""
+def with_calls(
+    before_hold: Callable[[], None], behind_flip: Callable[[], None], once: Callable[[Record], Outcome]
+) -> Callable[[Record], Outcome]:
+    """Does deeds by `once`, the one call before the first announcement, and the other behind the flip. The switch turns
+    back where the first is refused."""
     called = False
 
     def do(record: Record) -> Outcome:
         nonlocal called
-        if record.deed is Deed.ANNOUNCE and record.state is State.GOING and not called:
-            call()
+        going = record.state is State.GOING
+        if record.deed is Deed.ANNOUNCE and going and not called:
+            before_hold()
             called = True
-        return once(record)
+        outcome = once(record)
+        if record.deed is Deed.FLIP and going and isinstance(outcome, Done):
+            behind_flip()
+        return outcome
 
     return do
 

@@ -104,9 +104,10 @@ def _add_partitions(request: Request, asked: Any, place: Place | None, seen: See
     if place is None or place.cluster != home:
         return Say(_of_partitions(request, asked, dict.fromkeys(names, Code.NOT_COORDINATOR)))
     # While members gather new ones may begin: whoever waited here would not join anew.
-    if seen.groups_wait or any(seen.must_wait(name) for name in names):
-        return Hold(_of_partitions(request, asked, dict.fromkeys(names, Code.CONCURRENT_TRANSACTIONS)))
     elsewhere = {name for name in names if seen.is_elsewhere(name, home)}
+    come = elsewhere and seen.groups_gather  # groups come along
+    if seen.groups_wait or come or any(seen.must_wait(name) for name in names):
+        return Hold(_of_partitions(request, asked, dict.fromkeys(names, Code.CONCURRENT_TRANSACTIONS)))
     if not elsewhere:
         return Pass(place)
     codes = {name: Code.TOPIC_AUTHORIZATION_FAILED if name in elsewhere else _NOT_ATTEMPTED for name in names}

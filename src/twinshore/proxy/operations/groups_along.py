@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Self
 
-from twinshore.fleet import RefusedError
+from twinshore.fleet import RefusedError, TwinshoreError
 from twinshore.fleet.operations import Plan
 from twinshore.fleet.settings import Settings
 from twinshore.proxy.operations.groups_home import Asked, GroupsStep, act, plan
@@ -25,8 +25,8 @@ def planned(to: str, settings: Settings, store: Store, switch: SwitchPlan) -> Pl
 
 
 class Gathering:
-    """Members wait from `begin` on, for as long as the switch may hold writers and some time more. `go_on` moves them;
-    where it is not called they stay, and go on at the end."""
+    """Members wait from `begin` on, for as long as the switch may hold writers and some time more. `go_on` moves them
+    right behind the flip; where it is not called they stay, and go on at the end."""
 
     def __init__(
         self,
@@ -40,6 +40,7 @@ class Gathering:
         self._meant, self._to, self._settings, self._store, self._asking = meant, to, settings, store, asking
         self._hold_s = switch.record.hold_s_max if switch.record else 0.0
         self._steps: Iterator[GroupsStep] | None = None
+        self._refused: TwinshoreError | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -56,9 +57,19 @@ class Gathering:
             self._tell_next()
 
     def go_on(self) -> None:
-        """Behind the switch."""
-        while self._tell_next():
-            pass
+        """The switch goes on also where they cannot be moved."""
+        try:
+            while self._tell_next():
+                pass
+        except TwinshoreError as error:
+            self._asking.tell(f"groups stay: {error.message}")
+            self._refused = error
+
+    def end(self) -> None:
+        """Behind the switch. Raises where groups were not moved."""
+        self.go_on()
+        if self._refused is not None:
+            raise self._refused
 
     def _tell_next(self) -> bool:
         step = next(self._steps, None) if self._steps is not None else None

@@ -13,10 +13,10 @@ from twinshore.fleet.operations import Plan
 from twinshore.fleet.sentences import counted, have, listed
 from twinshore.fleet.settings import Settings
 from twinshore.fleet.terms import TERM_MAX
-from twinshore.homes.home_lines import PLANNED, HomeLine
-from twinshore.homes.home_notes import BYTES_AT_ONCE
 from twinshore.groups.goals import read_again
 from twinshore.groups.offset_move import links_between, see_all
+from twinshore.homes.home_lines import PLANNED, HomeLine
+from twinshore.homes.home_notes import BYTES_AT_ONCE
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.rights_requests import read_acls
 from twinshore.links.filters import admits

@@ -39,7 +39,7 @@ from twinshore.switch.operations.showing import Shown, one_switch
 from twinshore.switch.operations.taking_over import take_over
 from twinshore.switch.rebuilding import Rebuild
 from twinshore.switch.record import Record
-from twinshore.switch.runner import anew, announced_behind, run
+from twinshore.switch.runner import anew, run, with_calls
 from twinshore.switch.taking_over import said
 from twinshore.switch.work import Work
 
@@ -49,12 +49,13 @@ CALL_S = 3.0
 @dataclass(frozen=True, slots=True)
 class Asking:
     """Who asks, and how he is told. `stop` turns the switch back as far as it can. `before_hold` is called once, right
-    before the switch is announced."""
+    before the switch is announced; `behind_flip`, which raises nothing, once the topics are at home elsewhere."""
 
     by: str
     tell: Callable[[str], None]
     stop: threading.Event
     before_hold: Callable[[], None] = lambda: None
+    behind_flip: Callable[[], None] = lambda: None
 
 
 def run_switch(planned: SwitchPlan, settings: Settings, store: Store, asking: Asking) -> Shown:
@@ -146,7 +147,7 @@ def _go_on(
         record = begun_anew(record) if was_kept else record
         now_ms = steady_clock()
         work = hands(record, link, back, settings, store, ends, asking, now_ms)
-        once = announced_behind(asking.before_hold, work.once)
+        once = with_calls(asking.before_hold, asking.behind_flip, work.once)
         ended = run(record, once, save, now_ms=now_ms, tell=asking.tell, stop=asking.stop)
     return Shown(ended.id, ended)
 
