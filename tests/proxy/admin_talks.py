@@ -8,10 +8,9 @@ from datetime import timedelta
 from typing import Any
 
 from tests.proxy.talks import EAST, LAYOUT, answer, by_kio, request, said_part, seen
-from twinshore.proxy.core.layout import Layout, Place
+from twinshore.proxy.core.layout import Layout, NewTopics, Place
 from twinshore.proxy.core.messages import error, filled, read_asked
 from twinshore.proxy.core.moves import Ask, Move, Run, Said, Say
-from twinshore.proxy.core.naming import NewTopics
 from twinshore.proxy.core.seen import Seen
 from twinshore.proxy.core.session import Session
 from twinshore.wire.apis import METADATA

@@ -8,9 +8,7 @@ from dataclasses import replace
 from tests.proxy.talks import LAYOUT, seen
 from twinshore.proxy.core.layout import Place
 from twinshore.proxy.core.leads import Lead
-from twinshore.proxy.core.near.knows import Ends, Look, Near
-from twinshore.proxy.core.near.networks import Networks
-from twinshore.proxy.core.near.rules import Rules
+from twinshore.proxy.core.near import Ends, Look, Near, Networks, Rules
 from twinshore.proxy.core.seen import Seen
 from twinshore.proxy.core.session import Session
 

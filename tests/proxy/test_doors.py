@@ -10,8 +10,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from tests.proxy.talks import seen
 from twinshore.lab.ports import run_of_ports
 from twinshore.proxy.core.alarms import Alarms
+from twinshore.proxy.core.flows import Totals
 from twinshore.proxy.core.layout import Layout
-from twinshore.proxy.core.totals import Totals
 from twinshore.proxy.doors import Doors
 from twinshore.proxy.house import House
 from twinshore.proxy.metrics import ProxyCollector

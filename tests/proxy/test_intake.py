@@ -12,7 +12,7 @@ import pytest
 from tests.proxy.stage import Stage, appended, on_stage, records
 from tests.proxy.talks import request, seen, session
 from twinshore.fleet import WireError
-from twinshore.proxy.core.budget import Budget
+from twinshore.proxy.core.limits import Budget
 from twinshore.proxy.core.moves import Parts, Run
 from twinshore.proxy.intake import FIRST_BYTES, HALF_REQUEST_S, OTHERS_BYTES_MAX, SLOW_S, Intake
 from twinshore.wire.apis import LIST_OFFSETS, METADATA, OFFSET_COMMIT, PRODUCE

@@ -10,9 +10,8 @@ import pytest
 from tests.proxy.stage import Client, Stage, appended, on_stage, records
 from tests.proxy.test_gate import Rig, rig
 from twinshore.kafka.clock import steady_s
-from twinshore.proxy.core.crowds import SAY_S, Crowd
+from twinshore.proxy.core.limits import SAY_S, WAIT_S_MAX, Crowd, Quotas
 from twinshore.proxy.core.moves import Parts
-from twinshore.proxy.core.quotas import WAIT_S_MAX, Quotas
 from twinshore.store import FuseKind, FusePolicy, FuseRow, FuseState, Limits
 from twinshore.wire.apis import FETCH, PRODUCE
 from twinshore.wire.serving import fetch, produce

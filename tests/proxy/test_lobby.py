@@ -14,8 +14,8 @@ from tests.proxy.stage import Client, Stage, nothing, on_stage
 from tests.proxy.test_gate import rig
 from tests.proxy.test_proxy_header import SIGNATURE, binary
 from twinshore.proxy import lobby
-from twinshore.proxy.core.crowds import Crowd
-from twinshore.proxy.core.near.networks import Networks
+from twinshore.proxy.core.limits import Crowd
+from twinshore.proxy.core.near import Networks
 from twinshore.wire.apis import API_VERSIONS
 
 CLIENT = bytes([10, 1, 2, 3])

@@ -11,11 +11,11 @@ from twinshore.homes.home_lines import Clash, HomeLine, HomeState
 from twinshore.proxy.core.layout import Place
 from twinshore.proxy.core.leads import Lead, Wrote, leads_of, wrote_of
 from twinshore.proxy.core.messages import error
+from twinshore.proxy.core.moved import Sequel, batch_in, sequel
 from twinshore.proxy.core.moves import Ask, Hold, Pass, Said
 from twinshore.proxy.core.offers import HANDLED
 from twinshore.proxy.core.producer_ids import stamp_in, stamp_of, stamped
 from twinshore.proxy.core.seen import Seen
-from twinshore.proxy.core.sequels import Sequel, batch_in, sequel
 from twinshore.wire.apis import DESCRIBE_PRODUCERS, PRODUCE
 from twinshore.wire.batch import SEQUENCE_SPAN, check_crc
 from twinshore.wire.records import Record, encode_batch

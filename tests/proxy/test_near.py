@@ -26,8 +26,7 @@ from twinshore.proxy.core.layout import Place
 from twinshore.proxy.core.leads import Lead
 from twinshore.proxy.core.messages import filled
 from twinshore.proxy.core.moves import Later, Pass, Say
-from twinshore.proxy.core.near.knows import Ends
-from twinshore.proxy.core.near.reading import AGAIN_S, LOOK_S
+from twinshore.proxy.core.near import AGAIN_S, LOOK_S, Ends
 from twinshore.proxy.core.session import Session
 from twinshore.store.proxy_values import FuseKind, FusePolicy, FuseRow, FuseState
 from twinshore.wire.apis import FETCH, METADATA, PRODUCE

@@ -14,8 +14,7 @@ from tests.proxy.talks import EAST, LAYOUT, WEST, carried, request, view
 from twinshore.proxy.core.layout import Place
 from twinshore.proxy.core.leads import Lead
 from twinshore.proxy.core.moves import Ask, Later, Pass, Run, Say
-from twinshore.proxy.core.near import reading
-from twinshore.proxy.core.near.knows import Ends, Look, Near
+from twinshore.proxy.core.near import Ends, Look, Near
 from twinshore.proxy.core.seen import Seen
 from twinshore.proxy.core.session import Session
 from twinshore.wire.apis import FETCH
@@ -174,8 +173,8 @@ class Reader:
 
 @pytest.fixture(autouse=True)
 def clients_come_back_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "AGAIN_S", 4.0)
-    monkeypatch.setattr(reading, "LOOK_S", 2.0)
+    monkeypatch.setattr("twinshore.proxy.core.near.AGAIN_S", 4.0)
+    monkeypatch.setattr("twinshore.proxy.core.near.LOOK_S", 2.0)
 
 
 @pytest.mark.parametrize("in_sessions", [True, False])

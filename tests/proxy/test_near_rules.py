@@ -12,10 +12,21 @@ from hypothesis import strategies as st
 from tests.proxy.near_stage import LEVEL, known, level_at, look, near
 from twinshore.proxy.core.layout import Place
 from twinshore.proxy.core.leads import Lead
-from twinshore.proxy.core.near.knows import FIRST_LOOK_S, WANTED_S, Ends, Look, looked
-from twinshore.proxy.core.near.level import MOMENTS, Level, Trail
-from twinshore.proxy.core.near.networks import Networks
-from twinshore.proxy.core.near.rules import Copy, Rules, Twin, twins_of
+from twinshore.proxy.core.near import (
+    FIRST_LOOK_S,
+    MOMENTS,
+    WANTED_S,
+    Copy,
+    Ends,
+    Level,
+    Look,
+    Networks,
+    Rules,
+    Trail,
+    Twin,
+    looked,
+    twins_of,
+)
 
 PART = ("orders", 0)
 WEST = Place("west", 2)

@@ -25,12 +25,11 @@ from tests.proxy.talks import (
     told,
     view,
 )
-from twinshore.proxy.core import newer_groups
-from twinshore.proxy.core.groups import AtWork
+from twinshore.proxy.core import groups
+from twinshore.proxy.core.groups import AtWork, Subscription, beginnings, lacks, why_not
 from twinshore.proxy.core.layout import Place
 from twinshore.proxy.core.messages import error, filled, read_asked
 from twinshore.proxy.core.moves import Ask, Pass, Run, Say
-from twinshore.proxy.core.newer_groups import Subscription, beginnings, lacks, why_not
 from twinshore.proxy.core.offers import DESCRIBE_GROUPS, HANDLED, HEARTBEAT_OF_NEWER_GROUP, JOIN_GROUP
 from twinshore.proxy.core.seen import CONSUMER_GROUP_DESCRIBE, Seen
 from twinshore.proxy.core.session import Session
@@ -187,7 +186,7 @@ def test_while_groups_move_or_are_reset_members_ask_again() -> None:
     for epoch in (0, 5):
         assert refused(1, told(session().move(beat(1, epoch), deaf)))[0] == LOADING
     assert isinstance(session().move(beat(1, -1, None), deaf), Pass), "who leaves may"
-    newer = newer_groups.NewerGroups(lambda _: None, lambda group: group == "g", lambda: None)
+    newer = groups.NewerGroups(lambda _: None, lambda group: group == "g", lambda: None)
     assert refused(1, told(newer.beat(beat(), EAST, seen())))[0] == LOADING
     assert not isinstance(newer.beat(beat(1, 5), EAST, seen()), Say), "who is a member goes on"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from twinshore.proxy.core.sequels import count_in
-from twinshore.proxy.core.trips import Gauge, Rate, step
+from twinshore.proxy.core.fuses import Gauge, Rate, step
+from twinshore.proxy.core.moved import count_in
 from twinshore.store import Limits
 from twinshore.wire.batch import HEADER_BYTES
 from twinshore.wire.records import Record, encode_batch

@@ -15,8 +15,8 @@ from twinshore.fleet.once import in_words
 from twinshore.proxy.brokers import Brokers
 from twinshore.proxy.core.layout import Place
 from twinshore.proxy.core.login import BYTES_MAX, Who
+from twinshore.proxy.core.messages import what_it_sent
 from twinshore.proxy.core.moves import Ask, Drop, HangUp, Hold, Later, Move, Parts, Pass, Run, Said, Say
-from twinshore.proxy.core.strangers import what_it_sent
 from twinshore.proxy.entry import LOGIN_S
 from twinshore.proxy.errands import Going
 from twinshore.proxy.held import Held

@@ -12,15 +12,12 @@ from twinshore.fleet import ConfigError
 from twinshore.fleet.once import Once
 from twinshore.fleet.settings.sections.proxy import ProxySettings
 from twinshore.kafka.clock import steady_s
-from twinshore.proxy.core.budget import Budget
-from twinshore.proxy.core.crowds import Crowd
 from twinshore.proxy.core.flows import Flows
 from twinshore.proxy.core.fuses import Fusebox
 from twinshore.proxy.core.groups import AtWork
 from twinshore.proxy.core.layout import Layout, Place
-from twinshore.proxy.core.near.knows import Near
-from twinshore.proxy.core.near.networks import Networks
-from twinshore.proxy.core.quotas import Quotas
+from twinshore.proxy.core.limits import Budget, Crowd, Quotas
+from twinshore.proxy.core.near import Near, Networks
 from twinshore.proxy.core.resets import ResetBook
 from twinshore.proxy.core.seen import Seen, torn_since
 from twinshore.proxy.core.session import Session

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from twinshore.fleet import WireError
-from twinshore.proxy.core.budget import Budget
+from twinshore.proxy.core.limits import Budget
 from twinshore.wire.apis import PRODUCE, api_name
 from twinshore.wire.framing import Framer
 from twinshore.wire.primitives import I16

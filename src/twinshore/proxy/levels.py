@@ -16,8 +16,7 @@ from twinshore.fleet import Cluster, Link, Mode, NamedPartition, Naming
 from twinshore.fleet.once import Once, in_words
 from twinshore.kafka.clock import steady_s
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
-from twinshore.proxy.core.near.knows import Ends, Found, Near, looked
-from twinshore.proxy.core.near.rules import Copy, Twin, twins_of
+from twinshore.proxy.core.near import Copy, Ends, Found, Near, Twin, looked, twins_of
 from twinshore.proxy.core.seen import Seen
 from twinshore.proxy.late_store import LateStore
 

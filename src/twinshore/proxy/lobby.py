@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from twinshore.fleet import WireError
-from twinshore.proxy.core.near.networks import Networks
+from twinshore.proxy.core.near import Networks
 from twinshore.proxy.core.proxy_header import ProxyHeader
 
 # Balancers send it with their first packet.

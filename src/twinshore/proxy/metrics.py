@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from twinshore.homes.leader_cluster import Lacks
 from twinshore.kafka.clock import steady_s
 from twinshore.proxy.core.alarms import Alarms
-from twinshore.proxy.core.totals import Totals
+from twinshore.proxy.core.flows import Totals
 from twinshore.proxy.doors import Doors
 from twinshore.proxy.house import House
 from twinshore.store.traffic_values import LATENCY_MS, SIZE_BYTES

@@ -20,17 +20,11 @@ from twinshore.fleet.settings.sections.proxy import ALL, SECTION, ProxySettings
 from twinshore.kafka.clock import steady_s
 from twinshore.proxy.control import Control
 from twinshore.proxy.core.alarms import Alarms
-from twinshore.proxy.core.budget import Budget
-from twinshore.proxy.core.crowds import Crowd
-from twinshore.proxy.core.flows import Flows
-from twinshore.proxy.core.layout import Layout
-from twinshore.proxy.core.naming import NewTopics
-from twinshore.proxy.core.near.knows import Near
-from twinshore.proxy.core.near.networks import Networks
-from twinshore.proxy.core.near.rules import Rules
-from twinshore.proxy.core.quotas import Quotas
+from twinshore.proxy.core.flows import Flows, Totals
+from twinshore.proxy.core.layout import Layout, NewTopics
+from twinshore.proxy.core.limits import Budget, Crowd, Quotas
+from twinshore.proxy.core.near import Near, Networks, Rules
 from twinshore.proxy.core.seen import Seen
-from twinshore.proxy.core.totals import Totals
 from twinshore.proxy.doors import LOOK_S, Doors
 from twinshore.proxy.follows import Follows, Led
 from twinshore.proxy.gate import Gate

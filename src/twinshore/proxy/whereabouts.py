@@ -25,7 +25,7 @@ from twinshore.links.homes import BETWEEN, pair_of
 from twinshore.links.known import of_all_settings
 from twinshore.proxy.core.by_copies import Heard, led_by_copies
 from twinshore.proxy.core.leads import Lead, leads_of
-from twinshore.proxy.core.near.rules import Rules
+from twinshore.proxy.core.near import Rules
 from twinshore.proxy.core.reset_goals import Spot
 from twinshore.proxy.core.seen import ClusterSeen, Seen, homes_of
 from twinshore.store import Store

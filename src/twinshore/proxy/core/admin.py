@@ -25,6 +25,7 @@ from twinshore.fleet.nouns import GROUPS_HOME
 from twinshore.homes.leader_cluster import Lacks, in_words
 from twinshore.kafka.errors import Code
 from twinshore.proxy.core.committed import Committed, by_cluster
+from twinshore.proxy.core.groups import is_idle
 from twinshore.proxy.core.layout import ANY, Layout, Place
 from twinshore.proxy.core.messages import (
     answer_kind,
@@ -38,7 +39,6 @@ from twinshore.proxy.core.messages import (
     written,
 )
 from twinshore.proxy.core.moves import ERRAND_S, Ask, Errand, Hold, Move, Parts, Pass, Run, Said, Say
-from twinshore.proxy.core.newer_groups import is_idle
 from twinshore.proxy.core.offers import (
     ALTER_CLIENT_QUOTAS,
     ALTER_CONFIGS,

@@ -16,6 +16,7 @@ from twinshore.fleet.nouns import GROUPS_HOME
 from twinshore.kafka.errors import Code
 from twinshore.proxy.core import epochs
 from twinshore.proxy.core.counting import Counting
+from twinshore.proxy.core.groups import described, is_idle
 from twinshore.proxy.core.layout import ANY, Place
 from twinshore.proxy.core.messages import (
     answer_kind,
@@ -28,7 +29,6 @@ from twinshore.proxy.core.messages import (
     written,
 )
 from twinshore.proxy.core.moves import Ask, Errand, Hold, Move, Parts, Pass, Run, Said, Say
-from twinshore.proxy.core.newer_groups import described, is_idle
 from twinshore.proxy.core.offers import FIND_COORDINATOR, HEARTBEAT
 from twinshore.proxy.core.seen import Seen
 from twinshore.wire.apis import OFFSET_COMMIT, OFFSET_FETCH

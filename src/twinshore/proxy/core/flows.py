@@ -3,6 +3,8 @@
 Counts only grow, and a window of time is what they grew by. Names are the clients' own, so of each kind there are so
 many flows and no more. Where a kind has no room the idlest goes, if one had nothing in the last window; else what comes
 counts for others, but for what an alarm is about: that has places of its own.
+
+Sums never fall: a topic that is idle stays, and what comes once there are too many counts for others.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from twinshore.store.traffic_values import OTHERS, Flow, FlowKey, FlowKind
 
@@ -188,3 +190,40 @@ def join(known: dict[FlowKey, Flow], grown: Iterable[tuple[FlowKey, Flow]]) -> N
     """Takes these counts along."""
     for key, flow in grown:
         known.setdefault(key, Flow()).add(flow)
+
+
+SERIES_MAX: Final = 300
+RECORDS_KINDS: Final = (FlowKind.PRODUCE, FlowKind.FETCH)
+
+
+class ByTopic(NamedTuple):
+    """A topic on a cluster, and what is done with it."""
+
+    topic: str
+    cluster: str
+    kind: FlowKind
+
+
+class Totals:
+    """`topics`: of producers and consumers. `clients`: of all connections of a client id. `clusters`: producers, with
+    how long brokers took."""
+
+    def __init__(self, most: int = SERIES_MAX) -> None:
+        self._most = most
+        self.topics: dict[ByTopic, Flow] = {}
+        self.clients: dict[str, Flow] = {}
+        self.clusters: dict[str, Flow] = {}
+
+    def take(self, grown: Iterable[tuple[FlowKey, Flow]]) -> None:
+        """One more window."""
+        for key, flow in grown:
+            if key.kind is FlowKind.CLIENT:
+                name = key.client if key.client in self.clients or len(self.clients) < self._most else OTHERS
+                self.clients.setdefault(name, Flow()).add(flow)
+            elif key.kind in RECORDS_KINDS:
+                by_topic = ByTopic(key.topic, key.cluster, key.kind)
+                if by_topic not in self.topics and len(self.topics) >= self._most:
+                    by_topic = by_topic._replace(topic=OTHERS)
+                self.topics.setdefault(by_topic, Flow()).add(flow)
+            if key.kind is FlowKind.PRODUCE:
+                self.clusters.setdefault(key.cluster, Flow()).add(flow)

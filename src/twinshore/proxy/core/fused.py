@@ -13,11 +13,11 @@ from typing import Final, NamedTuple, TypeAlias
 from twinshore.kafka.errors import Code
 from twinshore.proxy.core.fuses import Fusebox, Written
 from twinshore.proxy.core.layout import Place
+from twinshore.proxy.core.moved import Batch, batch_in, count_in, distance
 from twinshore.proxy.core.moves import Drop, Errand, Hold, Later, Move, Parts, Pass, Run, Say
-from twinshore.proxy.core.near.reading import nothing_new
+from twinshore.proxy.core.near import nothing_new
 from twinshore.proxy.core.records import SESSION_IS_OVER, SESSIONS, Records, all_refused
 from twinshore.proxy.core.seen import Seen
-from twinshore.proxy.core.sequels import Batch, batch_in, count_in, distance
 from twinshore.store.proxy_values import FuseKind, FusePolicy, FuseRow
 from twinshore.wire.batch import CRC_START
 from twinshore.wire.serving import fetch, produce

@@ -2,20 +2,59 @@
 
 Before groups move their members gather: each commits what it has read, joins anew, and waits for its answer until the
 groups are elsewhere. A member that was heard of and has not joined anew since is **at work**: it may still commit.
+
+It deals out those of its own cluster alone, and says nothing of a topic that its cluster does not have. So a member is
+served where the groups' home has every topic that it names, its own or a twin's, and refused else, with a sentence that
+names the topic: if the topic's cluster shows it to this client, else nothing is said of it. A member says what it
+subscribes to as it joins, and as that changes. It is remembered, and judged anew with each heartbeat, as topics come
+and go. Of a member that comes by a connection that does not know it the coordinator is asked.
+
+A group of the classic protocol becomes one of the newer protocol as the first member of that joins it, and then the
+coordinator deals out to all. So nobody joins a group whose classic members read what the coordinator does not have, and
+who reads that is no member of a group that is of the newer protocol already.
 """
 
 from __future__ import annotations
 
+import struct
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
 
+from kio.schema.consumer_protocol_subscription.v0 import ConsumerProtocolSubscription
+from kio.serial import entity_reader
+from kio.serial.errors import SerialError
+
+from twinshore.fleet.errors import WireError
+from twinshore.fleet.sentences import listed, one_line
 from twinshore.kafka.errors import Code
-from twinshore.proxy.core.layout import Place
-from twinshore.proxy.core.messages import answer_kind, error, filled, part_of, read_asked, refusal, written
-from twinshore.proxy.core.moves import ANSWER_S, Hold, Move, Pass, Say
-from twinshore.proxy.core.offers import DESCRIBE_GROUPS, HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, LIST_GROUPS, SYNC_GROUP
-from twinshore.proxy.core.seen import Seen
+from twinshore.kafka.shapes import checked
+from twinshore.proxy.core.layout import ANY, Place
+from twinshore.proxy.core.messages import (
+    answer_kind,
+    error,
+    filled,
+    part_of,
+    read_asked,
+    read_said,
+    refusal,
+    request_kind,
+    written,
+)
+from twinshore.proxy.core.moves import ANSWER_S, Ask, Errand, Hold, Move, Parts, Pass, Run, Said, Say
+from twinshore.proxy.core.offers import (
+    DESCRIBE_GROUPS,
+    HEARTBEAT,
+    HEARTBEAT_OF_NEWER_GROUP,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    LIST_GROUPS,
+    SYNC_GROUP,
+)
+from twinshore.proxy.core.seen import CONSUMER_GROUP_DESCRIBE, Seen
+from twinshore.wire.apis import METADATA
 from twinshore.wire.serving.requests import Request
 
 # Whoever joins is answered once all others have: as late as the slowest of them may, half an hour where it is Connect.
@@ -120,3 +159,342 @@ def of_admins(request: Request, place: Place | None, seen: Seen) -> Move:
     part, code = part_of(kind, "groups"), error(Code.NOT_COORDINATOR)
     groups = tuple(filled(part, group_id=group, error_code=code) for group in read_asked(request).groups)
     return Say(written(filled(kind, groups=groups)))
+
+
+# No application names so many topics, or writes such a pattern; each is judged at each heartbeat.
+NAMES_MAX: Final = 10_000
+PATTERN_CHARS_MAX: Final = 16_384
+# A client is a member of one group; whoever says that it is one of many more is asked about each time.
+_MEMBERS_MAX: Final = 16
+_SHOWN_MAX: Final = 80
+# What stands for itself in a pattern; a dot does where it is written as `\\.`, which is one sign here.
+_DOT: Final = "\0"
+_PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-" + _DOT)
+_REPEATS: Final = ("*", "?", "{")
+_REBALANCES: Final = ("PreparingRebalance", "CompletingRebalance")
+_IDLE: Final = ("Empty", "Dead")
+# What brokers say of a topic that there is none of, and of one that this client may not see.
+_HIDDEN: Final = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.TOPIC_AUTHORIZATION_FAILED)
+_Piece = Generator[Sequence[Ask], Sequence[Said], Any]
+
+
+class Subscription(NamedTuple):
+    """`pattern`: of names, as brokers read it; empty where there is none. `begins`: what its names begin with."""
+
+    names: tuple[str, ...]
+    pattern: str
+    begins: tuple[str, ...] = ()
+
+
+class _Lacks(NamedTuple):
+    """Topics that the groups' home does not have: those that a member names, and those that its pattern may mean."""
+
+    named: tuple[str, ...]
+    meant: tuple[str, ...]
+
+
+_NOTHING: Final = _Lacks((), ())
+
+
+class NewerGroups:
+    """For one client. `tell` hears why a member is refused, as not every client shows it; `holds`: whether nobody may
+    join a group now; `news`: the clusters seem to be other than they are known."""
+
+    def __init__(self, tell: Callable[[str], None], holds: Callable[[str], bool], news: Callable[[], None]) -> None:
+        self._tell, self._holds, self._news = tell, holds, news
+        self._known: dict[tuple[str, str], Subscription] = {}
+        self._hidden: dict[tuple[str, str], _Lacks] = {}  # what a member lacks, and may not see either
+
+    def beat(self, request: Request, place: Place | None, seen: Seen) -> Move:
+        """ConsumerGroupHeartbeat, by which members join, go on and leave."""
+        asked = read_asked(request)
+        if not seen.serves_newer_groups:
+            return self._refused(request, Code.UNSUPPORTED_VERSION, not_served(asked.group_id, seen.lack_newer_groups))
+        if place is None or place.cluster != seen.group_home():
+            return Say(refusal(request, Code.NOT_COORDINATOR))
+        member = str(asked.group_id), str(asked.member_id)
+        if asked.member_epoch < 0:
+            self._known.pop(member, None)
+            self._hidden.pop(member, None)
+            return Pass(place)
+        joins = asked.member_epoch == 0
+        if seen.groups_gather or (joins and self._holds(member[0])):
+            return Say(refusal(request, Code.COORDINATOR_LOAD_IN_PROGRESS))
+        if why := too_large(asked):
+            return self._refused(request, Code.INVALID_REQUEST, why)
+        wanted = self._wanted(asked, member)
+        if joins or wanted is None or lacks(wanted, seen) not in (_NOTHING, self._hidden.get(member)):
+            return Run(self._looked(request, asked, wanted, place, seen))
+        return Pass(place, rewrite=partial(_goes_on, request))
+
+    def _wanted(self, asked: Any, member: tuple[str, str]) -> Subscription | None:
+        """All that the member subscribes to; None where it has not said that here."""
+        names, pattern = asked.subscribed_topic_names, getattr(asked, "subscribed_topic_regex", "")
+        before = Subscription((), "") if asked.member_epoch == 0 else self._known.get(member)
+        if before is not None:
+            names = before.names if names is None else names
+            pattern = before.pattern if pattern is None else pattern
+        if names is None or pattern is None:
+            return None
+        same = before is not None and before.pattern == pattern
+        begins = before.begins if before is not None and same else beginnings(str(pattern))
+        return self._remembered(member, Subscription(tuple(map(str, names)), str(pattern), begins))
+
+    def _remembered(self, member: tuple[str, str], wanted: Subscription) -> Subscription:
+        if member[1] and (member in self._known or len(self._known) < _MEMBERS_MAX):
+            self._known[member] = wanted
+        return wanted
+
+    def _looked(self, request: Request, asked: Any, wanted: Subscription | None, place: Place, seen: Seen) -> Errand:
+        """Asks what must be known first, and then the coordinator."""
+        group, why = str(asked.group_id), ""
+        if wanted is None:
+            wanted = yield from self._described(asked, place, seen)
+        if asked.member_epoch == 0:
+            classic = yield from _classic_members(group, place, seen)
+            if classic is None:
+                return refusal(request, Code.COORDINATOR_LOAD_IN_PROGRESS)
+            why = not_together(group, classic, seen)
+        if not why and wanted is not None and (lacking := lacks(wanted, seen)) != _NOTHING:
+            # A twin may just have been made.
+            made = yield from _there(lacking.named, place, seen)
+            if made:
+                self._news()
+            lacking = lacking._replace(named=tuple(topic for topic in lacking.named if topic not in made))
+            shown = yield from _shown(lacking, seen)
+            if shown is None:
+                return refusal(request, Code.COORDINATOR_LOAD_IN_PROGRESS)
+            why = why_not(group, wanted, lacking, seen, shown)
+            if not why and (group, str(asked.member_id)) in self._known:
+                self._hidden[group, str(asked.member_id)] = lacking
+        if why:
+            self._tell(why)
+            return refusal(request, Code.INVALID_REQUEST, error_message=why)
+        body = request.view[request.position :]
+        (said,) = yield [Ask(place, request.key, request.version, [body])]
+        if said is None:
+            return refusal(request, Code.COORDINATOR_NOT_AVAILABLE)
+        return _goes_on(request, said, 0) or [said]
+
+    def _described(self, asked: Any, place: Place, seen: Seen) -> _Piece:
+        """What the coordinator knows of the member, with what it says itself; of one that nobody knows that alone."""
+        group, member = str(asked.group_id), str(asked.member_id)
+        one = yield from described(group, member, place, seen)
+        names, pattern = asked.subscribed_topic_names, getattr(asked, "subscribed_topic_regex", None)
+        if one is None:
+            found = Subscription(tuple(map(str, names or ())), pattern or "", beginnings(pattern or ""))
+            return None if names is None and not pattern else found
+        names = one.subscribed_topic_names if names is None else names
+        pattern = one.subscribed_topic_regex if pattern is None else pattern
+        wanted = Subscription(tuple(map(str, names)), str(pattern or ""), beginnings(str(pattern or "")))
+        return self._remembered((group, member), wanted)
+
+    def _refused(self, request: Request, code: Code, why: str) -> Say:
+        self._tell(why)
+        return Say(refusal(request, code, error_message=why))
+
+    def joins(self, request: Request, move: Move, seen: Seen) -> Move:
+        """JoinGroup, by which members of the classic protocol join: what was made of it already."""
+        if not isinstance(move, Pass) or not seen.serves_newer_groups:
+            return move
+        asked = read_asked(request)
+        topics = {topic for one in asked.protocols for topic in subscribed(one.metadata)}
+        why = not_together(str(asked.group_id), topics, seen)
+        return move._replace(rewrite=partial(self._joined, request, why)) if why else move
+
+    def _joined(self, request: Request, why: str, view: memoryview, at: int) -> Parts | None:
+        """A coordinator that deals out by itself names nobody as the one who does."""
+        answer = read_said(JOIN_GROUP, request.version, view[at:])
+        if answer.error_code or answer.leader:
+            return None
+        self._tell(why)
+        return refusal(request, Code.INCONSISTENT_GROUP_PROTOCOL)
+
+
+def describe(request: Request, place: Place | None, seen: Seen) -> Move:
+    """ConsumerGroupDescribe: what the groups' home knows."""
+    if place is not None and place.cluster == seen.group_home():
+        return Pass(place)
+    kind = answer_kind(request.key, request.version)
+    part, code = part_of(kind, "groups"), error(Code.NOT_COORDINATOR)
+    groups = tuple(filled(part, group_id=group, error_code=code) for group in read_asked(request).group_ids)
+    return Say(written(filled(kind, groups=groups)))
+
+
+def members(group: str, place: Place, seen: Seen) -> _Piece:
+    """Those of the newer protocol, as their coordinator knows them; None where it does not say."""
+    version = seen.offers[CONSUMER_GROUP_DESCRIBE][1]
+    body = written(filled(request_kind(CONSUMER_GROUP_DESCRIBE, version), group_ids=(group,)))
+    (said,) = yield [Ask(place, CONSUMER_GROUP_DESCRIBE, version, body)]
+    if said is None:
+        return None
+    return [one for some in read_said(CONSUMER_GROUP_DESCRIBE, version, said).groups for one in some.members]
+
+
+def is_idle(group: str, place: Place, seen: Seen) -> _Piece:
+    """Whether the group has no members of either protocol; None where its coordinator does not say."""
+    version = seen.offers[DESCRIBE_GROUPS][1]
+    body = written(filled(request_kind(DESCRIBE_GROUPS, version), groups=(group,)))
+    (said,) = yield [Ask(place, DESCRIBE_GROUPS, version, body)]
+    found = next(iter(() if said is None else read_said(DESCRIBE_GROUPS, version, said).groups), None)
+    if found is None or found.error_code not in (Code.NONE, Code.GROUP_ID_NOT_FOUND):
+        return None
+    if not found.error_code and found.group_state not in _IDLE:
+        return False
+    # One of the newer protocol is none by this question.
+    newer = (yield from members(group, place, seen)) if seen.serves_newer_groups else ()
+    return None if newer is None else not newer
+
+
+def described(group: str, member: str, place: Place, seen: Seen) -> _Piece:
+    """The member of the newer protocol, as its coordinator knows it; None where it knows none."""
+    known = yield from members(group, place, seen)
+    return next((one for one in known or () if one.member_id == member), None)
+
+
+def _classic_members(group: str, place: Place, seen: Seen) -> _Piece:
+    """What the classic members of the group read; None while the coordinator does not say."""
+    version = seen.offers[DESCRIBE_GROUPS][1]
+    body = written(filled(request_kind(DESCRIBE_GROUPS, version), groups=(group,)))
+    (said,) = yield [Ask(place, DESCRIBE_GROUPS, version, body)]
+    if said is None:
+        return None
+    (found,) = read_said(DESCRIBE_GROUPS, version, said).groups
+    if found.members and found.group_state in _REBALANCES:
+        return None
+    return {topic for one in found.members for topic in subscribed(one.member_metadata)}
+
+
+def _shown(lacking: _Lacks, seen: Seen) -> _Piece:
+    """Which of these their clusters show to this client; None where one of them does not answer."""
+    by_cluster: dict[str, list[str]] = {}
+    for topic in dict.fromkeys((*lacking.named, *lacking.meant)):
+        if (cluster := seen.route(topic)) is not None:
+            by_cluster.setdefault(cluster, []).append(topic)
+    version = seen.offers[METADATA][1]
+    if not by_cluster:
+        return frozenset[str]()
+    said = yield [
+        Ask(Place(cluster, ANY), METADATA, version, _question(names, version)) for cluster, names in by_cluster.items()
+    ]
+    heard = [read_said(METADATA, version, one) for one in said if one is not None]
+    if len(heard) < len(said):
+        return None
+    told = [one for some in heard for one in some.topics]
+    return frozenset(str(one.name) for one in told if one.error_code not in _HIDDEN)
+
+
+def _question(names: Sequence[str], version: int) -> Parts:
+    kind = request_kind(METADATA, version)
+    topics = tuple(filled(part_of(kind, "topics"), name=name) for name in names)
+    return written(filled(kind, topics=topics, allow_auto_topic_creation=False))
+
+
+def _there(names: Sequence[str], place: Place, seen: Seen) -> _Piece:
+    """Which of these the groups' home has, though that was not known."""
+    lacking = [name for name in names if name not in seen.own]
+    version = seen.offers[METADATA][1]
+    asks = [Ask(place, METADATA, version, _question(lacking, version))] if lacking else []
+    (said,) = (yield asks) if asks else (None,)
+    told = () if said is None else read_said(METADATA, version, said).topics
+    return frozenset(str(one.name) for one in told if not one.error_code)
+
+
+def _goes_on(request: Request, view: memoryview, at: int) -> Parts | None:
+    """A member of a group that has moved without it is told that it is none: it joins anew then. That there is no such
+    group would end it."""
+    answer = read_said(HEARTBEAT_OF_NEWER_GROUP, request.version, view[at:])
+    if answer.error_code != Code.GROUP_ID_NOT_FOUND:
+        return None
+    return refusal(request, Code.UNKNOWN_MEMBER_ID, error_message=answer.error_message)
+
+
+def subscribed(metadata: bytes) -> Iterator[str]:
+    """The topics that a member of the classic protocol reads, as it says it; none where these bytes say nothing."""
+    body = memoryview(metadata)
+    try:
+        # The first two bytes are its version; later ones begin alike.
+        found = entity_reader(ConsumerProtocolSubscription)(checked(body[2:], ConsumerProtocolSubscription), 0)[0]
+    except (SerialError, WireError, LookupError, struct.error, ValueError, OverflowError):
+        return
+    yield from map(str, found.topics or ())
+
+
+def too_large(asked: Any) -> str:
+    """Why no member may name so much; empty where it may."""
+    names, pattern = asked.subscribed_topic_names or (), getattr(asked, "subscribed_topic_regex", None) or ""
+    if len(names) > NAMES_MAX:
+        return f"a member names {len(names)} topics: {NAMES_MAX} are taken at most; use a pattern"
+    if len(pattern) > PATTERN_CHARS_MAX:
+        return f"a pattern has {len(pattern)} characters: {PATTERN_CHARS_MAX} are taken at most"
+    return ""
+
+
+def lacks(wanted: Subscription, seen: Seen) -> _Lacks:
+    """What the member subscribes to, or may mean by its pattern, that the groups' home does not have."""
+    meant: set[str] = set()
+    elsewhere = seen.elsewhere if wanted.pattern else ()
+    for begin in wanted.begins if elsewhere else ():
+        at = bisect_left(elsewhere, begin)
+        while at < len(elsewhere) and elsewhere[at].startswith(begin):
+            meant.add(elsewhere[at])
+            at += 1
+        if len(meant) == len(elsewhere):
+            break
+    named = tuple(topic for topic in wanted.names if not seen.stays(topic))
+    return _Lacks(named, tuple(sorted(meant))) if named or meant else _NOTHING
+
+
+def why_not(group: str, wanted: Subscription, lacking: _Lacks, seen: Seen, shown: frozenset[str]) -> str:
+    """Why a member cannot be served that lacks this; empty where it can. `shown`: topics of these that it may see."""
+    home, named = seen.group_home(), one_line(group)
+    for topic in lacking.named:
+        if topic in shown:
+            return (
+                f"group {named} cannot read {topic}: groups are at home on {home}, which does not have it, as it is on"
+                f" {seen.route(topic)}; have a link carry it to {home}, or set group.protocol=classic"
+            )
+    for topic in lacking.meant:
+        if topic in shown:
+            return (
+                f"group {named} cannot read by the pattern {one_line(wanted.pattern)[:_SHOWN_MAX]}, which may mean"
+                f" {topic}: groups are at home on {home}, which does not have it; subscribe to topics by name, or set"
+                " group.protocol=classic"
+            )
+    return ""
+
+
+def beginnings(pattern: str) -> tuple[str, ...]:
+    """What every name begins with that the pattern may mean, one of these. Brokers read it by rules of their own, so
+    nothing more is made of it than what stands for itself where an alternative begins."""
+    if "(?" in pattern:
+        return ("",)
+    return tuple(dict.fromkeys(_beginning(part) for part in pattern.split("|")))
+
+
+def _beginning(part: str) -> str:
+    if part.startswith("(") and part.endswith(")") and part.count("(") == part.count(")") == 1:
+        part = part[1:-1]  # librdkafka puts each pattern of a subscription between these
+    part = part.removeprefix("^").replace(r"\.", _DOT)
+    count = next((at for at, sign in enumerate(part) if sign not in _PLAIN), len(part))
+    found = part[: count - 1] if count and part[count : count + 1] in _REPEATS else part[:count]
+    return found.replace(_DOT, ".")
+
+
+def not_together(group: str, topics: Iterable[str], seen: Seen) -> str:
+    """Why the group cannot have members of both protocols, if the classic ones read these; empty where it can."""
+    for topic in sorted(topics):
+        if not seen.stays(topic):
+            return (
+                f"group {one_line(group)} cannot have members of both protocols: classic ones read {topic}, which is on"
+                f" {seen.route(topic)}, and groups are at home on {seen.group_home()}; stop those of one protocol first"
+            )
+    return ""
+
+
+def not_served(group: str, lacking: Sequence[str]) -> str:
+    """Why nobody is served."""
+    where = listed(lacking, len(lacking), " and ") or "a cluster"
+    return (
+        f"group {one_line(str(group))} is of the new protocol, which {where} does not have: set group.protocol=classic"
+    )

@@ -9,9 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 
-from twinshore.proxy.core.naming import NewTopics
+
+@dataclass(frozen=True, slots=True)
+class NewTopics:
+    """`by_name`: patterns with `*`, and a cluster for each; the first that fits the whole name counts, else `usual`,
+    which is empty where none is named."""
+
+    usual: str = ""
+    by_name: tuple[tuple[str, str], ...] = ()
+
+    def cluster_of(self, topic: str) -> str:
+        """Where it is made."""
+        return next((cluster for pattern, cluster in self.by_name if fnmatchcase(topic, pattern)), self.usual)
+
 
 NOBODY: Final = -1
 ANY: Final = -2

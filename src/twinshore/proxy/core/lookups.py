@@ -3,6 +3,11 @@
 Whatever these tell of brokers are the proxy's own numbers, host and ports. Leader epochs are told of topics that a
 switch had, above those of earlier terms (`epochs`): clients leave metadata aside whose epoch is lower than what they
 knew, and so would not follow a topic to a cluster where it has had fewer leaders.
+
+Each cluster gives a topic an id of its own. Groups of the newer protocol are dealt out partitions by ids, and their
+coordinator knows those of its own cluster. So clients are told that cluster's id of each topic, whichever cluster the
+topic is at home on: it stays as it is while the topic moves, and is another one only once groups have moved. Of a topic
+that the groups' home does not have no id is told. Records are written and read by names.
 """
 
 from __future__ import annotations
@@ -13,8 +18,9 @@ from typing import Any, Final
 from uuid import UUID
 
 from twinshore.fleet import is_twinshores
+from twinshore.fleet.errors import WireError
 from twinshore.kafka.errors import Code
-from twinshore.proxy.core import epochs, topic_ids, transactions
+from twinshore.proxy.core import epochs, transactions
 from twinshore.proxy.core.counting import Counting
 from twinshore.proxy.core.layout import ANY, NOBODY, Layout, Place
 from twinshore.proxy.core.messages import (
@@ -33,6 +39,41 @@ from twinshore.proxy.core.producer_ids import mark_in, mark_of, marked, unmarked
 from twinshore.proxy.core.seen import Seen
 from twinshore.wire.apis import INIT_PRODUCER_ID, METADATA
 from twinshore.wire.serving.requests import Request
+
+
+def id_of(topic: str, seen: Seen) -> UUID | None:
+    """What is known of it; None where it has none that clients could use."""
+    if not seen.stays(topic):
+        return None
+    found = seen.clusters[seen.group_home()].ids.get(topic)
+    return UUID(bytes=found) if found else None
+
+
+def with_id(topic: Any, cluster: str, seen: Seen) -> Any:
+    """A topic of an answer about topics, as this cluster told of it, in versions that have ids."""
+    if not hasattr(topic, "topic_id"):
+        return topic
+    fresh = cluster == seen.group_home() and topic.topic_id is not None and seen.stays(str(topic.name))
+    found = topic.topic_id if fresh else id_of(str(topic.name), seen)
+    return replace(topic, topic_id=found)
+
+
+def names_in(asked: Sequence[Any], seen: Seen) -> tuple[list[str], list[UUID]]:
+    """The topics that a question for metadata names, some of them by their ids perhaps; and ids that nobody knows."""
+    names: list[str] = []
+    unknown: list[UUID] = []
+    for one in asked:
+        topic_id = getattr(one, "topic_id", None)
+        if one.name is not None:
+            names.append(str(one.name))
+        elif topic_id is None:
+            raise WireError("Metadata: a topic without a name and an id")
+        elif (name := seen.names_of_ids.get(topic_id.bytes)) is not None:
+            names.append(name)
+        else:
+            unknown.append(topic_id)
+    return names, unknown
+
 
 _GROUP: Final = 0
 _TRANSACTION: Final = 1
@@ -54,7 +95,7 @@ def metadata(
     is told as a replica, since clients of Java go to no other."""
     asked = read_asked(request)
     counting.looked(request)
-    names, unknown = topic_ids.names_in(asked.topics or (), seen)
+    names, unknown = names_in(asked.topics or (), seen)
     wanted: dict[str, list[str] | None] = dict.fromkeys(seen.clusters)
     if asked.topics is not None:
         wanted = _by_cluster(seen, names, copies)
@@ -99,7 +140,7 @@ def _metadata(
     named = dict.fromkeys(topic for names in wanted.values() for topic in names or ())
     for topic in named if asked.topics is not None else _remembered(seen):
         if topic not in found:
-            found[topic] = topic_ids.with_id(_without_leaders(request, topic, seen), "", seen)
+            found[topic] = with_id(_without_leaders(request, topic, seen), "", seen)
     for topic in named:
         if found[topic].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
             counting.unknown(request, topic)
@@ -128,7 +169,7 @@ def _told_by_each(
         for topic in _topics_of(heard, request.version):
             if asked.topics is None and is_twinshores(str(topic.name)):
                 continue  # whoever reads all that there is reads what applications wrote
-            topic = topic_ids.with_id(topic, name, seen)
+            topic = with_id(topic, name, seen)
             renamed = _renamed(topic, name, layout, epochs.base_of(str(topic.name), seen))
             _take(found, several, name, renamed, seen)
             if name in copies(str(topic.name), seen):

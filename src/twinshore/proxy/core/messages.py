@@ -21,6 +21,7 @@ from twinshore.kafka.errors import Code
 from twinshore.kafka.shapes import checked
 from twinshore.proxy.core.moves import Parts
 from twinshore.wire.apis import api_name
+from twinshore.wire.framing import FrameSizeError
 from twinshore.wire.primitives import PAST_END
 from twinshore.wire.serving.requests import ELEMENTS_MAX, Request
 
@@ -145,3 +146,18 @@ def error(code: int) -> ErrorCode:
 def refusal(request: Request, code: Code, **values: Any) -> Parts:
     """The body of an answer that says the error, for APIs whose answers have one."""
     return written(filled(answer_kind(request.key, request.version), error_code=error(code), **values))
+
+
+# A handshake of TLS in place of the size of a frame.
+_HELLO = 0x1603
+# The first bytes of a PROXY header, of either version.
+_HEADERS = (0x0D0A0D0A, 0x50524F58)
+
+
+def what_it_sent(error: WireError) -> str:
+    """Why a client is hung up on that sent this."""
+    if isinstance(error, FrameSizeError) and error.size >> 16 == _HELLO:
+        return "it speaks TLS, and this port does not"
+    if isinstance(error, FrameSizeError) and error.size in _HEADERS:
+        return "it sends a PROXY header, and is not in [proxy] balancers"
+    return f"it does not keep to the protocol: {error}"

@@ -11,7 +11,7 @@ import struct
 from typing import Final
 
 from twinshore.fleet.errors import WireError
-from twinshore.proxy.core.near.networks import parsed
+from twinshore.proxy.core.near import parsed
 
 # Both versions are longer than what they begin with.
 FIRST: Final = 12

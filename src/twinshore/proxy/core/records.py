@@ -17,8 +17,7 @@ from twinshore.proxy.core.counting import Counting
 from twinshore.proxy.core.layout import Layout, Place
 from twinshore.proxy.core.moved import Judged, MovedWriters, Writer
 from twinshore.proxy.core.moves import ANSWER_S, Ask, Drop, Errand, HangUp, Hold, Later, Move, Parts, Pass, Run, Say
-from twinshore.proxy.core.near.knows import Near
-from twinshore.proxy.core.near.reading import LEADS_FROM, NOTHING_S, Reading, nothing_new
+from twinshore.proxy.core.near import LEADS_FROM, NOTHING_S, Near, Reading, nothing_new
 from twinshore.proxy.core.seen import Seen
 from twinshore.proxy.core.sessions import FetchSessions
 from twinshore.wire.apis import DESCRIBE_PRODUCERS

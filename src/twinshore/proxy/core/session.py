@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from twinshore.proxy.core import groups, guarded, lookups, newer_groups, transactions
+from twinshore.proxy.core import groups, guarded, lookups, transactions
 from twinshore.proxy.core.admin import Judge, judges
 from twinshore.proxy.core.committed import Committed
 from twinshore.proxy.core.counting import Counting, software_of
@@ -18,8 +18,7 @@ from twinshore.proxy.core.fused import Fused
 from twinshore.proxy.core.fuses import Fusebox
 from twinshore.proxy.core.layout import Layout, Place
 from twinshore.proxy.core.moves import HangUp, Move, Say
-from twinshore.proxy.core.near.knows import Near
-from twinshore.proxy.core.near.reading import Reading
+from twinshore.proxy.core.near import Near, Reading
 from twinshore.proxy.core.offers import (
     DESCRIBE_CLUSTER,
     DESCRIBE_GROUPS,
@@ -80,7 +79,7 @@ class Session:
         self._refused = transactions.Refused()
         at_work, resets = at_work or groups.AtWork(), resets or ResetBook()
         self._members = groups.Members(at_work)
-        self._newer = newer_groups.NewerGroups(at_work.refused, resets.holds, news)
+        self._newer = groups.NewerGroups(at_work.refused, resets.holds, news)
         self._resets = Resets(resets, self._committed, self._member, as_seen)
 
     def comes_from(self, address: str) -> None:
@@ -159,7 +158,7 @@ _JUDGES: Final[Mapping[int, Callable[[Session, Request, Seen], Move]]] = {
     DESCRIBE_GROUPS: lambda client, request, seen: groups.of_admins(request, client.place, seen),
     LIST_GROUPS: lambda client, request, seen: groups.of_admins(request, client.place, seen),
     HEARTBEAT_OF_NEWER_GROUP: lambda client, request, seen: client._newer.beat(request, client.place, seen),
-    CONSUMER_GROUP_DESCRIBE: lambda client, request, seen: newer_groups.describe(request, client.place, seen),
+    CONSUMER_GROUP_DESCRIBE: lambda client, request, seen: groups.describe(request, client.place, seen),
     transactions.ADD_PARTITIONS: lambda client, request, seen: client._refused.add_partitions(
         request, client.place, seen
     ),

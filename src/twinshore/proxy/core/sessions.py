@@ -9,9 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import islice
 
-from twinshore.proxy.core.near.knows import Near
-from twinshore.proxy.core.near.reading import Looked
-from twinshore.proxy.core.near.rules import Part
+from twinshore.proxy.core.near import Looked, Near, Part
 from twinshore.proxy.core.seen import Seen
 from twinshore.wire.serving.fetch import FetchAnswer, FetchRequest
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from twinshore.fleet import ConfigError, RefusedError
 from twinshore.fleet.operations import Plan
-from twinshore.proxy.core.misspelt import unseen
+from twinshore.proxy.core.fuses import unseen
 from twinshore.proxy.operations.instances import serving
 from twinshore.service.clock import wall_ms
 from twinshore.store import AuditRow, DropRow, FuseKind, FusePolicy, FuseRow, FuseState, Limits, Store

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from twinshore.fleet import ConfigError
-from twinshore.proxy.core.fuses import matches
-from twinshore.proxy.core.misspelt import unseen
+from twinshore.proxy.core.fuses import matches, unseen
 from twinshore.proxy.core.viewed import By, Line, Sort, lines_of, sentence
 from twinshore.proxy.operations.fuses import seconds_of
 from twinshore.service.clock import wall_ms

@@ -1,0 +1,116 @@
+"""How much clients may take: bytes a second, bytes of requests at once, and connections. Pure.
+
+They may have a second's worth at once. What goes beyond is a debt, and is paid by not being read for as long.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+# Not longer: a client gives up a request that is not answered within some tens of seconds.
+WAIT_S_MAX: Final = 10.0
+_CLIENTS_MAX: Final = 20_000
+
+
+class Quotas:
+    """`bytes_s`: of each client id; 0: as many as they like."""
+
+    def __init__(self, bytes_s: int) -> None:
+        self._bytes_s = bytes_s
+        self._spent: dict[str, tuple[float, float]] = {}  # how much was to be paid, and when that was so
+
+    @property
+    def there(self) -> bool:
+        """Whether there are any."""
+        return bool(self._bytes_s)
+
+    def take(self, client: str, size: int, now_s: float) -> float:
+        """The client has had so much: for how many seconds it gets no more."""
+        if not self._bytes_s:
+            return 0.0
+        debt, since_s = self._spent.pop(client, (0.0, now_s))
+        debt = max(0.0, debt - (now_s - since_s) * self._bytes_s) + size
+        debt = min(debt, (1 + WAIT_S_MAX) * self._bytes_s)
+        self._spent[client] = debt, now_s
+        if len(self._spent) > _CLIENTS_MAX:
+            del self._spent[next(iter(self._spent))]
+        return max(0.0, debt / self._bytes_s - 1)
+
+
+class Budget:
+    """What does not fit waits in its turn, so no large request is passed over for ever. `left`: what is free."""
+
+    def __init__(self, most: int) -> None:
+        self.left = most
+        self._waiting: dict[Callable[[], None], int] = {}
+
+    @property
+    def is_short(self) -> bool:
+        """Whether somebody waits."""
+        return bool(self._waiting)
+
+    def take(self, size: int, granted: Callable[[], None]) -> bool:
+        """Whether so much is taken at once; else `granted` is called later, when it is."""
+        if self._waiting or size > self.left:
+            self._waiting[granted] = size
+            return False
+        self.left -= size
+        return True
+
+    def give(self, size: int) -> None:
+        """So much is free again."""
+        self.left += size
+        while self._waiting:
+            granted, first = next(iter(self._waiting.items()))
+            if first > self.left:
+                return
+            del self._waiting[granted]
+            self.left -= first
+            granted()
+
+    def leave(self, granted: Callable[[], None]) -> bool:
+        """Who waited waits no more; whether he did."""
+        return self._waiting.pop(granted, None) is not None
+
+
+# Of one address it is said as seldom as that, however often it tries.
+SAY_S: Final = 60.0
+_SAID_MAX: Final = 1000
+
+
+class Crowd:
+    """`most` and `most_of_one`: 0 for as many as come. `count`: how many are there."""
+
+    def __init__(self, most: int = 0, most_of_one: int = 0) -> None:
+        self._most, self._most_of_one = most, most_of_one
+        self._there = Counter[str]()
+        self.count = 0
+        self._said: dict[str, float] = {}
+
+    def comes(self, address: str) -> str:
+        """Why one more of this address is not let in; empty where it is, and then it is counted."""
+        if self._most and self.count >= self._most:
+            return f"[proxy] clients_max: {self.count} clients are connected"
+        if self._most_of_one and self._there[address] >= self._most_of_one:
+            return f"[proxy] clients_of_one_address_max: {self._there[address]} clients of it are connected"
+        self._there[address] += 1
+        self.count += 1
+        return ""
+
+    def goes(self, address: str) -> None:
+        """One that was let in is gone."""
+        self.count -= 1
+        self._there[address] -= 1
+        if self._there[address] <= 0:
+            del self._there[address]
+
+    def is_news(self, address: str, now_s: float) -> bool:
+        """Whether it is to be said that one of this address was not let in."""
+        if now_s - self._said.get(address, -SAY_S) < SAY_S:
+            return False
+        self._said[address] = now_s
+        if len(self._said) > _SAID_MAX:
+            del self._said[next(iter(self._said))]
+        return True
