@@ -76,7 +76,7 @@ def test_a_wrong_key_is_named_once_and_where_it_was_written() -> None:
         == "x.toml: [broadcasts.prices] topcs: unknown; did you mean topics? (docs/settings.md lists every setting)"
     ), "two targets, one mistake"
     said = refused(PRICES + '[broadcasts.prices.queue]\npolicy = "frsh"\n')
-    assert said.startswith("x.toml: [broadcasts.prices.queue] policy: no such policy 'frsh'; did you mean fresh? (")
+    assert said.startswith("x.toml: [broadcasts.prices.queue] policy: no such value 'frsh'; did you mean fresh? (")
     both = refused(PRICES.replace("topics", "topcs") + '[links."paris->tokyo"]\ntopcs = []\n')
     assert '[links."paris->tokyo"] topcs: unknown; did you mean topics?' in both, "its own link's is its own"
 
@@ -111,7 +111,7 @@ def test_watermarks_that_cannot_be_are_refused() -> None:
         queue('policy = "fresh"', "high_kb = 8192", "low_kb = 9000")
     )
     assert "low_kb: 12 is below one batch" in refused(queue('policy = "fresh"', "low_kb = 12"))
-    assert "policy: no such policy 'frsh'; did you mean fresh?" in refused(queue('policy = "frsh"'))
+    assert "policy: no such value 'frsh'; did you mean fresh?" in refused(queue('policy = "frsh"'))
 
 
 def test_a_fresh_queue_without_a_broadcast_is_refused() -> None:

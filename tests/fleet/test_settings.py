@@ -18,7 +18,7 @@ from twinshore.fleet.settings import (
 )
 from twinshore.fleet.settings.page import EXAMPLE, render_settings_page
 from twinshore.fleet.settings.sections.delay import DelaySettings
-from twinshore.fleet.settings.sections.groups import unmet
+from twinshore.fleet.settings.sections.links import unmet
 from twinshore.fleet.settings.sections.proof import ProofSettings
 from twinshore.fleet.settings.sections.safety import SafetySettings
 
@@ -286,23 +286,6 @@ def test_a_relative_store_lies_beside_the_settings_file(tmp_path: Path, monkeypa
     assert load_settings(mounted / "mirror.toml", told).store.url == f"sqlite:///{mounted}/other.db"
     for whole in ("sqlite:////var/store.db", "sqlite:///:memory:", "mysql://u@h/d", "postgresql:///d"):
         assert load_settings(mounted / "mirror.toml", {"TWINSHORE_STORE_URL": whole}).store.url == whole
-
-
-def test_a_store_of_the_working_directory_is_not_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An older version counted from there: an empty store beside the settings file would look like a lost one."""
-    here = tmp_path / "here"
-    here.mkdir()
-    settings = tmp_path / "mirror.toml"
-    settings.write_text("")
-    (here / "twinshore.db").touch()
-    monkeypatch.chdir(here)
-    with pytest.raises(
-        ConfigError, match=f"twinshore.db lies in the working directory, {here}, and not beside"
-    ) as said:
-        load_settings(settings, {})
-    assert f"twinshore.db-wal and twinshore.db-shm to {tmp_path}" in (said.value.hint or "")
-    (tmp_path / "twinshore.db").touch()
-    assert load_settings(settings, {}).store.url == f"sqlite:///{tmp_path}/twinshore.db"
 
 
 def test_the_environment_overrides() -> None:

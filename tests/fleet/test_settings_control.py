@@ -38,7 +38,7 @@ def test_control_in_the_settings_is_what_a_link_begins_with() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ('naming = "prefx"', "naming: no such policy 'prefx'; did you mean prefix?"),
+        ('naming = "prefx"', "naming: no such value 'prefx'; did you mean prefix?"),
         ('[links."east->west".control]\npriorities = { orders = 101 }', "'orders': is 101, must be 1 to 100"),
         ('[links."east->west".control]\npriorities = { a.b = 1 }', "quote names with dots"),
         ('[links."east->west".control]\ntopic_throttles = { "(" = 1 }', "is not a regular expression"),

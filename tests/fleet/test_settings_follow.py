@@ -72,8 +72,8 @@ password_file = "secret/b"
     ("text", "said"),
     [
         ("delted = 'keep'", '[links."east->west".follow] delted: unknown; did you mean deleted?'),
-        ("deleted = 'archiv'", "deleted: no policy 'archiv'; did you mean archive?"),
-        ("recreated = 'begin-again'", "recreated: no policy 'begin-again'; did you mean begin again?"),
+        ("deleted = 'archiv'", "deleted: no such value 'archiv'; did you mean archive?"),
+        ("recreated = 'begin-again'", "recreated: no such value 'begin-again'; did you mean begin again?"),
         ("every_s = 0.1", "every_s: is 0.1, the least is 0.5"),
         ("settings_exclude = ['(']", "settings_exclude: '(' is not a regular expression"),
         ("principal = 'mirror'", "principal: 'mirror' is not one; did you mean User:mirror?"),

@@ -59,7 +59,7 @@ def test_alarms_are_tables_with_bounds() -> None:
         ('traffic_cluster = "wset"', r"traffic_cluster: no cluster 'wset'; did you mean west\?"),
         ("alarms = 5", r"alarms: must be tables \[proxy.alarms.NAME\]"),
         ("[proxy.alarms.a]\nfor_s = 5", r"\[proxy.alarms.a\] needs a bound"),
-        ('[proxy.alarms.a]\nabove_bytes_s = 1\nkind = "fetched"', r"no such kind 'fetched'; did you mean fetch\?"),
+        ('[proxy.alarms.a]\nabove_bytes_s = 1\nkind = "fetched"', r"no such value 'fetched'; did you mean fetch\?"),
         ('[proxy.alarms.a]\nlatency_ms = 1\nkind = "fetch"', r"measured in bytes alone"),
     ],
 )

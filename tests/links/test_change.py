@@ -185,7 +185,7 @@ def test_of_a_pair_of_links_none_is_turned(tmp_path: Path, store: Store) -> None
         (Add(OTHER, ['topcs=["a"]']), "did you mean topics"),
         (Add("north->west", ['topics=["orders"]']), "north->west"),
         (Set(OTHER, ["chain=true"]), "there is no link 'east->north'"),
-        (Set(LINK, ['naming="other"']), "no such policy 'other'"),
+        (Set(LINK, ['naming="other"']), "no such value 'other'"),
         (Set(LINK, unset=["naming"]), "'naming' is not set"),
         (Set(LINK, ["chain=true"], as_settings=True), "--as-settings takes all"),
         (Turn(OTHER), "there is no link 'east->north'"),

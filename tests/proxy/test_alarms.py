@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from twinshore.fleet.settings.traffic_alarms import AlarmSection
+from twinshore.fleet.settings.sections.proxy import AlarmSection
 from twinshore.proxy.core.alarms import Alarms
 from twinshore.proxy.core.counting import waited
 from twinshore.proxy.core.flows import Flows

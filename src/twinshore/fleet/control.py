@@ -5,20 +5,23 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from twinshore.fleet.declaring import setting
+
 PRIORITY_DEFAULT = 10
 PRIORITY_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """Patterns are regular expressions that match a topic's whole name. A throttle of 0 is none; a topic's throttle and
-    priority are those of the first pattern that matches it."""
+    """What holds until the store says otherwise, which is changed while the mirror runs. Besides: `topic_throttles`,
+    bytes per second, and `priorities`, 1 to 100, both tables from expression to number; the first that matches counts.
+    """
 
-    groups: tuple[str, ...] = (".*",)
-    exclude_groups: tuple[str, ...] = ()
-    paused: bool = False
-    paused_topics: tuple[str, ...] = ()
-    throttle_bytes_s: int = 0
+    throttle_bytes_s: int = setting(0, "most bytes per second that the link carries; 0: no bound", low=0, high=2**50)
+    paused: bool = setting(False, "the link carries nothing for now")
+    paused_topics: tuple[str, ...] = setting((), "topics not to carry for now: expressions that match the whole name")
+    groups: tuple[str, ...] = setting((".*",), "consumer groups that follow: expressions that match the whole name")
+    exclude_groups: tuple[str, ...] = setting((), "consumer groups to leave out, stronger than groups")
     topic_throttles: tuple[tuple[str, int], ...] = ()
     priorities: tuple[tuple[str, int], ...] = ()
 

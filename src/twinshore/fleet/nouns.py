@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NewType
 
 from twinshore.fleet.control import UNCONTROLLED, Control
+from twinshore.fleet.declaring import setting
 from twinshore.fleet.errors import ConfigError
 
 # Where each link says that it runs; crosses under the source's name whatever the naming.
@@ -112,35 +113,61 @@ class Recreated(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """What follows a link besides records. `users`: SCRAM users whose secrets are known, and where those are kept."""
+    """What follows a link besides records."""
 
-    every_s: float = 5.0
-    settings_exclude: tuple[str, ...] = ()
-    acls: bool = True
-    group_acls: bool = False
-    wide_group_acls: bool = False
-    principal: str = ""
-    deleted: Deleted = Deleted.KEEP
-    recreated: Recreated = Recreated.STOP
-    delete_after_s: float = 3600.0
-    quotas: bool = False
-    scram_users: bool = False
-    users: tuple[tuple[str, Secret], ...] = ()
+    every_s: float = setting(5.0, "how often both clusters are compared", low=0.5, high=3600)
+    settings_exclude: tuple[str, ...] = setting(
+        (), "topic settings that do not follow: regular expressions that match the whole name"
+    )
+    acls: bool = setting(True, "ACLs of mirrored topics follow, where both clusters have an authorizer")
+    group_acls: bool = setting(False, "ACLs of consumer groups follow too, of those that the link admits, by name")
+    wide_group_acls: bool = setting(
+        False, "with `group_acls`: rules for many groups (prefixed or `*`) too, also over groups of the target's own"
+    )
+    principal: str = setting(
+        "",
+        "the mirror's user as the target sees it, like `User:mirror`; empty: by its SASL username. No ACL that"
+        " shuts it out is written",
+    )
+    deleted: Deleted = setting(Deleted.KEEP, "a twin whose source topic is deleted: `keep`, `archive` or `delete` it")
+    recreated: Recreated = setting(
+        Recreated.STOP,
+        "a twin whose source topic was deleted and made again: `stop`, or delete the twin and `begin again`",
+    )
+    delete_after_s: float = setting(
+        3600.0, "how long a twin is kept before one of these two policies deletes it", low=0, high=31536000
+    )
+    quotas: bool = setting(False, "client quotas of users and client ids follow")
+    scram_users: bool = setting(False, "SCRAM users follow as far as they can; see docs/topics-follow.md")
+    users: tuple[tuple[str, Secret], ...] = ()  # SCRAM users whose secrets are known, and where those are kept
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRules:
-    """How places of consumer groups follow a link. `resets`: backwards too, where the source's group was set back.
-    `back`: what a group reads at the target is known at the source too; None: where a link leads
-    back. `marks`: places of the link are marked.
-    `outputs`: expressions for groups, each with those for the topics that their readers write to."""
+    """How places of consumer groups follow a link. Which groups: `groups` and `exclude_groups` of its control. Besides:
+    `outputs`, a table from an expression for groups to a list of expressions for topics that their readers write to,
+    in which `{group}` stands for the group's name: their places wait for what was written there to cross.
+    """
 
-    enabled: bool = True
-    every_s: float = 1.0
-    resets: bool = True
-    back: bool | None = None
-    verify_s: float = 60.0
-    marks: bool = True
+    enabled: bool = setting(True, "places of consumer groups follow")
+    every_s: float = setting(1.0, "how often both clusters are asked where groups stand", low=0.1, high=3600)
+    resets: bool = setting(
+        True, "a group that is set back on the source is set back on the target; false: never backwards"
+    )
+    back: bool | None = setting(
+        None,
+        "a group that reads on at the target finds its place on the source too; for groups without members there. "
+        "Unset: where a link leads the other way",
+    )
+    verify_s: float = setting(
+        60.0, "how long until a group on which nothing changes is compared again all the same", low=1, high=86400
+    )
+    marks: bool = setting(
+        True,
+        "places that the link commits are marked, where the group's consumers leave no text of their own; "
+        "false: readers at the target without membership are moved too; see docs/groups.md",
+    )
+    # Expressions for groups, each with those for the topics that their readers write to.
     outputs: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from twinshore.fleet import KafkaError
 from twinshore.fleet.sentences import listed
-from twinshore.fleet.settings.sections.groups import unmet
+from twinshore.fleet.settings.sections.links import unmet
 from twinshore.groups.outputs import Moment, Rules, left_of, outputs_of, shortened, waits_for, within
 from twinshore.groups.scope import NOWHERE, Scope, came
 from twinshore.groups.sides import ByCoordinator, Reader

@@ -10,7 +10,7 @@ import re
 from collections.abc import Container, Iterable, Mapping
 from typing import NamedTuple
 
-from twinshore.fleet.settings.sections.groups import GROUP
+from twinshore.fleet.settings.sections.links import GROUP
 from twinshore.wire.group_places import GroupPlaces, Place, Where
 
 Rules = tuple[tuple[str, tuple[str, ...]], ...]

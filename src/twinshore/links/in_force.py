@@ -9,7 +9,7 @@ from typing import Any
 
 from twinshore.fleet import Link
 from twinshore.fleet.control import PRIORITY_MAX
-from twinshore.fleet.settings.sections.control import RATE_MAX
+from twinshore.fleet.settings.sections.links import RATE_MAX
 from twinshore.fleet.settings.shapes import why_not_pattern
 from twinshore.store.values import ControlRow
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 from twinshore.fleet import ConfigError, Link
 from twinshore.fleet.settings import Settings
-from twinshore.fleet.settings.edge import Complaints
-from twinshore.fleet.settings.section import Written
+from twinshore.fleet.settings.edge import Complaints, Written
 from twinshore.fleet.settings.sections.links import read_links
 from twinshore.links.rules import check_links
 from twinshore.links.seeds import Difference, Section, Sown, section_of, sections_of, sow

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from twinshore.fleet import ConfigError, SaslMechanism, Secret
-from twinshore.fleet.settings.declaring import setting
+from twinshore.fleet.declaring import setting
 from twinshore.fleet.settings.edge import Complaints, read_section
 from twinshore.fleet.settings.shapes import read_secret
 from twinshore.kafka.scram import ScramKeys, keys_of, read_keys

@@ -1,4 +1,4 @@
-"""The edge where text becomes values: pydantic judges each section of the table.
+"""The edge where text becomes values: what a section says of itself, and how pydantic judges what somebody wrote there.
 
 Each complaint names the place and the nearest right thing.
 """
@@ -6,20 +6,22 @@ Each complaint names the place and the nearest right thing.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, Generic, Literal, TypeVar, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
+from twinshore.fleet.declaring import Row, rows
 from twinshore.fleet.errors import ConfigError
-from twinshore.fleet.settings.declaring import Row, rows
 
 S = TypeVar("S")
+T = TypeVar("T")
 Member = TypeVar("Member", bound=StrEnum)
 
+_CHOICE = re.compile(r"'([^']*)'")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NOTHING: dict[Any, Any] = {str: "", int: 0, float: 0.0, bool: False}
 NEAR = 0.6
@@ -29,6 +31,8 @@ SECRETS = ("password", "key_password", "token", "secret", "client_secret")
 _SENTENCES = {
     "missing": "is required",
     "string_type": "must be text in quotes, not {input}",
+    "enum": "must be text in quotes, not {input}",
+    "literal_error": "must be text in quotes, not {input}",
     "int_type": "must be a whole number, not {input}",
     "int_from_float": "must be a whole number, not {input}",
     "float_type": "must be a number, not {input}",
@@ -91,7 +95,7 @@ def edge_model(section: type) -> type[BaseModel]:
 
 def _pydantic_field(row: Row) -> Any:
     limits: dict[str, Any] = {"ge": row.rule.low, "le": row.rule.high}
-    if row.kind not in (int, float, str, bool):
+    if row.kind not in (int, float, str, bool) and get_origin(row.kind) is not Literal:
         limits["strict"] = False
     default = ... if row.required else row.default
     return Field(default, **{key: value for key, value in limits.items() if value is not None})
@@ -145,7 +149,45 @@ def _sentence(detail: Any, known: list[str]) -> str:
         if name in SECRETS and f"{name}_env" in known:
             return f"{name}: a secret never stands in the settings; use {name}_env or {name}_file"
         return f"{name}: unknown{did_you_mean(name, known)}"
+    if detail["type"] in ("enum", "literal_error") and isinstance(detail["input"], str):
+        choices = _CHOICE.findall(detail["ctx"]["expected"])
+        return f"{name}: no such value {detail['input']!r}{did_you_mean(detail['input'], choices)}"
     template = _SENTENCES.get(detail["type"])
     if template is None:
         return f"{name}: {detail['msg']}"
     return f"{name}: {template.format(input=repr(detail['input']), **detail.get('ctx', {}))}"
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What somebody wrote as a section. `place` is what complaints call it, like `[store]`. `before`: the values of
+    the sections of a lower order, by name."""
+
+    raw: object
+    place: str
+    before: Mapping[str, Any] = field(default_factory=dict)
+
+    def parted(self, *names: str) -> tuple[object, dict[str, object]]:
+        """The section without these keys, and what stands under each of them: another section, or a table."""
+        if not isinstance(self.raw, Mapping):
+            return self.raw, {name: {} for name in names}
+        rest = {key: value for key, value in self.raw.items() if key not in names}
+        return rest, {name: self.raw.get(name, {}) for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class Section(Generic[T]):
+    """One section. `order`: where it comes on the page, and in what is complained of. `tables`: each place where its
+    keys stand, and the class that declares them. `read` gives the section's value; it adds what is wrong to the
+    complaints, and then its value is not used. `overridden`: whether the environment may say otherwise."""
+
+    name: str
+    order: int
+    tables: tuple[tuple[str, type], ...]
+    read: Callable[[Written, Complaints], T]
+    overridden: bool = False
+
+    @property
+    def keys(self) -> type:
+        """The class that declares the keys of its first table."""
+        return self.tables[0][1]

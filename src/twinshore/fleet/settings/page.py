@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from twinshore.fleet.settings.declaring import Row, rows
-from twinshore.fleet.settings.environment import variable
+from twinshore.fleet.declaring import Row, rows
 from twinshore.fleet.settings.sections import declared
+from twinshore.fleet.settings.whole import variable
 
 EXAMPLE = """\
 [store]
@@ -40,7 +40,6 @@ spark.driver.memory = "2g"
 """
 
 _KINDS: dict[Any, str] = {
-    str: "text",
     int: "whole number",
     float: "number",
     bool: "true or false",
@@ -90,8 +89,8 @@ def render_settings_page() -> str:
 
 
 def _line(row: Row) -> str:
-    kind = _KINDS.get(row.kind, "table of text")
-    default = "required" if row.required else f"`{_toml(row.default) if row.kind in _KINDS else '{}'}`"
+    kind = "text" if row.kind is str or isinstance(row.default, str) else _KINDS.get(row.kind, "table of text")
+    default = "required" if row.required else f"`{'{}' if kind == 'table of text' else _toml(row.default)}`"
     low, high = row.rule.low, row.rule.high
     limits = "" if low is None or high is None else f"{low:,g} to {int(high):,}"
     return f"| `{row.name}` | {kind} | {default} | {limits} | {row.rule.meaning} |"

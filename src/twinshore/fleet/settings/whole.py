@@ -1,24 +1,30 @@
-"""All settings of one process, and how they are read: every section that is declared, in its order."""
+"""All settings of one process, and how they are read: every section that is declared, in its order.
+
+The environment has its say in the sections that declare it: TWINSHORE_STORE_URL stands for [store] url,
+TWINSHORE_MIRROR_LANES for [mirror] lanes; lists are parted by commas.
+"""
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from twinshore.fleet.declaring import Row, rows
 from twinshore.fleet.errors import ConfigError
 from twinshore.fleet.nouns import Cluster, Link
-from twinshore.fleet.settings.edge import Complaints, did_you_mean
-from twinshore.fleet.settings.environment import with_environment
-from twinshore.fleet.settings.section import Section, Written
+from twinshore.fleet.settings.edge import Complaints, Section, Written, did_you_mean
 from twinshore.fleet.settings.sections import clusters, declared, delay, mirror, proof, safety, store
 from twinshore.fleet.settings.sections import links as section_of_links
 from twinshore.fleet.settings.sections.broadcasts import where_written, with_links
 
 T = TypeVar("T")
+# Kubernetes tells each pod of a Service called twinshore-mirror by such variables.
+_SERVICE = re.compile(r".+_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)")
+_SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://.*")
 _BARE_LINK = re.compile(r"^\s*\[\s*links\.([\w-]+->[\w-]+)((?:\.\w+)*)\s*\]", re.MULTILINE)
 
 
@@ -129,15 +135,14 @@ def parse_settings(text: str, *, name: str, env: Mapping[str, str]) -> Settings:
     except (RecursionError, ValueError) as error:  # the parser's own limits
         raise ConfigError(f"{name} is not TOML that can be read: {error}", hint="is it a settings file?") from error
     complaints = Complaints()
-    sections = [one for one in declared() if not one.inside]
-    names = [one.name for one in sections]
+    names = [one.name for one in declared()]
     for name_of_section in raw:
         if name_of_section not in names:
             complaints.add(f"[{name_of_section}]", f"unknown{did_you_mean(name_of_section, names)}")
     written = with_environment(raw, env, complaints)
     raw = with_links(written, complaints)
     values: dict[str, Any] = {}
-    for one in sections:
+    for one in declared():
         values[one.name] = one.read(Written(raw.get(one.name, {}), f"[{one.name}]", values), complaints)
     if complaints.lines:
         raise ConfigError(
@@ -158,3 +163,64 @@ def _all_of(lines: list[str], name: str) -> str:
     if len(lines) == 1:
         return f"{name}: {lines[0]}"
     return f"{name}: {len(lines)} settings are wrong\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def variable(section: str, name: str) -> str:
+    """The environment variable that overrides a setting."""
+    return f"TWINSHORE_{section}_{name}".upper()
+
+
+def with_environment(raw: Mapping[str, Any], env: Mapping[str, str], complaints: Complaints) -> dict[str, Any]:
+    """The settings with the environment's values laid over them."""
+    merged = dict(raw)
+    named_as_secrets = set(_secret_variables(raw)) | {env.get(variable("store", "password_env"), "")}
+    for one in declared():
+        if not one.overridden:
+            continue
+        section = one.name
+        table = {variable(section, row.name): row for row in rows(one.keys)}
+        prefix = variable(section, "")
+        for key in sorted(env):
+            if not key.startswith(prefix) or key in named_as_secrets or _is_of_a_service(key, env[key], table):
+                continue
+            if key not in table:
+                complaints.add("environment", f"{key}: unknown{did_you_mean(key, table)}")
+                continue
+            row = table[key]
+            try:
+                value = _value(row, env[key])
+            except ValueError:
+                complaints.add("environment", f"{key}: {env[key]!r} does not fit a setting of this kind")
+                continue
+            before = merged.get(section, {})
+            if isinstance(before, Mapping):
+                merged[section] = {**before, row.name: value}
+    return merged
+
+
+def _is_of_a_service(key: str, value: str, names: Collection[str]) -> bool:
+    if key.endswith("_PORT") and _SERVICE_ADDRESS.fullmatch(value):
+        return True
+    return key not in names and _SERVICE.fullmatch(key) is not None
+
+
+def _value(row: Row, text: str) -> object:
+    if row.kind is bool:
+        if text.lower() not in ("true", "false"):
+            raise ValueError(text)
+        return text.lower() == "true"
+    if row.kind in (int, float):
+        return row.kind(text)
+    if row.kind is str:
+        return text
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _secret_variables(raw: object) -> Iterator[str]:
+    if not isinstance(raw, Mapping):
+        return
+    for key, value in raw.items():
+        if isinstance(value, str) and key.endswith("_env"):
+            yield value
+        else:
+            yield from _secret_variables(value)

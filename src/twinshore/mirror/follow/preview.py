@@ -7,7 +7,7 @@ from functools import partial
 
 from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.settings import Settings
-from twinshore.fleet.settings.sections.groups import unmet
+from twinshore.fleet.settings.sections.links import unmet
 from twinshore.kafka.rights_requests import read_acls
 from twinshore.mirror.follow import acls, quotas, topic_settings
 from twinshore.mirror.follow.acts import (

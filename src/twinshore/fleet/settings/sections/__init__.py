@@ -11,7 +11,7 @@ import pkgutil
 from functools import cache
 from typing import Any
 
-from twinshore.fleet.settings.section import Section
+from twinshore.fleet.settings.edge import Section
 
 
 @cache

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from twinshore.fleet.settings.declaring import required
-from twinshore.fleet.settings.edge import Complaints, read_section
-from twinshore.fleet.settings.section import Section, Written
+from twinshore.fleet.declaring import required
+from twinshore.fleet.settings.edge import Complaints, Section, Written, read_section
 from twinshore.fleet.settings.sections.clusters import NAME
 
 OWN = ("source", "targets")

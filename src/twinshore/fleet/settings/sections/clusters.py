@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from twinshore.fleet.declaring import required, setting, shared
 from twinshore.fleet.nouns import Cluster, SaslMechanism, Security
-from twinshore.fleet.settings.declaring import required, setting
-from twinshore.fleet.settings.edge import Complaints, did_you_mean, read_section
-from twinshore.fleet.settings.section import Section, Written
+from twinshore.fleet.settings.edge import Complaints, Section, Written, did_you_mean, read_section
 from twinshore.fleet.settings.shapes import read_secret
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -99,20 +98,8 @@ def _security(raw: object, place: str, complaints: Complaints) -> Security | Non
         complaints.add(place, "sasl: OAUTHBEARER needs either token_url or token_file")
     if len(complaints.lines) > before:
         return None
-    return Security(
-        tls=section.tls,
-        ca_file=section.ca_file,
-        cert_file=section.cert_file,
-        key_file=section.key_file,
-        key_password=key_password,
-        check_hostname=section.check_hostname,
-        sasl=mechanism,
-        username=section.username,
-        password=password,
-        token_url=section.token_url,
-        token_file=section.token_file,
-        token_scope=section.token_scope,
-    )
+    secrets = {"sasl": mechanism, "key_password": key_password, "password": password}
+    return Security(**{**shared(section, Security), **secrets})
 
 
 def _security_conflicts(section: SecuritySection) -> Iterator[str]:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 from urllib.parse import urlsplit
 
 from twinshore.fleet.control import first_match
+from twinshore.fleet.declaring import setting
 from twinshore.fleet.errors import ConfigError
 from twinshore.fleet.nouns import Secret
 from twinshore.fleet.quiet import parse_quiet
-from twinshore.fleet.settings.declaring import setting
-from twinshore.fleet.settings.edge import Complaints, did_you_mean, read_section
-from twinshore.fleet.settings.section import Section, Written
+from twinshore.fleet.settings.edge import Complaints, Section, Written, read_section
 from twinshore.fleet.settings.shapes import Numbers, read_numbers
 
 OFFSET_MAX = 1 << 62
 AGE_MAX_S = 31_536_000
-ENGINES = ("spark", "plain")
 # Each a table from expression to number; the first that matches a topic's whole name counts.
 TABLES = {"latest_thresholds": OFFSET_MAX, "consume_thresholds": OFFSET_MAX, "recovery_points_s": AGE_MAX_S}
 
@@ -69,7 +68,7 @@ class DelaySection:
     metrics_address: str = setting("127.0.0.1", "address that serves the monitor's /metrics and /health")
     metrics_port: int = setting(0, "port that serves them; 0: none", low=0, high=65535)
     folder: str = setting("twinshore-delay", "folder for readings and for the windows' state")
-    windows: str = setting(
+    windows: Literal["spark", "plain"] = setting(
         "spark",
         "where the published windows run: `spark`, a Structured Streaming query, or `plain`, in the monitor itself",
     )
@@ -126,8 +125,6 @@ def read_delay(written: Written, complaints: Complaints) -> DelaySettings:
             parse_quiet(text)
         except ValueError as error:
             complaints.add(place, f"quiet: {error}")
-    if section.windows not in ENGINES:
-        complaints.add(place, f"windows: no such place {section.windows!r}{did_you_mean(section.windows, ENGINES)}")
     if section.sample_s > section.period_s:
         complaints.add(place, f"sample_s: is {section.sample_s:g}, must not exceed period_s ({section.period_s:g})")
     if section.webhook_token_env and section.webhook_token_file:

@@ -1,19 +1,43 @@
-"""The section `links`: which link carries what. What else it says, such as `control`, are sections inside of it."""
+"""The section `links`: which link carries what, and the sections inside of it: `control`, what holds until the store
+says otherwise; `follow`, what follows besides records; `groups`, how places of consumer groups follow; `queue`, what is
+held for a target of a broadcast that is behind."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Any
 
-from twinshore.fleet.nouns import Cluster, Link, MappedFrom, Mode, Naming
-from twinshore.fleet.settings.declaring import setting
-from twinshore.fleet.settings.edge import Complaints, did_you_mean, read_section
-from twinshore.fleet.settings.section import Section, Written
-from twinshore.fleet.settings.sections import declared
+from twinshore.fleet.control import PRIORITY_MAX, Control
+from twinshore.fleet.declaring import setting, shared
+from twinshore.fleet.nouns import (
+    Cluster,
+    Follow,
+    GroupRules,
+    Link,
+    MappedFrom,
+    Mode,
+    Naming,
+    QueuePolicy,
+    QueueRules,
+    Secret,
+)
+from twinshore.fleet.settings.edge import NEAR, Complaints, Section, Written, did_you_mean, read_section
 from twinshore.fleet.settings.sections.clusters import NAME
-from twinshore.fleet.settings.shapes import check_pattern, flat
+from twinshore.fleet.settings.shapes import check_pattern, flat, read_numbers, why_not_pattern
 
-NAMINGS = tuple(policy.value for policy in Naming)
+PRINCIPAL = re.compile(r"[A-Za-z]+:.+")
+RATE_MAX = 1 << 50
+# What stands for the group's own name in an expression for topics.
+GROUP = "{group}"
+_PLACEHOLDER = re.compile(r"\{[A-Za-z_]\w*\}")
+EXAMPLE = '{ "billing" = ["invoices"], ".*-app" = ["{group}-.*"] }'
+HIGH_KB = 64 << 10
+# `max.message.bytes` of a topic that sets none, in whole kilobytes.
+BATCH_KB = 1025
+FRESH_ALONE = ("low_kb", "max_age_s", "transactions")
 TWINS_OWN = (
     "cleanup.policy",
     "compression.type",
@@ -44,19 +68,19 @@ class LinkSection:
     topic_settings: tuple[tuple[str, str], ...] = setting(
         (), "settings given to each twin, as Kafka names them, besides those a twin needs for itself"
     )
-    naming: str = setting(
-        "same", "what a twin is called: `same` as its source topic, or `prefix`: `east.orders` for orders of east"
+    naming: Naming = setting(
+        Naming.SAME, "what a twin is called: `same` as its source topic, or `prefix`: `east.orders` for orders of east"
     )
     chain: bool = setting(
         False, "also carry topics of the source that are twins themselves; never back to where they have been"
     )
-    mode: str = setting(
-        "exact",
+    mode: Mode = setting(
+        Mode.EXACT,
         "`exact`: a topic that holds foreign data on the target is refused; `mapped`: it is carried on behind them,"
         " with a map of offsets; all other topics are exact in either case",
     )
-    mapped_from: str = setting(
-        "mirrormaker",
+    mapped_from: MappedFrom = setting(
+        MappedFrom.MIRRORMAKER,
         "where a mapped topic goes on in its source: `mirrormaker`, where MirrorMaker 2 stopped, proven by its records;"
         " `start` or `end` of the source",
     )
@@ -104,43 +128,23 @@ def _link(name: str, raw: object, clusters: Mapping[str, Cluster], complaints: C
             complaints.add(place, f"no cluster {side!r}{did_you_mean(side, clusters)}")
     if source:
         _check_sides(source, target, clusters, place, complaints)
-    parts = [one for one in declared() if one.inside == SECTION.name]
-    rest, inner = Written(raw, place).parted(*[one.name for one in parts])
+    rest, inner = Written(raw, place).parted(*INSIDE)
     if isinstance(rest, dict) and isinstance(rest.get("topic_settings"), Mapping):
         rest["topic_settings"] = flat(rest["topic_settings"])
-    values = {one.name: one.read(Written(inner[one.name], f"{place[:-1]}.{one.name}]"), complaints) for one in parts}
+    values = {key: read(Written(inner[key], f"{place[:-1]}.{key}]"), complaints) for key, read in INSIDE.items()}
     section = read_section(LinkSection, rest, place, complaints, beside=list(inner))
     if section is None:
         return None
     _check_filters(section, place, complaints)
-    if not section.broadcast and getattr(values.get("queue"), "fresh", False):
+    if not section.broadcast and values["queue"].fresh:
         complaints.add(
             f"{place[:-1]}.queue]",
             'policy: only a link of a broadcast drops what is not fresh; give the link a broadcast = "NAME", which may '
             "be its alone, or leave policy out",
         )
-    if section.naming not in NAMINGS:
-        complaints.add(place, f"naming: no such policy {section.naming!r}{did_you_mean(section.naming, NAMINGS)}")
-    for name, kinds in (("mode", list(Mode)), ("mapped_from", list(MappedFrom))):
-        said, known = getattr(section, name), [str(kind) for kind in kinds]
-        if said not in known:
-            complaints.add(place, f"{name}: no such one {said!r}{did_you_mean(said, known)}")
     if len(complaints.lines) > before:
         return None
-    return Link(
-        source,
-        target,
-        section.topics,
-        section.exclude,
-        section.replication_factor,
-        section.topic_settings,
-        naming=Naming(section.naming),
-        chain=section.chain,
-        mode=Mode(section.mode),
-        mapped_from=MappedFrom(section.mapped_from),
-        broadcast=section.broadcast,
-        **values,
-    )
+    return Link(source, target, **shared(section, Link), **values)
 
 
 def _check_sides(source: str, target: str, clusters: Mapping[str, Cluster], place: str, complaints: Complaints) -> None:
@@ -169,4 +173,186 @@ def _check_filters(section: LinkSection, place: str, complaints: Complaints) -> 
             complaints.add(place, f"topic_settings: {key} is Twinshore's own while a topic is a twin")
 
 
-SECTION = Section("links", 30, (('[links."SOURCE->TARGET"]', LinkSection),), read_links)
+def read_control(written: Written, complaints: Complaints) -> Control:
+    """The link's control in the settings; complaints are added, and the defaults returned, where it is wrong."""
+    place = written.place
+    rest, tables = written.parted("topic_throttles", "priorities")
+    throttles = read_numbers(tables["topic_throttles"], "topic_throttles", 1, RATE_MAX, place, complaints)
+    priorities = read_numbers(tables["priorities"], "priorities", 1, PRIORITY_MAX, place, complaints)
+    found = read_section(Control, rest, place, complaints) or Control()
+    for name in ("groups", "exclude_groups", "paused_topics"):
+        for pattern in getattr(found, name):
+            check_pattern(pattern, name, place, complaints)
+    return replace(found, topic_throttles=throttles, priorities=priorities)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserSection:
+    """A SCRAM user of the source that the target shall have too: its password cannot be read from a cluster."""
+
+    password_env: str = setting("", "environment variable that holds the user's password")
+    password_file: str = setting("", "file that holds the user's password")
+
+
+def read_follow(written: Written, complaints: Complaints) -> Follow:
+    """What follows the link; complaints are added, and the defaults returned, where something is wrong."""
+    place = written.place
+    rest, inner = written.parted("users")
+    found = read_section(Follow, rest, place, complaints) or Follow()
+    users = _users(inner["users"], f"{place[:-1]}.users", complaints)
+    for pattern in found.settings_exclude:
+        check_pattern(pattern, "settings_exclude", place, complaints)
+    if found.principal and not PRINCIPAL.fullmatch(found.principal):
+        complaints.add(place, f"principal: {found.principal!r} is not one; did you mean User:{found.principal}?")
+    return replace(found, scram_users=found.scram_users or bool(users), users=users)
+
+
+def _users(raw: object, place: str, complaints: Complaints) -> tuple[tuple[str, Secret], ...]:
+    if not isinstance(raw, Mapping):
+        complaints.add(f"{place}]", "must hold one section per user")
+        return ()
+    found: list[tuple[str, Secret]] = []
+    for name, user in raw.items():
+        here = f"{place}.{name}]"
+        section = read_section(UserSection, user, here, complaints)
+        if section is None:
+            continue
+        if bool(section.password_env) == bool(section.password_file):
+            complaints.add(here, "needs either password_env or password_file")
+        found.append((name, Secret(env=section.password_env, file=section.password_file)))
+    return tuple(sorted(found, key=lambda pair: pair[0]))
+
+
+def read_groups(written: Written, complaints: Complaints) -> GroupRules:
+    """How groups follow the link; complaints are added, and the defaults returned, where it is wrong."""
+    rest, inner = written.parted("outputs")
+    outputs = read_outputs(inner["outputs"], written.place, complaints)
+    found = read_section(GroupRules, rest, written.place, complaints, beside=["outputs"]) or GroupRules()
+    return replace(found, outputs=outputs)
+
+
+def read_outputs(table: object, place: str, complaints: Complaints) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Pairs of an expression for groups and expressions for topics; complaints are added where they are wrong."""
+    if not isinstance(table, Mapping):
+        complaints.add(place, f"outputs: must be a table like {EXAMPLE}, not {table!r}")
+        return ()
+    found = []
+    for groups, topics in table.items():
+        texts = topics if isinstance(topics, list) and all(isinstance(one, str) for one in topics) else None
+        if not texts:
+            complaints.add(place, f"outputs: {groups!r}: must be a list of expressions like {EXAMPLE}, not {topics!r}")
+            continue
+        wrong = [why for why in (_wrong(groups), *map(_wrong_topics, texts)) if why]
+        for why in wrong:
+            complaints.add(place, f"outputs: {why}")
+        if not wrong:
+            found.append((groups, tuple(texts)))
+    return tuple(found)
+
+
+def unmet(outputs: tuple[tuple[str, tuple[str, ...]], ...], topics: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Each expression for topics that meets none of these, whatever its groups are called, with a sentence."""
+    for expression in dict.fromkeys(text for _, texts in outputs for text in texts):
+        pattern = re.compile(expression.replace(GROUP, ".*"))
+        if not any(pattern.fullmatch(topic) for topic in topics):
+            near = get_close_matches(expression, topics, n=1, cutoff=NEAR)
+            mean = f"; did you mean {near[0]}?" if near else ""
+            yield expression, f"meets no topic that the link carries now, so no group waits for what it says{mean}"
+
+
+def _wrong_topics(text: str) -> str:
+    """A group's name stands for itself there, whatever it consists of."""
+    return _wrong(text.replace(GROUP, "g"))
+
+
+def _wrong(text: str) -> str:
+    unknown = _PLACEHOLDER.search(text)
+    if unknown:
+        return f"{text!r}: {unknown.group()} stands for nothing; only {GROUP} does, in an expression for topics"
+    return why_not_pattern(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSection:
+    """What is held in memory for a target of a broadcast that is behind the others, and what is dropped of it."""
+
+    policy: QueuePolicy = setting(
+        QueuePolicy.KEEP,
+        "`keep`: nothing is dropped, a target that is further behind reads the source's log by itself;"
+        " `fresh`: the oldest records are dropped, each with a row in the ledger",
+    )
+    high_kb: int = setting(
+        HIGH_KB,
+        "the high watermark: at most so much is held, of all partitions of a lane together",
+        low=0,
+        high=64 << 20,
+    )
+    low_kb: int = setting(
+        0,
+        "with `fresh`, beyond the high watermark the oldest go until so much is left; 0: half of it",
+        low=0,
+        high=64 << 20,
+    )
+    parts_max: int = setting(
+        10_000,
+        "at most so many parts are held; a part is what one read of one partition brought",
+        low=1,
+        high=10_000_000,
+    )
+    max_age_s: float = setting(
+        0.0, "with `fresh`, records that are older are not sent; 0: whatever their age", low=0, high=31536000
+    )
+    transactions: bool = setting(
+        False, "with `fresh`, also records of transactions, of which a part may be dropped; without it they are refused"
+    )
+
+
+def read_queue(written: Written, complaints: Complaints) -> QueueRules:
+    """What is held and dropped; complaints are added, and the defaults returned, where it is wrong."""
+    section = read_section(QueueSection, written.raw, written.place, complaints)
+    if section is None:
+        return QueueRules()
+    _check_queue(section, written.place, complaints)
+    low_kb = section.low_kb or section.high_kb // 2
+    return QueueRules(**{**shared(section, QueueRules), "high_bytes": section.high_kb << 10, "low_bytes": low_kb << 10})
+
+
+def _check_queue(section: QueueSection, place: str, complaints: Complaints) -> None:
+    if section.policy is QueuePolicy.KEEP:
+        for name in FRESH_ALONE:
+            if getattr(section, name):
+                sentence = f'{name}: a queue that keeps drops nothing; give it policy = "fresh", or leave {name} out'
+                complaints.add(place, sentence)
+    for name in ("high_kb", "low_kb"):
+        size = getattr(section, name)
+        if size < BATCH_KB and (size or name == "high_kb"):
+            complaints.add(
+                place,
+                f"{name}: {size} is below one batch, which may have {BATCH_KB} KB where a topic sets no "
+                f"max.message.bytes; give it {BATCH_KB} or more",
+            )
+    if section.low_kb > section.high_kb:
+        complaints.add(place, f"low_kb: {section.low_kb} is above high_kb, {section.high_kb}; give it less")
+
+
+# In the order in which they are complained of.
+INSIDE: dict[str, Callable[[Written, Complaints], Any]] = {
+    "control": read_control,
+    "follow": read_follow,
+    "groups": read_groups,
+    "queue": read_queue,
+}
+_PLACE = 'links."SOURCE->TARGET"'
+SECTION = Section(
+    "links",
+    30,
+    (
+        (f"[{_PLACE}]", LinkSection),
+        (f"[{_PLACE}.control]", Control),
+        (f"[{_PLACE}.follow]", Follow),
+        (f"[{_PLACE}.follow.users.NAME]", UserSection),
+        (f"[{_PLACE}.groups]", GroupRules),
+        (f"[{_PLACE}.queue]", QueueSection),
+    ),
+    read_links,
+)

@@ -6,9 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from twinshore.fleet.settings.declaring import setting
-from twinshore.fleet.settings.edge import Complaints, read_section
-from twinshore.fleet.settings.section import Section, Written
+from twinshore.fleet.declaring import setting
+from twinshore.fleet.settings.edge import Complaints, Section, Written, read_section
 from twinshore.fleet.settings.shapes import flat
 
 MASTER = re.compile(r"local(\[(\*|[1-9][0-9]*)\])?|(spark|k8s)://\S+|yarn")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from twinshore.fleet.settings.declaring import setting
-from twinshore.fleet.settings.edge import Complaints, did_you_mean, read_section
-from twinshore.fleet.settings.section import Section, Written
+from twinshore.fleet.declaring import setting
+from twinshore.fleet.settings.edge import Complaints, Section, Written, did_you_mean, read_section
 from twinshore.fleet.settings.shapes import TOPICS, why_not_network
 
 _NETWORKS, _NEXT = "networks", "next"

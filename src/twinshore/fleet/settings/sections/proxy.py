@@ -6,13 +6,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
+from twinshore.fleet.declaring import setting
 from twinshore.fleet.nouns import Cluster, SaslMechanism, Secret
-from twinshore.fleet.settings.declaring import setting
-from twinshore.fleet.settings.edge import Complaints, did_you_mean, read_section
-from twinshore.fleet.settings.section import Section, Written
+from twinshore.fleet.settings.edge import Complaints, Section, Written, did_you_mean, read_section
 from twinshore.fleet.settings.shapes import TOPICS, read_secret, why_not_network
-from twinshore.fleet.settings.traffic_alarms import AlarmSection, read_alarms
 
 PORT_MAX = 65535
 _BY_NAME = "new_topics_by_name"
@@ -35,6 +34,29 @@ class LedOnAs:
 
 # By the client's principal and the cluster's name.
 Logins = Mapping[tuple[str, str], LedOnAs]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlarmSection:
+    """It stands once what goes through this proxy is above or below one of its bounds without a break, and ends once
+    all is well for longer; see docs/conduct.md. A bound of 0 is none."""
+
+    topic: str = setting("*", "topic; with a `*` behind, all that begin so, taken together")
+    client: str = setting("*", "client id; with a `*` behind, all that begin so")
+    kind: Literal["produce", "fetch"] = setting("produce", "`produce` or `fetch`")
+    above_bytes_s: int = setting(0, "more bytes a second", low=0)
+    below_bytes_s: int = setting(0, "fewer bytes a second", low=0)
+    above_records_s: int = setting(0, "more records a second, of producers", low=0)
+    below_records_s: int = setting(0, "fewer records a second, of producers", low=0)
+    latency_ms: int = setting(0, "99 of 100 answers to producers take longer", low=0)
+    for_s: int = setting(30, "for how long it must be so", low=1)
+    quiet_s: int = setting(60, "for how long all must be well: upper bounds passed by half at most", low=1)
+
+    @property
+    def bounds(self) -> tuple[int, ...]:
+        """All of them."""
+        above = (self.above_bytes_s, self.above_records_s, self.latency_ms)
+        return (*above, self.below_bytes_s, self.below_records_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +94,7 @@ class ProxySettings:
         "hold writers while a switch moves their topics; the clusters are told so in `twinshore.followers`."
         " false: where no switch ever moves a topic of these clusters",
     )
-    start: str = setting(
+    start: Literal["lease", "all"] = setting(
         "lease",
         "what a proxy does that starts while a cluster is silent, where nothing remembers where its topics are at home:"
         " `lease` waits for it for five seconds and then goes by the others; `all` keeps these topics without a leader"
@@ -159,8 +181,6 @@ def read_proxy(written: Written, complaints: Complaints) -> ProxySettings:
         complaints.add(written.place, "clusters: each once")
     if found.address in EVERY_ADDRESS and not found.advertised_host:
         complaints.add(written.place, f"advertised_host: is required where address is {found.address}")
-    if found.start not in (LEASE, ALL):
-        complaints.add(written.place, f"start: must be `lease` or `all`, not {found.start!r}")
     names = found.clusters or tuple(known)
     whole = replace(found, clusters=names, advertised_host=found.advertised_host or found.address)
     by_name = _read_names(inner[_BY_NAME], whole, written.place, complaints)
@@ -314,6 +334,25 @@ def _as_proxy(cluster: Cluster, has_login: bool) -> str:
     if cluster.security.cert_file and not cluster.security.sasl:
         return "knows clients by the proxy's own certificate: set sasl in its security"
     return ""
+
+
+def read_alarms(table: object, place: str, complaints: Complaints) -> tuple[tuple[str, AlarmSection], ...]:
+    """By their names, as written."""
+    if not isinstance(table, Mapping):
+        complaints.add(place, f"alarms: must be tables [proxy.alarms.NAME], not {table!r}")
+        return ()
+    found = []
+    for name, raw in table.items():
+        where = f"[proxy.alarms.{name}]"
+        section = read_section(AlarmSection, raw, where, complaints)
+        if section is None:
+            continue
+        if not any(section.bounds):
+            complaints.add(where, "needs a bound, such as above_bytes_s")
+        if section.kind == "fetch" and (section.above_records_s or section.below_records_s or section.latency_ms):
+            complaints.add(where, "kind: what consumers read is measured in bytes alone")
+        found.append((str(name), section))
+    return tuple(found)
 
 
 SECTION = Section(

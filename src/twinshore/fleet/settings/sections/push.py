@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from twinshore.fleet.settings.declaring import setting
-from twinshore.fleet.settings.edge import Complaints, read_section
-from twinshore.fleet.settings.section import Section, Written
+from twinshore.fleet.declaring import setting
+from twinshore.fleet.settings.edge import Complaints, Section, Written, read_section
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

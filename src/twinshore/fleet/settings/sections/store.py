@@ -6,11 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
-from twinshore.fleet.errors import ConfigError
+from twinshore.fleet.declaring import setting
 from twinshore.fleet.nouns import Secret
-from twinshore.fleet.settings.declaring import setting
-from twinshore.fleet.settings.edge import Complaints, did_you_mean, read_section
-from twinshore.fleet.settings.section import Section, Written
+from twinshore.fleet.settings.edge import Complaints, Section, Written, did_you_mean, read_section
 from twinshore.fleet.settings.shapes import read_secret
 
 SECRETS = ("password", "passwd", "passphrase", "secret")  # in the name of what a URL asks for
@@ -73,25 +71,12 @@ def _split(url: str) -> SplitResult | None:
 
 
 def beside(url: str, settings_file: Path) -> str:
-    """The store's URL with a full path. Links are not followed, so a settings file may be one.
-
-    Refused where the file is missing there and lies in the working directory: older versions counted from that, and
-    an empty store must not take its place.
-    """
+    """The store's URL with a full path. Links are not followed, so a settings file may be one."""
     head = next((head for head in SQLITE if url.startswith(head)), "")
     path, mark, query = url.removeprefix(head).partition("?")
     if not head or not path or path == ":memory:" or path.startswith("file:") or Path(path).is_absolute():
         return url
-    folder = settings_file.absolute().parent
-    place, here = folder / path, Path(path).absolute()
-    if here.exists() and not place.exists():
-        raise ConfigError(
-            f"the store {path} lies in the working directory, {here.parent}, and not beside the settings file, in "
-            f"{place.parent}: a relative path counts from the settings file's folder",
-            hint=f"stop whatever uses it and move {here.name}, {here.name}-wal and {here.name}-shm to {place.parent}, "
-            "or write its full path in [store] url",
-        )
-    return f"{head}{place}{mark}{query}"
+    return f"{head}{settings_file.absolute().parent / path}{mark}{query}"
 
 
 SECTION = Section("store", 10, (("[store]", StoreSection),), read_store, overridden=True)

@@ -52,3 +52,8 @@ def rows(section: type) -> Iterator[Row]:
         if isinstance(rule, Rule):
             bare = spec.default is MISSING
             yield Row(spec.name, hints[spec.name], None if bare else spec.default, bare, rule)
+
+
+def shared(section: Any, kind: type) -> dict[str, Any]:
+    """What the section says of the fields of another class, by name."""
+    return {spec.name: getattr(section, spec.name) for spec in fields(kind) if hasattr(section, spec.name)}
