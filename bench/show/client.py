@@ -72,7 +72,6 @@ def _planned(long: bool) -> Outcome:
         seconds=SECONDS_LONG if long else SECONDS,
         say=to_stderr,
         command="twinshore.cli",
-        hot=True,
     )
 
 

@@ -345,7 +345,7 @@ def test_both_go_along_with_a_switch_and_come_back(
         acked = len(load.lines("acked"))
         until(lambda: len(load.lines("acked")) > acked + 500, 60, "it writes on", rig.rig)
         assert load.end() == "left 0"
-        log = sorted(records_of(east.cluster, topic, 60.0))
+        log = sorted(records_of(east.cluster, topic))
         until(lambda: len(reader.lines("read")) >= len(log), 60, "it reads to the end", rig.rig)
         assert reader.end() == "done"
         rig.same()

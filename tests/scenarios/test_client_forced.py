@@ -63,7 +63,7 @@ def test_what_a_dead_home_never_acknowledged_arrives_at_the_new_one(
         finally:
             ours.stop()
         assert not ours.errors
-        found = [(key, int(value)) for _, _, key, value in records_of(west.cluster, TOPIC, 60.0) if key[:5] == b"shop-"]
+        found = [(key, int(value)) for _, _, key, value in records_of(west.cluster, TOPIC) if key[:5] == b"shop-"]
         there = Counter(found)
         assert set(ours.acked[before:]) <= set(there), "what was acknowledged behind the kill is there"
         twice = sum(count - 1 for count in there.values())

@@ -48,7 +48,7 @@ def log(lab: LabCluster, topic: str) -> dict[tuple[int, int], str]:
     """What lies at each place, as the reader says it."""
     return {
         (partition, offset): f"{key.decode()} {value.decode()}"
-        for partition, offset, key, value in records_of(lab.cluster, topic, 60.0)
+        for partition, offset, key, value in records_of(lab.cluster, topic)
     }
 
 

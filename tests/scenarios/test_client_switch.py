@@ -148,4 +148,4 @@ def test_the_page_s_examples_run(east: LabCluster, west: LabCluster, capfd: pyte
 
 
 def everything(rig: SwitchRig) -> list[tuple[int, int, bytes, bytes]]:
-    return sorted(records_of(rig.east.cluster, TOPIC, 60.0))
+    return sorted(records_of(rig.east.cluster, TOPIC))

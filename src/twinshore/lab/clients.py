@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message
+from confluent_kafka import KafkaError as ClientError
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
@@ -39,6 +40,8 @@ from twinshore.lab.errors import LabError
 
 _ANSWER_S = 2.0
 _GONE_WITHIN_S = 60.0
+_BATCH, _WAIT_S, _SILENCE_S_MAX = 10_000, 0.02, 60.0
+T = TypeVar("T")
 _COORDINATOR_MOVES = (Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR)
 # In a version that the oldest Kafka of the lab knows too.
 _NO_TOPICS = MetadataRequest(topics=(), allow_auto_topic_creation=False, include_topic_authorized_operations=False)
@@ -58,50 +61,88 @@ def admin_of(cluster: Cluster) -> AdminClient:
 def committed(cluster: Cluster, group: str, topic: str, partitions: Iterable[int]) -> list[int]:
     """Where the group stands in each partition, below 0 where it has no place."""
     asked = [TopicPartition(topic, number) for number in partitions]
-    consumer = Consumer({**client_settings(cluster), "group.id": group})
+    found = _of_group(cluster, group, lambda consumer: consumer.committed(asked, timeout=20))
+    return [place.offset for place in found]
+
+
+def commit(cluster: Cluster, group: str, *places: TopicPartition) -> None:
+    """The group, which has no members, stands there from now on."""
+    _of_group(cluster, group, lambda consumer: consumer.commit(offsets=list(places), asynchronous=False))
+
+
+def _of_group(cluster: Cluster, group: str, ask: Callable[[Consumer], T]) -> T:
     deadline = time.monotonic() + 60
-    try:
+    with closing(Consumer({**client_settings(cluster), "group.id": group})) as consumer:
         while True:
             try:
-                return [place.offset for place in consumer.committed(asked, timeout=20)]
+                return ask(consumer)
             except KafkaException as error:
                 # A coordinator that is new, or is being chosen: the client leaves it to its user to ask again.
                 if error.args[0].code() not in _COORDINATOR_MOVES or time.monotonic() > deadline:
                     raise
                 time.sleep(0.1)
-    finally:
-        consumer.close()
 
 
-def commit(cluster: Cluster, group: str, *places: TopicPartition) -> None:
-    """The group, which has no members, stands there from now on."""
-    consumer = Consumer({**client_settings(cluster), "group.id": group})
-    deadline = time.monotonic() + 60
-    try:
-        while True:
-            try:
-                consumer.commit(offsets=list(places), asynchronous=False)
+def reader(cluster: Cluster, *, committed: bool = False, **more: str | int | bool) -> Consumer:
+    """A consumer for `read_to_end`; no group has its places."""
+    return Consumer(
+        {
+            **client_settings(cluster),
+            "group.id": "twinshore-reads",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "isolation.level": "read_committed" if committed else "read_uncommitted",
+            # A fetch that waits at one partition's end would hold up the next partition's first.
+            "fetch.wait.max.ms": 10,
+            **more,
+        }
+    )
+
+
+def read_to_end(
+    consumer: Consumer, topic: str, partition: int, start: int = OFFSET_BEGINNING, below: int | None = None
+) -> Iterator[Message]:
+    """All that a `reader` is given of a partition from there to its end, or below an offset. The last offset may be a
+    marker's, so the end of the log is heard, not counted. LabError where nothing comes for a minute."""
+    consumer.assign([TopicPartition(topic, partition, start)])
+    heard_s = time.monotonic()
+    while True:
+        messages = consumer.consume(_BATCH, timeout=_WAIT_S)
+        if messages:
+            heard_s = time.monotonic()
+        elif time.monotonic() - heard_s > _SILENCE_S_MAX:
+            raise LabError(f"nothing of {topic}-{partition} is sent")
+        for message in messages:
+            at, failed = message.offset() or 0, message.error()
+            if failed is None and (below is None or at < below):
+                yield message
+            elif failed is not None and failed.code() != ClientError._PARTITION_EOF:
+                raise KafkaException(failed)
+            if failed is not None if below is None else at >= below - (failed is None):
                 return
-            except KafkaException as error:
-                if error.args[0].code() not in _COORDINATOR_MOVES or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.1)
-    finally:
-        consumer.close()
 
 
 def wait_for_brokers(asked: Cluster, node_ids: set[int], *, within_s: float = 60.0) -> None:
     """Returns when each broker at `asked.bootstrap` shows all these, every one asked itself: they hear of each other at
     different times, and a client of librdkafka drops what it has under way to a broker that the next answer leaves out.
     """
+
+    def lacks(address: tuple[str, int]) -> str:
+        shown = _shown_by(address, asked)
+        return "" if shown >= node_ids else f"{sorted(shown)}, not {sorted(node_ids)}"
+
+    _wait_for_each(asked, lacks, within_s)
+
+
+def _wait_for_each(asked: Cluster, lacks: Callable[[tuple[str, int]], str], within_s: float) -> None:
+    """Until no broker lacks anything."""
     deadline = time.monotonic() + within_s
     for address in (parse_address(text, asked.name) for text in asked.bootstrap):
-        while not (shown := _shown_by(address, asked)) >= node_ids:
+        while shows := lacks(address):
             if time.monotonic() > deadline:
-                raise LabError(
-                    f"cluster {asked.name}: after {within_s} s the broker at {address[0]}:{address[1]} shows"
-                    f" {sorted(shown)}, not {sorted(node_ids)}"
-                )
+                place = f"cluster {asked.name}: after {within_s} s the broker at {address[0]}:{address[1]}"
+                raise LabError(f"{place} shows {shows}")
             time.sleep(0.05)
 
 
@@ -132,15 +173,12 @@ def create_topic(
 def wait_for_leaders(asked: Cluster, topic: str, partitions: int, *, within_s: float = 30.0) -> None:
     """Returns when each broker at `asked.bootstrap` shows a leader of every partition, every one asked itself: a broker
     hears of a topic later than its neighbours."""
-    deadline = time.monotonic() + within_s
-    for address in (parse_address(text, asked.name) for text in asked.bootstrap):
-        while (led := _led(address, asked, topic)) < partitions:
-            if time.monotonic() > deadline:
-                raise LabError(
-                    f"cluster {asked.name}: after {within_s} s the broker at {address[0]}:{address[1]} shows"
-                    f" {led} of {partitions} partitions of {topic} with a leader"
-                )
-            time.sleep(0.05)
+
+    def lacks(address: tuple[str, int]) -> str:
+        led = _led(address, asked, topic)
+        return "" if led >= partitions else f"{led} of {partitions} partitions of {topic} with a leader"
+
+    _wait_for_each(asked, lacks, within_s)
 
 
 def _led(address: tuple[str, int], cluster: Cluster, topic: str) -> int:

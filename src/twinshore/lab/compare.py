@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Message, TopicPartition
 
 from twinshore.fleet import Cluster
-from twinshore.lab.clients import client_settings
+from twinshore.lab.clients import read_to_end, reader
 from twinshore.lab.errors import LabError
 
-_BATCH = 10_000
-_WAIT_S = 0.02
-_SILENCE_S_MAX = 60.0
 _FETCH_BYTES = 4 * 1024 * 1024
 _QUEUED_KB = 32 * 1024
 
@@ -145,23 +141,17 @@ class _Reader:
     """One side: reads a partition from its start to where it ended when asked."""
 
     def __init__(self, cluster: Cluster, topic: str, read_committed: bool) -> None:
-        self._cluster, self._topic = cluster, topic
-        self._consumer = Consumer(
-            {
-                **client_settings(cluster),
-                "group.id": "twinshore-comparison",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "auto.offset.reset": "error",
-                "isolation.level": "read_committed" if read_committed else "read_uncommitted",
+        self._topic = topic
+        self._consumer = reader(
+            cluster,
+            committed=read_committed,
+            **{
                 "fetch.message.max.bytes": _FETCH_BYTES,
                 "queued.max.messages.kbytes": _QUEUED_KB,
                 "check.crcs": True,
-                # A fetch that waits at one partition's end would hold up the next partition's first.
-                "fetch.wait.max.ms": 10,
                 # By default it rests a whole second whenever its queue is full.
                 "fetch.queue.backoff.ms": 10,
-            }
+            },
         )
         listed = self._consumer.list_topics(topic, timeout=30).topics[topic]
         if listed.error is not None:
@@ -181,23 +171,6 @@ class _Reader:
         return start, end
 
     def records(self, partition: int, ends: tuple[int, int]) -> Iterator[Message]:
-        """The records below the end. The last offset may be a marker's, so the end of the log is heard, not counted."""
+        """The records below the end."""
         start, end = ends
-        if start >= end:
-            return
-        self._consumer.assign([TopicPartition(self._topic, partition, start)])
-        heard_s = time.monotonic()
-        while True:
-            messages = self._consumer.consume(_BATCH, timeout=_WAIT_S)
-            if messages:
-                heard_s = time.monotonic()
-            elif time.monotonic() - heard_s > _SILENCE_S_MAX:
-                raise LabError(f"cluster {self._cluster.name} sends nothing of {self._topic}-{partition}")
-            for message in messages:
-                at, failed = message.offset() or 0, message.error()
-                if failed is None and at < end:
-                    yield message
-                elif failed is not None and failed.code() != KafkaError._PARTITION_EOF:
-                    raise KafkaException(failed)
-                if at >= end - (failed is None):
-                    return
+        return read_to_end(self._consumer, self._topic, partition, start, end) if start < end else iter(())

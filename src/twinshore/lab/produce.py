@@ -8,7 +8,7 @@ import json
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -22,6 +22,7 @@ _SLICE_S = 0.02
 _DELIVERY_MS_MAX = 120_000
 _FLUSH_S_MAX = 150.0
 _POOL = 64
+Written = tuple[bytes | None, bytes | None, int]
 
 
 class Workload:
@@ -179,20 +180,28 @@ def fill(cluster: Cluster, topic: str, *, records: int, partitions: int) -> int:
     found = admin_of(cluster).list_topics(timeout=_ANSWER_S).topics.get(topic)
     if found is None:
         create_topic(cluster, topic, partitions=partitions)
-    if not records:
-        return len(found.partitions) if found is not None else partitions
-    producer = Producer({**client_settings(cluster), "enable.idempotence": True, "linger.ms": 20})
-    for number in range(records):
-        value = json.dumps({"number": number, "item": f"item {number % 97}", "amount": number % 1_000 / 10})
+    write(cluster, topic, map(_filling, range(records)), {"linger.ms": 20})
+    return len(found.partitions) if found is not None else partitions
+
+
+def _filling(number: int) -> Written:
+    value = json.dumps({"number": number, "item": f"item {number % 97}", "amount": number % 1_000 / 10})
+    return str(number % 1_000).encode(), value.encode(), -1
+
+
+def write(
+    cluster: Cluster, topic: str, records: Iterable[Written], settings: Mapping[str, str | int] | None = None
+) -> None:
+    """Key, value and partition of each; -1: which one its key decides. LabError where some are not acknowledged."""
+    producer = Producer({**client_settings(cluster), "enable.idempotence": True, "linger.ms": 5, **(settings or {})})
+    for number, (key, value, partition) in enumerate(records):
         while True:
             try:
-                producer.produce(topic, value, str(number % 1_000))
+                producer.produce(topic, value, key, partition=partition)
                 break
             except BufferError:
                 producer.poll(0.5)
         if number % _POLL_EVERY == 0:
             producer.poll(0)
-    left = producer.flush(_ANSWER_S)
-    if left:
+    if left := producer.flush(_ANSWER_S):
         raise LabError(f"{left} records of {topic} were not acknowledged by {cluster.name} within {_ANSWER_S:.0f} s")
-    return len(found.partitions) if found is not None else partitions

@@ -10,13 +10,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import TopicPartition
 
 from twinshore.fleet import Cluster
-from twinshore.lab import LabCluster, LabError
-from twinshore.lab.clients import client_settings, committed
+from twinshore.lab import LabCluster
+from twinshore.lab.clients import commit, committed
+from twinshore.lab.produce import write
 from twinshore.lab.stages.mirror_process import MirrorProcess, run_verb, settings_of
 from twinshore.lab.stages.switch_under_load import READY_S, records_of, until
+from twinshore.lab.watermarks import close_kept, ends
 
 TOPIC, PARTITIONS, GROUP = "orders", 4, "readers"
 BEFORE, SINCE = 2_000, 1_000
@@ -48,6 +50,7 @@ def returned(diverged: int, *, say: Callable[[str], None], command: str) -> Retu
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="twinshore-failback-")))
         east = stack.enter_context(LabCluster("east", heap_mb=512, via_proxy=True))
         west = stack.enter_context(LabCluster("west", heap_mb=512))
+        stack.callback(close_kept)
         east.create_topic(TOPIC, partitions=PARTITIONS)
         _write(east.cluster, "before", BEFORE)
         store = folder / "store.db"
@@ -62,7 +65,7 @@ def returned(diverged: int, *, say: Callable[[str], None], command: str) -> Retu
         until(lambda: _ends(west.cluster) == points, READY_S, "the twin is level")
         east.proxy(0).cut()
         _write(east.cluster, "late", diverged)
-        late = {(partition, offset, value) for partition, offset, _, value in records_of(east.cluster, TOPIC, READY_S)}
+        late = {(partition, offset, value) for partition, offset, _, value in records_of(east.cluster, TOPIC)}
         late = {one for one in late if one[1] >= points[one[0]]}
         _stand(east.cluster, _ends(east.cluster))
         say("the old home is out of sight: switching by force")
@@ -72,7 +75,7 @@ def returned(diverged: int, *, say: Callable[[str], None], command: str) -> Retu
         say("the old home is back")
         said = _verb(command, mirror.settings, "failback", TOPIC, "--old", "east", "--yes")
         until(lambda: _ends(east.cluster) == _ends(west.cluster), READY_S, "east is level")
-        homes = [set(records_of(lab.cluster, TOPIC, READY_S)) for lab in (east, west)]
+        homes = [set(records_of(lab.cluster, TOPIC)) for lab in (east, west)]
         saved = _saved(folder / "rescued")
         told = json.loads(_verb(command, mirror.settings, "rescue", "list", "--json"))
         # It has read what had crossed, and of what the new home wrote since nothing. On either side it may read on
@@ -94,19 +97,12 @@ def returned(diverged: int, *, say: Callable[[str], None], command: str) -> Retu
 
 
 def _write(cluster: Cluster, name: str, records: int) -> None:
-    producer = Producer({**client_settings(cluster), "linger.ms": 5})
-    for number in range(records):
-        producer.produce(TOPIC, b"%s %d" % (name.encode(), number), b"key %d" % number, partition=number % PARTITIONS)
-        producer.poll(0)
-    if producer.flush(60):
-        raise LabError(f"not all of {records} records were acknowledged")
+    numbered = ((number, b"%s %d" % (name.encode(), number)) for number in range(records))
+    write(cluster, TOPIC, ((b"key %d" % number, value, number % PARTITIONS) for number, value in numbered))
 
 
 def _stand(cluster: Cluster, places: list[int]) -> None:
-    consumer = Consumer({**client_settings(cluster), "group.id": GROUP})
-    offsets = [TopicPartition(TOPIC, partition, place) for partition, place in enumerate(places)]
-    consumer.commit(offsets=offsets, asynchronous=False)
-    consumer.close()
+    commit(cluster, GROUP, *(TopicPartition(TOPIC, partition, place) for partition, place in enumerate(places)))
 
 
 def _places(cluster: Cluster) -> list[int]:
@@ -114,12 +110,7 @@ def _places(cluster: Cluster) -> list[int]:
 
 
 def _ends(cluster: Cluster) -> list[int]:
-    consumer = Consumer({**client_settings(cluster), "group.id": "look"})
-    try:
-        parts = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
-        return [consumer.get_watermark_offsets(part, timeout=10)[1] for part in parts]
-    finally:
-        consumer.close()
+    return ends(cluster, TOPIC, PARTITIONS)
 
 
 def _saved(folder: Path) -> set[tuple[int, int, bytes]]:

@@ -17,19 +17,17 @@ import time
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
-from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.cimpl import KafkaException
 
 from twinshore.fleet import Cluster, Secret
 from twinshore.lab import LabCluster, LabError, Workload
 from twinshore.lab.broker import LabBroker
-from twinshore.lab.clients import client_settings
+from twinshore.lab.clients import read_to_end, reader
 from twinshore.lab.stages.mirror_process import MirrorProcess, settings_of
 from twinshore.lab.watermarks import close_kept, ends
 from twinshore.store import open_store
@@ -401,24 +399,10 @@ def pairs(flat: array[int]) -> list[tuple[int, int]]:
 def fingerprints(cluster: Cluster, topic: str, partition: int) -> array[int]:
     """Offset and fingerprint, one after the other, of every record that a client sees."""
     found: array[int] = array("q")
-    settings = {"group.id": "compare", "auto.offset.reset": "error", "check.crcs": True, "fetch.wait.max.ms": 10}
-    consumer = Consumer({**client_settings(cluster), **settings, "enable.auto.commit": False})
-    try:
-        start, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30.0)
-        consumer.assign([TopicPartition(topic, partition, start)])
-        heard_s = time.monotonic()
-        while (found[-2] + 1 if found else start) < end:
-            for message in consumer.consume(20_000, timeout=0.2):
-                if message.error():
-                    raise KafkaException(message.error())
-                heard_s = time.monotonic()
-                headers = tuple(message.headers() or ())
-                seen = hash((message.key(), message.value(), headers, message.timestamp()))
-                found.extend((message.offset() or 0, seen))
-            if time.monotonic() - heard_s > 60.0:
-                raise LabError(f"{cluster.name} sends nothing more of {topic}-{partition} below {end}")
-    finally:
-        consumer.close()
+    with closing(reader(cluster, committed=True, **{"check.crcs": True})) as consumer:
+        for one in read_to_end(consumer, topic, partition):
+            seen = hash((one.key(), one.value(), tuple(one.headers() or ()), one.timestamp()))
+            found.extend((one.offset() or 0, seen))
     return found
 
 

@@ -5,20 +5,22 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
 from twinshore.fleet import Cluster
 from twinshore.lab import LabCluster
-from twinshore.lab.clients import client_settings, committed
+from twinshore.lab.clients import commit, committed, read_to_end, reader
 from twinshore.lab.processes import Child
+from twinshore.lab.produce import write
 from twinshore.lab.stages.copiers import CopyJob, MirrorMaker
 from twinshore.lab.stages.figures import StageError
 from twinshore.lab.stages.log_kinds import COMPACTED, SOURCE_SETTINGS, compacted, transactional
 from twinshore.lab.stages.mirror_process import MirrorProcess, settings_of
+from twinshore.lab.watermarks import close_kept, watermarks
 
 Record = tuple[bytes | str | None, bytes | str | None, int]
 MAPPED = "mapped"
@@ -31,7 +33,6 @@ LAGS = {"at the end": 1.0, "one behind": -1.0, "10 % behind": 0.9, "90 % behind"
 CROSSED_WITHIN_S = 120.0
 MOVED_WITHIN_S = 40.0
 STILL_S = 10.0
-READ_WITHIN_S = 60.0
 RUN = 1
 
 
@@ -82,6 +83,7 @@ def run_moves(records: int, say: Callable[[str], None]) -> TwoMoves:
         with _mirror_maker(maker, job, Path(folder) / "theirs") as child:
             name = f"{source.name}{RUN}."
             theirs = stage.play("mm2", lambda kind: name + _topic(kind), lambda: _alive(child), frozenset(), say)
+        close_kept()
         return TwoMoves(ours, theirs)
 
 
@@ -107,7 +109,8 @@ class _Stage:
             start, end = _span(self._source, _topic(kind))
             for lag, part in LAGS.items():
                 spots[kind, lag] = end - 1 if part < 0 else start + int((end - start) * part)
-                _commit(self._source, f"{who}-{kind}-{lag.replace(' ', '')}", _topic(kind), spots[kind, lag])
+                begins = TopicPartition(_topic(kind), 0, spots[kind, lag])
+                commit(self._source, f"{who}-{kind}-{lag.replace(' ', '')}", begins)
         say(f"{who}: {len(spots)} groups wait on the source")
         places = self._places(who, called, spots, exact)
         found = []
@@ -214,30 +217,13 @@ def _topic(kind: str) -> str:
 
 
 def _fill(cluster: Cluster, topic: str, records: int, what: str) -> None:
-    producer = Producer({**client_settings(cluster), "linger.ms": 20, "queue.buffering.max.messages": records + 1})
-    for number in range(records):
-        producer.produce(topic, f"{what} {number}".encode(), b"key %d" % (number % 100), partition=0)
-    if producer.flush(60):
-        raise StageError("records were not acknowledged within 60 s")
+    written = ((b"key %d" % (number % 100), f"{what} {number}".encode(), 0) for number in range(records))
+    write(cluster, topic, written, {"linger.ms": 20})
 
 
 def _span(cluster: Cluster, topic: str) -> tuple[int, int]:
-    reading = {"group.id": "spans", "isolation.level": "read_uncommitted", "log_level": 0}
-    consumer = Consumer({**client_settings(cluster), **reading})
-    try:
-        return consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=5.0) or (-1, -1)
-    except KafkaException:
-        return -1, -1
-    finally:
-        consumer.close()
-
-
-def _commit(cluster: Cluster, group: str, topic: str, offset: int) -> None:
-    consumer = Consumer({**client_settings(cluster), "group.id": group})
-    try:
-        consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
-    finally:
-        consumer.close()
+    (span,) = watermarks(cluster, topic, 1)
+    return span
 
 
 def _place(cluster: Cluster, group: str, topic: str) -> int | None:
@@ -247,31 +233,8 @@ def _place(cluster: Cluster, group: str, topic: str) -> int | None:
 
 def _read(cluster: Cluster, topic: str, start: int | None) -> Log:
     """What an ordinary consumer is given of the first partition from there on; None: from the start."""
-    consumer = Consumer(
-        {
-            **client_settings(cluster),
-            "group.id": "reads",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-            "fetch.wait.max.ms": 10,
+    with closing(reader(cluster, committed=True, **{"auto.offset.reset": "earliest"})) as consumer:
+        return {
+            one.offset() or 0: (one.key(), one.value(), one.timestamp()[1])
+            for one in read_to_end(consumer, topic, 0, OFFSET_BEGINNING if start is None else start)
         }
-    )
-    found: Log = {}
-    try:
-        consumer.assign([TopicPartition(topic, 0, start or 0)])
-        deadline_s = time.monotonic() + READ_WITHIN_S
-        while True:
-            # Short, since it waits for all that it is asked for.
-            messages = consumer.consume(5_000, timeout=0.3)
-            if time.monotonic() > deadline_s:
-                raise StageError(f"{topic} cannot be read on {cluster.name}")
-            for message in messages:
-                if error := message.error():
-                    if error.name() != "_PARTITION_EOF":
-                        raise StageError(f"{topic} cannot be read on {cluster.name}: {error.str()}")
-                    return found
-                found[message.offset() or 0] = (message.key(), message.value(), message.timestamp()[1])
-    finally:
-        consumer.close()

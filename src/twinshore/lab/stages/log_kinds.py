@@ -6,13 +6,15 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
-from twinshore.lab.clients import client_settings, delete_records
+from twinshore.lab.clients import client_settings, delete_records, read_to_end, reader
+from twinshore.lab.produce import write
 from twinshore.lab.stages.raw_writer import RawWriter
 from twinshore.service.clock import wall_ms
 from twinshore.wire.batch import (
@@ -108,30 +110,11 @@ def cleaned(cluster: LabCluster, topic: str, *, most: int, within_s: float = 60.
 
 def seen(cluster: LabCluster, topic: str, partition: int, *, committed: bool = False) -> list[Seen]:
     """All that a consumer is given of a partition, from its start to its end."""
-    consumer = Consumer(
-        {
-            **client_settings(cluster.cluster),
-            "group.id": "seen",
-            "isolation.level": "read_committed" if committed else "read_uncommitted",
-            "enable.partition.eof": True,
-            "enable.auto.commit": False,
-            # The end is told when a fetch comes back empty.
-            "fetch.wait.max.ms": 10,
-        }
-    )
-    found: list[Seen] = []
-    try:
-        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
-        while True:
-            message = consumer.poll(30.0)
-            assert message is not None, f"{topic}-{partition} cannot be read on {cluster.name}"
-            if error := message.error():
-                assert error.name() == "_PARTITION_EOF", error
-                return found
-            entry = (message.offset(), message.key(), message.value(), message.headers(), message.timestamp()[1])
-            found.append(entry)
-    finally:
-        consumer.close()
+    with closing(reader(cluster.cluster, committed=committed)) as consumer:
+        return [
+            (one.offset(), one.key(), one.value(), one.headers(), one.timestamp()[1])
+            for one in read_to_end(consumer, topic, partition)
+        ]
 
 
 def late(cluster: LabCluster, topic: str, start: int) -> None:
@@ -154,10 +137,8 @@ def late(cluster: LabCluster, topic: str, start: int) -> None:
 
 
 def plain(cluster: LabCluster, topic: str, count: int = 50, *, codec: str = "none") -> None:
-    producer = Producer({**client_settings(cluster.cluster), "compression.type": codec})
-    for number in range(count):
-        producer.produce(topic, b"value %d" % number, b"key %d" % number, partition=0)
-    assert producer.flush(30) == 0
+    records = ((b"key %d" % number, b"value %d" % number, 0) for number in range(count))
+    write(cluster.cluster, topic, records, {"compression.type": codec})
 
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -167,17 +148,9 @@ FUTURE_MS = 30 * 86_400_000
 
 def codecs(cluster: LabCluster, topic: str) -> None:
     for codec in CODECS:
-        producer = Producer(
-            {
-                **client_settings(cluster.cluster),
-                "compression.type": codec,
-                "linger.ms": 50,
-                "message.timeout.ms": 30000,
-            }
-        )
-        for number in range(300):
-            producer.produce(topic, b"value %s %d" % (codec.encode(), number), b"key %d" % number, partition=number % 2)
-        assert producer.flush(30) == 0
+        values = ((number, b"value %s %d" % (codec.encode(), number)) for number in range(300))
+        records = ((b"key %d" % number, value, number % 2) for number, value in values)
+        write(cluster.cluster, topic, records, {"compression.type": codec, "linger.ms": 50})
 
 
 def bare(cluster: LabCluster, topic: str) -> None:

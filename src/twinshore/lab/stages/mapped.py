@@ -5,16 +5,17 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-
-from twinshore.fleet import Cluster, SourceOffset, TargetOffset
-from twinshore.lab.clients import admin_of, client_settings, create_topic
+from twinshore.fleet import Cluster, NamedPartition, SourceOffset, TargetOffset
+from twinshore.lab import produce
+from twinshore.lab.clients import create_topic, delete_records, read_to_end, reader
 from twinshore.lab.stages.copiers import CopyJob, MirrorMaker
 from twinshore.lab.stages.figures import StageError
 from twinshore.lab.stages.mirror_process import MirrorProcess, addresses
+from twinshore.lab.watermarks import close_kept, watermarks
 from twinshore.mirror.mapping.counterpart import on_source, on_target
 from twinshore.store import Store, open_store
 
@@ -73,10 +74,8 @@ class Move:
         create_topic(self.source, self.topic, partitions=PARTITIONS)
         # A log that begins late, so that no offset of the copy is the source's.
         write(self.source, self.topic, 0, BEFORE)
-        begins = [TopicPartition(self.topic, number, BEFORE // PARTITIONS) for number in range(PARTITIONS)]
-        admin = admin_of(self.source)
-        for done in admin.delete_records(begins).values():
-            done.result(timeout=30)
+        begins = {NamedPartition(self.topic, number): BEFORE // PARTITIONS for number in range(PARTITIONS)}
+        delete_records(self.source, begins)
         write(self.source, self.topic, BEFORE, self.records)
         self._by_mirror_maker()
         by_mirror_maker = sum(len(one) for one in self._read_copy())
@@ -104,6 +103,7 @@ class Move:
             )
         finally:
             mirror.end()
+            close_kept()
         return self._judge(by_mirror_maker, said)
 
     def settings(self) -> str:
@@ -170,7 +170,7 @@ class Move:
         return read(self.target, self.copy)
 
     def _size(self, cluster: Cluster, topic: str) -> int:
-        return sum(end - start for start, end in spans(cluster, topic))
+        return sum(end - start for start, end in watermarks(cluster, topic, PARTITIONS))
 
     def _until(self, holds: Callable[[], bool], otherwise: str, mirror: MirrorProcess | None = None) -> None:
         deadline = time.monotonic() + WAIT_S
@@ -182,49 +182,14 @@ class Move:
 
 def write(cluster: Cluster, topic: str, first: int, count: int) -> None:
     """Records with values that say which they are, spread over the partitions."""
-    producer = Producer({**client_settings(cluster), "linger.ms": 2})
-    for number in range(first, first + count):
-        producer.produce(topic, b"value %d" % number, b"key", partition=number % PARTITIONS)
-        producer.poll(0)
-    producer.flush(30)
-
-
-def spans(cluster: Cluster, topic: str) -> list[tuple[int, int]]:
-    """Log start and end of each partition, open transactions included; empty while there is no such topic, or nobody
-    yet to lead it."""
-    if topic not in admin_of(cluster).list_topics(timeout=10).topics:
-        return []
-    reading = {"group.id": "spans", "isolation.level": "read_uncommitted"}
-    consumer = Consumer({**client_settings(cluster), **reading})
-    try:
-        return [
-            consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=10) for number in range(PARTITIONS)
-        ]
-    except KafkaException:
-        return []
-    finally:
-        consumer.close()
+    numbers = range(first, first + count)
+    produce.write(cluster, topic, ((b"key", b"value %d" % number, number % PARTITIONS) for number in numbers))
 
 
 def read(cluster: Cluster, topic: str) -> list[list[tuple[int, bytes]]]:
     """Offset and value of every committed record, partition by partition."""
-    found: list[list[tuple[int, bytes]]] = [[] for _ in range(PARTITIONS)]
-    starts = [start for start, _ in spans(cluster, topic)]
-    reading = {"group.id": "read", "auto.offset.reset": "error", "enable.partition.eof": True}
-    consumer = Consumer({**client_settings(cluster), **reading})
-    try:
-        consumer.assign([TopicPartition(topic, number, start) for number, start in enumerate(starts)])
-        ended: set[int] = set()
-        deadline = time.monotonic() + WAIT_S
-        while len(ended) < PARTITIONS:
-            if time.monotonic() > deadline:
-                raise StageError(f"{topic} cannot be read to its end")
-            for message in consumer.consume(2_000, timeout=0.2):
-                number, error = message.partition() or 0, message.error()
-                if error is None:
-                    found[number].append((message.offset() or 0, bytes(message.value() or b"")))
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    ended.add(number)
-    finally:
-        consumer.close()
-    return found
+    with closing(reader(cluster, committed=True)) as consumer:
+        return [
+            [(one.offset() or 0, bytes(one.value() or b"")) for one in read_to_end(consumer, topic, number)]
+            for number in range(PARTITIONS)
+        ]

@@ -3,24 +3,132 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import KafkaError, Message
 
+from twinshore.client import HotConsumer, HotProducer
 from twinshore.fleet import Cluster
 from twinshore.lab import LabCluster, LabError
-from twinshore.lab.clients import client_settings
-from twinshore.lab.stages.following_reader import FollowingReader
-from twinshore.lab.stages.following_writer import Acked, FollowingWriter, Writing, told
-from twinshore.lab.stages.hot_clients import HotReader, HotWriter
+from twinshore.lab.clients import admin_of, client_settings, read_to_end, reader
+from twinshore.lab.stages.following_writer import Acked, Writing, told, value_of
 from twinshore.lab.stages.mirror_process import MirrorProcess, run_verb, settings_of
 from twinshore.store import open_store
 from twinshore.switch.operations.showing import switches
+
+_SLICE_S = 0.01
+_SETTLE_S = 60.0
+Sites = Mapping[str, Mapping[str, Any]]
+
+
+class HotWriter:
+    """Writes at a rate, from when it is entered until `stop`."""
+
+    def __init__(self, name: str, topic: str, sites: Sites, how: Writing) -> None:
+        self.name, self._topic, self._how = name, topic, how
+        self.acked: list[Acked] = []
+        self.failed: dict[int, str] = {}
+        self._producer = HotProducer({"linger.ms": 10}, clusters=sites, topics=[topic], name=name)
+        self._stopping = threading.Event()
+        self._broken: Exception | None = None
+        self._left = 0
+        self._thread = threading.Thread(target=self._run, name=f"writer {name}", daemon=True)
+
+    def __enter__(self) -> HotWriter:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> list[Acked]:
+        self._stopping.set()
+        self._thread.join(2 * _SETTLE_S)
+        if self._broken or self._left or self._thread.is_alive():
+            raise LabError(f"writer {self.name} did not end well: {self._broken or f'{self._left} have no answer'}")
+        return self.acked
+
+    def longest_pause_s(self, since_s: float = 0.0) -> float:
+        times = [one.at_s for one in self.acked if one.at_s >= since_s]
+        return max((after - before for before, after in pairwise(times)), default=0.0)
+
+    def _run(self) -> None:
+        try:
+            number, began_s = 0, time.monotonic()
+            while not self._stopping.is_set():
+                due = int((time.monotonic() - began_s) * self._how.records_per_s)
+                for one in range(number, due):
+                    key = b"%s-%d" % (self.name.encode(), one % self._how.keys)
+                    self._producer.produce(
+                        self._topic, value_of(one, self._how.value_bytes), key, on_delivery=self._told
+                    )
+                number = max(number, due)
+                self._producer.poll(_SLICE_S)
+                self._stopping.wait(_SLICE_S)
+        except Exception as error:
+            self._broken = error
+        finally:
+            self._left = self._producer.close(_SETTLE_S)
+
+    def _told(self, error: KafkaError | None, message: Message | None) -> None:
+        if error is not None or message is None:
+            self.failed[len(self.failed)] = str(error)
+            return
+        number = told(message.value() or b"", self._how.keys)
+        place = self._producer.where(self._topic), message.partition() or 0, message.offset() or 0
+        self.acked.append(Acked(bytes(message.key() or b""), number, *place, time.monotonic()))
+
+
+class HotReader:
+    """One member of a group of its own."""
+
+    def __init__(self, group: str, topic: str, sites: Sites) -> None:
+        self.group, self._topic = group, topic
+        self.read: list[tuple[str, int, int]] = []  # cluster, partition, offset
+        config = {"group.id": group, "auto.offset.reset": "earliest", "isolation.level": "read_committed"}
+        self._consumer = HotConsumer(config, clusters=sites)
+        self._stopping = threading.Event()
+        self._broken: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name=f"reader {group}", daemon=True)
+
+    def __enter__(self) -> HotReader:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join(_SETTLE_S)
+        if self._broken:
+            raise LabError(f"group {self.group} did not end well: {self._broken}")
+
+    def places(self) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        for _, partition, offset in list(self.read):
+            found.setdefault(partition, []).append(offset)
+        return found
+
+    def _run(self) -> None:
+        try:
+            self._consumer.subscribe([self._topic])
+            while not self._stopping.is_set():
+                for message in self._consumer.consume(2_000, 0.1):
+                    if error := message.error():
+                        raise LabError(f"an error surfaced: {error}")
+                    where = self._consumer.where(self._topic)
+                    self.read.append((where, message.partition() or 0, message.offset() or 0))
+        except Exception as error:
+            self._broken = error
+        finally:
+            self._consumer.close()
+
 
 TOPIC = "orders"
 READY_S = 240.0
@@ -58,9 +166,8 @@ def planned(
     seconds: float,
     say: Callable[[str], None],
     command: str,
-    hot: bool = False,
 ) -> Outcome:
-    """From east to west, in the middle of the time. `command`: the module that is the `twinshore` command. `hot`: the
+    """From east to west, in the middle of the time. `command`: the module that is the `twinshore` command. The
     writers and readers are those of the client library."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="twinshore-switch-")))
@@ -72,19 +179,16 @@ def planned(
         mirror = MirrorProcess(folder, text, command=command)
         mirror.start()
         stack.callback(mirror.end)
-        until(lambda: TOPIC in _topics(west.cluster), READY_S, "the twin is there")
+        admin = admin_of(west.cluster)
+        until(lambda: TOPIC in admin.list_topics(timeout=10).topics, READY_S, "the twin is there")
         how = Writing(records_per_s=records_per_s / writers)
         sites = {name: client_settings(cluster) for name, cluster in clusters.items()}
-        many: list[FollowingWriter | HotWriter] = [
-            HotWriter(name, TOPIC, sites, how) if hot else FollowingWriter(name, TOPIC, clusters, "east", how)
-            for name in (f"writer{number}" for number in range(writers))
-        ]
-        readers: list[FollowingReader | HotReader] = [
-            HotReader(name, TOPIC, sites) if hot else FollowingReader(name, TOPIC, clusters, "east")
-            for name in (f"readers{number}" for number in range(groups))
-        ]
-        for client in (*many, *readers):
-            stack.enter_context(client)
+        many = [HotWriter(f"writer{number}", TOPIC, sites, how) for number in range(writers)]
+        readers = [HotReader(f"readers{number}", TOPIC, sites) for number in range(groups)]
+        for writer in many:
+            stack.enter_context(writer)
+        for reads in readers:
+            stack.enter_context(reads)
         until(lambda: all(reader.read for reader in readers), READY_S, "the groups read")
         time.sleep(seconds / 2)
         since_s = time.monotonic()
@@ -93,7 +197,7 @@ def planned(
         said = run_verb(words, mirror.settings, command=command, within_s=SWITCHED_S).strip().splitlines()[-1]
         time.sleep(seconds / 2)
         acked = [one for writer in many for one in writer.stop()]
-        homes = [records_of(cluster, TOPIC, READY_S) for cluster in clusters.values()]
+        homes = [records_of(cluster, TOPIC) for cluster in clusters.values()]
         wanted = {(partition, offset) for partition, offset, _, _ in homes[1]}
         until(
             lambda: all(len(reader.read) >= len(wanted) for reader in readers),
@@ -108,8 +212,8 @@ def planned(
 
 def _outcome(
     acked: list[Acked],
-    writers: Sequence[FollowingWriter | HotWriter],
-    readers: Sequence[FollowingReader | HotReader],
+    writers: Sequence[HotWriter],
+    readers: Sequence[HotReader],
     homes: list[list[Record]],
     since_s: float,
     hold_s: float,
@@ -143,33 +247,15 @@ def _outcome(
     )
 
 
-def records_of(cluster: Cluster, topic: str, within_s: float) -> list[Record]:
+def records_of(cluster: Cluster, topic: str) -> list[Record]:
     """All that consumers of committed records see."""
-    reading = {"group.id": "all", "enable.partition.eof": True, "isolation.level": "read_committed"}
-    consumer = Consumer({**client_settings(cluster), **reading})
-    found: list[Record] = []
-    try:
+    with closing(reader(cluster, committed=True)) as consumer:
         parts = list(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
-        consumer.assign([TopicPartition(topic, number, 0) for number in parts])
-        left, until_s = len(parts), time.monotonic() + within_s
-        while left and time.monotonic() < until_s:
-            for message in consumer.consume(10_000, 1.0):
-                if message.error():
-                    left -= 1
-                    continue
-                place = message.partition() or 0, message.offset() or 0
-                found.append((*place, bytes(message.key() or b""), bytes(message.value() or b"")))
-    finally:
-        consumer.close()
-    return found
-
-
-def _topics(cluster: Cluster) -> set[str]:
-    consumer = Consumer({**client_settings(cluster), "group.id": "look"})
-    try:
-        return set(consumer.list_topics(timeout=10).topics)
-    finally:
-        consumer.close()
+        return [
+            (number, one.offset() or 0, bytes(one.key() or b""), bytes(one.value() or b""))
+            for number in parts
+            for one in read_to_end(consumer, topic, number)
+        ]
 
 
 def until(holds: Callable[[], bool], within_s: float, what: str, *, must: bool = True) -> None:
