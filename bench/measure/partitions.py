@@ -18,7 +18,7 @@ from twinshore.fleet import Cluster, Link, NamedPartition
 from twinshore.fleet.settings import load_settings
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings
-from twinshore.lab.demo_mirror import DemoMirror
+from twinshore.lab.demo_stage import DemoMirror
 from twinshore.lab.stages.figures import StageError
 from twinshore.lab.watermarks import LogEnds
 from twinshore.service.connections import once

@@ -9,8 +9,8 @@ from html.parser import HTMLParser
 
 from tests.advisor.seen_kit import SOUND, group, having, place, topic, with_group
 from twinshore.advisor import RULES, Policy, advise, difference
-from twinshore.advisor.html import page
 from twinshore.advisor.seen import Unseen
+from twinshore.advisor.telling import page
 
 WEAK = having(topic("orders", min_insync_replicas="1"), topic("clicks", unclean_leader_election_enable="true"))
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.wire.strategies import raw_batch
 from twinshore.advisor.watching import markers_in
-from twinshore.kafka.group_members import assigned
+from twinshore.kafka.groups import assigned
 from twinshore.wire.batch import CONTROL, split_batches
 
 # Records 0 to 2, a marker at 3, records 4 to 6, markers at 7 and 8.

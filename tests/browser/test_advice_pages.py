@@ -9,9 +9,9 @@ import pytest
 from tests.advisor.seen_kit import having, topic
 from tests.browser.chromium import NONE, Chromium, found
 from twinshore.advisor import RULES, Policy, advise
-from twinshore.advisor.html import page
 from twinshore.advisor.losing import stake_of
 from twinshore.advisor.operations.losing import Bounds, Clients, answered, page_of
+from twinshore.advisor.telling import page
 
 WEAK = having(topic("orders", min_insync_replicas="1", unclean_leader_election_enable="true"))
 AGAIN = pytest.mark.claim(

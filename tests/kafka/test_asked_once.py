@@ -11,8 +11,8 @@ import pytest
 from tests.kafka.peers import peer
 from twinshore.fleet import Cluster, KafkaError
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.nodes import Pool
 from twinshore.kafka.patience import waits
-from twinshore.kafka.pool import Pool
 
 CLUSTERS = 20
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from itertools import chain
 
-from twinshore.loss.faults import faults
-from twinshore.loss.move import Deed, Move
-from twinshore.loss.partition import Partition, begin, damages
-from twinshore.loss.search import quiet
+from twinshore.loss.partition import Deed, Move, Partition, begin, damages
+from twinshore.loss.search import faults, quiet
 from twinshore.loss.settings import Harm, Setup
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.loss.playing import Played
-from twinshore.loss.move import Deed
+from twinshore.loss.partition import Deed
 from twinshore.loss.settings import Commit, Harm, Reset, Setup, Truncation
 
 

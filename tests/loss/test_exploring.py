@@ -9,11 +9,9 @@ from itertools import chain
 import pytest
 
 from twinshore.fleet import ConfigError
-from twinshore.loss.faults import faults
-from twinshore.loss.move import FAULTS
 from twinshore.loss.operations.explore import Asked, exit_code, explored, sentences_of, setup_of, values_of
-from twinshore.loss.partition import begin
-from twinshore.loss.search import quiet
+from twinshore.loss.partition import FAULTS, begin
+from twinshore.loss.search import faults, quiet
 from twinshore.loss.settings import Acks, Fault
 
 SMALL = Asked(records=1, harms=("lost",))

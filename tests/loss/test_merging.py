@@ -8,10 +8,8 @@ from itertools import chain, product
 
 import pytest
 
-from twinshore.loss.faults import faults
-from twinshore.loss.move import Deed
-from twinshore.loss.partition import Partition, begin, damages
-from twinshore.loss.search import explore, merged, quiet, stays_whole
+from twinshore.loss.partition import Deed, Partition, begin, damages
+from twinshore.loss.search import explore, faults, merged, quiet, stays_whole
 from twinshore.loss.settings import Acks, Fault, Flush, Harm, Setup, Truncation
 
 ONE = Setup(records=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.loss.playing import Played
-from twinshore.loss.move import Deed
+from twinshore.loss.partition import Deed
 from twinshore.loss.settings import Acks, Flush, Harm, Setup, Truncation
 
 TWO = Setup(records=2, min_insync=2)

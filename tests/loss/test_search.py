@@ -7,8 +7,7 @@ from itertools import pairwise, product
 
 import pytest
 
-from twinshore.loss.move import Deed
-from twinshore.loss.partition import begin
+from twinshore.loss.partition import Deed, begin
 from twinshore.loss.search import Explored, Schedule, explore
 from twinshore.loss.settings import Acks, Commit, Fault, Flush, Harm, Reset, Setup, Truncation
 

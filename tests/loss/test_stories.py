@@ -7,9 +7,8 @@ import json
 import pytest
 
 from twinshore.fleet import ConfigError
-from twinshore.loss.move import Deed, Move
 from twinshore.loss.operations import stories
-from twinshore.loss.partition import damages
+from twinshore.loss.partition import Deed, Move, damages
 from twinshore.loss.settings import Harm, Setup
 from twinshore.loss.stories import STORIES, Story, play
 

@@ -7,7 +7,7 @@ import threading
 import time
 
 from tests.proof.test_planning import LOOK, SMALL, cut
-from twinshore.logs.pace import Pace
+from twinshore.logs.reader import Pace
 from twinshore.proof.job import run_bundles
 from twinshore.proof.values import Proven, Stretch
 

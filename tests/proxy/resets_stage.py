@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from twinshore.fleet.settings import Settings, parse_settings
-from twinshore.kafka.group_members import GroupMembers
+from twinshore.kafka.groups import GroupMembers
 from twinshore.proxy import resetting
 from twinshore.proxy.core.reset_goals import Spot
 from twinshore.proxy.operations import offsets

@@ -14,8 +14,7 @@ from twinshore.proxy.core.moves import Drop, HangUp, Pass
 from twinshore.proxy.core.session import Session
 from twinshore.wire.apis import FETCH, PRODUCE
 from twinshore.wire.serving import fetch, produce
-from twinshore.wire.serving.parts import Endpoint
-from twinshore.wire.serving.requests import Request
+from twinshore.wire.serving.requests import Endpoint, Request
 
 NOT_HERE, TIMED_OUT, NO_SESSION = 6, 7, 70
 

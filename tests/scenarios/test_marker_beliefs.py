@@ -19,8 +19,18 @@ from twinshore.lab.clients import client_settings, delete_records
 from twinshore.lab.stages.raw_writer import RawWriter
 from twinshore.mirror.lane.marking import marker_id
 from twinshore.wire.filler import FILLER_RECORDS_MAX, filler
-from twinshore.wire.log_ends import LOG_ENDS_KEY, LOG_ENDS_VERSION, LogEnd, encode_log_ends, parse_log_ends
-from twinshore.wire.markers import MARKERS_KEY, MARKERS_VERSION, Marker, encode_markers, parse_markers
+from twinshore.wire.markers import (
+    LOG_ENDS_KEY,
+    LOG_ENDS_VERSION,
+    MARKERS_KEY,
+    MARKERS_VERSION,
+    LogEnd,
+    Marker,
+    encode_log_ends,
+    encode_markers,
+    parse_log_ends,
+    parse_markers,
+)
 
 WEEK_MS = 7 * 24 * 3600 * 1000
 SETTINGS = {"producer.id.expiration.check.interval.ms": "1000"}

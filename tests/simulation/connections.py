@@ -18,8 +18,7 @@ from twinshore.mirror.core.target_flow import Answered, TargetFlow
 from twinshore.mirror.lane.fetch_book import FetchOrder
 from twinshore.mirror.lane.marking import Run, marker_id
 from twinshore.wire.fetch import FetchAnswer
-from twinshore.wire.log_ends import LogEnd
-from twinshore.wire.markers import MarkedPartition
+from twinshore.wire.markers import LogEnd, MarkedPartition
 from twinshore.wire.produce import ProducedPartition, answer_bytes_least
 
 WIRE_S = 0.002

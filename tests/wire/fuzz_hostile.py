@@ -35,9 +35,8 @@ from twinshore.wire.records import Record, decode_batch, encode_batch
 from twinshore.wire.serving import fetch as serving_fetch
 from twinshore.wire.serving import produce as serving_produce
 from twinshore.wire.serving.fetch import BY_ID, Dropped, FetchAnswer, Fetched, FetchRequest, Wanted
-from twinshore.wire.serving.parts import Endpoint
 from twinshore.wire.serving.produce import Appended, Batches, ProduceAnswer, ProduceRequest
-from twinshore.wire.serving.requests import read_request
+from twinshore.wire.serving.requests import Endpoint, read_request
 from twinshore.wire.slice import hole_free_runs, slice_batch
 from twinshore.wire.transactions import parse_transactions
 

@@ -20,7 +20,7 @@ from twinshore.kafka.broker_answers import Features, Move, ask_features, ask_mov
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.kafka.metadata import ClusterMetadata, TopicMetadata
-from twinshore.kafka.pool import Pool
+from twinshore.kafka.nodes import Pool
 
 # One broker that hangs takes no more of the whole than this.
 BROKER_S = 3.0

@@ -10,8 +10,7 @@ from twinshore.advisor.seen import Group, GroupPlace, Topic
 from twinshore.fleet import KafkaError, NamedPartition, WireError
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.errors import Code, kafka_error
-from twinshore.kafka.group_members import held_by_members
-from twinshore.kafka.groups import CLASSIC, GroupListing, Groups
+from twinshore.kafka.groups import CLASSIC, GroupListing, Groups, held_by_members
 from twinshore.wire.batch import CONTROL, BatchHeader, split_batches
 from twinshore.wire.group_places import GroupPlaces
 

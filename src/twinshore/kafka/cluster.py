@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from twinshore.fleet import Cluster, KafkaError, NamedPartition
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.errors import Code, kafka_error
-from twinshore.kafka.leaders import Leaders, Question, absence
 from twinshore.kafka.metadata import NO_LEADER, ClusterMetadata, Memory, PartitionMetadata, ask_metadata
-from twinshore.kafka.nodes import Nodes
+from twinshore.kafka.nodes import Nodes, Pool
 from twinshore.kafka.patience import Patience
-from twinshore.kafka.pool import Pool
 from twinshore.kafka.questions import (
+    Leaders,
     OffsetKind,
     ProducerState,
+    Question,
     Wanted,
+    absence,
     ask_batch,
     ask_cut,
     ask_epoch_end,

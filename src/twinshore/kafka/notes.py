@@ -141,15 +141,8 @@ class Notebook:
         return self._cluster.list_offsets([self._named], kind)[self._named]
 
     def _some(self, connection: Connection, *, topic_id: bytes, position: int) -> tuple[list[Note], int]:
-        body = encode_fetch(
-            session_id=0,
-            session_epoch=-1,
-            max_wait_ms=100,
-            min_bytes=1,
-            max_bytes=READ_BYTES,
-            isolation=0,
-            partitions=[FetchPartition(topic_id, 0, position, -1, -1, READ_BYTES)],
-        )
+        wanted = FetchPartition(topic_id, 0, position, -1, -1, READ_BYTES)
+        body = encode_fetch(max_wait_ms=100, min_bytes=1, max_bytes=READ_BYTES, partitions=[wanted])
         error, records = connection.ask(FETCH_KEY, FETCH_VERSION, body, _fetched, timeout_s=self._time_s())
         self._check(error, "read", "Read")
         try:

@@ -83,7 +83,7 @@ def _of_group(cluster: Cluster, group: str, ask: Callable[[Consumer], T]) -> T:
                 time.sleep(0.1)
 
 
-def reader(cluster: Cluster, *, committed: bool = False, **more: str | int | bool) -> Consumer:
+def reader(cluster: Cluster, *, committed: bool = False, settings: Mapping[str, Any] | None = None) -> Consumer:
     """A consumer for `read_to_end`; no group has its places."""
     return Consumer(
         {
@@ -95,7 +95,7 @@ def reader(cluster: Cluster, *, committed: bool = False, **more: str | int | boo
             "isolation.level": "read_committed" if committed else "read_uncommitted",
             # A fetch that waits at one partition's end would hold up the next partition's first.
             "fetch.wait.max.ms": 10,
-            **more,
+            **(settings or {}),
         }
     )
 

@@ -68,18 +68,17 @@ def compare_topic(
     topic: str,
     *,
     target_topic: str = "",
-    read_committed: bool = False,
     heard: Callable[[Message], None] = lambda _message: None,
 ) -> Comparison:
     """Reads both topics from start to end, as they stand at the call, and compares every visible byte, in order.
 
-    `heard` is given each record that is the same on both. Aborted records are compared too unless `read_committed`;
-    control records are no client's to see, but a shift of a single offset shows. Call it when nobody writes any more,
-    or the ends may differ in truth.
+    `heard` is given each record that is the same on both. Aborted records are compared too; control
+    records are no client's to see, but a shift of a single offset shows. Call it when nobody writes any more, or the
+    ends may differ in truth.
     """
     target_topic = target_topic or topic
     records = 0
-    with _Reader(source, topic, read_committed) as left, _Reader(target, target_topic, read_committed) as right:
+    with _Reader(source, topic) as left, _Reader(target, target_topic) as right:
         count = len(left.partitions)
         if left.partitions != right.partitions:
             what = f"source has {count} partitions, target has {len(right.partitions)}"
@@ -140,19 +139,16 @@ def _seen(message: Message) -> SeenRecord:
 class _Reader:
     """One side: reads a partition from its start to where it ended when asked."""
 
-    def __init__(self, cluster: Cluster, topic: str, read_committed: bool) -> None:
+    def __init__(self, cluster: Cluster, topic: str) -> None:
         self._topic = topic
-        self._consumer = reader(
-            cluster,
-            committed=read_committed,
-            **{
-                "fetch.message.max.bytes": _FETCH_BYTES,
-                "queued.max.messages.kbytes": _QUEUED_KB,
-                "check.crcs": True,
-                # By default it rests a whole second whenever its queue is full.
-                "fetch.queue.backoff.ms": 10,
-            },
-        )
+        settings = {
+            "fetch.message.max.bytes": _FETCH_BYTES,
+            "queued.max.messages.kbytes": _QUEUED_KB,
+            "check.crcs": True,
+            # By default it rests a whole second whenever its queue is full.
+            "fetch.queue.backoff.ms": 10,
+        }
+        self._consumer = reader(cluster, settings=settings)
         listed = self._consumer.list_topics(topic, timeout=30).topics[topic]
         if listed.error is not None:
             self._consumer.close()

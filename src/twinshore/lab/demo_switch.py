@@ -18,7 +18,7 @@ import psutil
 from confluent_kafka import Message
 
 from twinshore.fleet import Cluster
-from twinshore.lab.demo_mirror import DemoMirror
+from twinshore.lab.demo_stage import DemoMirror
 from twinshore.lab.errors import LabError
 from twinshore.lab.produce import Workload
 from twinshore.lab.stages.mirror_process import own_code

@@ -108,9 +108,9 @@ def kafka_classpath(version: str = KAFKA_NEWEST) -> str:
     return _class_path(core, fetched("the brokers' logger", _LOGGING))
 
 
-def connect_mirror_classpath(version: str = KAFKA_NEWEST) -> str:
+def connect_mirror_classpath() -> str:
     """The class path of MirrorMaker 2: its connectors, the Connect runtime and all they need."""
-    mirror = fetched(f"MirrorMaker {version}", Module("org.apache.kafka", "connect-mirror", version))
+    mirror = fetched(f"MirrorMaker {KAFKA_NEWEST}", Module("org.apache.kafka", "connect-mirror", KAFKA_NEWEST))
     return _class_path(mirror, fetched("the brokers' logger", _LOGGING))
 
 
@@ -121,9 +121,9 @@ def tools_classpath(version: str = KAFKA_NEWEST) -> str:
     return _class_path(tools, core, fetched("the brokers' logger", _LOGGING))
 
 
-def streams_classpath(version: str = KAFKA_NEWEST) -> str:
+def streams_classpath() -> str:
     """The class path of an application of Kafka Streams, with its store of states."""
-    streams = fetched(f"Kafka Streams {version}", Module("org.apache.kafka", "kafka-streams", version))
+    streams = fetched(f"Kafka Streams {KAFKA_NEWEST}", Module("org.apache.kafka", "kafka-streams", KAFKA_NEWEST))
     return _class_path(streams, fetched("the brokers' logger", _LOGGING))
 
 

@@ -32,8 +32,8 @@ class ProxyCounters(NamedTuple):
 class FaultProxy:
     """Listens on loopback at `port` and forwards to the target, until told to do worse. Any thread may call it."""
 
-    def __init__(self, target_host: str, target_port: int, *, port: int = 0) -> None:
-        self.port = port or free_port()
+    def __init__(self, target_host: str, target_port: int) -> None:
+        self.port = free_port()
         self.target = (target_host, target_port)
         self._delay_ms = 0.0
         self._bytes_per_s = 0.0

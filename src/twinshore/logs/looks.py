@@ -9,8 +9,7 @@ from itertools import chain
 from twinshore.fleet import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
-from twinshore.logs.content import Content, Dated
-from twinshore.logs.visible import Aborted, spans
+from twinshore.logs.visible import Aborted, Content, Dated, spans
 from twinshore.wire.batch import CONTROL, TIMESTAMP_APPEND, BatchHeader, check_crc, split_batches
 from twinshore.wire.records import Record, iter_records
 from twinshore.wire.slice import REWRITE_BYTES_MAX

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import NamedTuple
 
@@ -15,11 +15,38 @@ from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.errors import Code, kafka_error
 from twinshore.kafka.patience import may_pass
-from twinshore.logs.pace import Pace
 from twinshore.wire.batch import split_batches
 from twinshore.wire.fetch import FETCH_KEY, FetchedPartition, FetchPartition, encode_fetch, parse_fetch
 from twinshore.wire.framing import Framer
 from twinshore.wire.join import compiled_loops
+
+
+class Pace:
+    """Bytes per second, held to by pauses. After each read it waits until so many bytes are due; 0: no bound. What was
+    not used is not saved up."""
+
+    def __init__(
+        self,
+        bytes_s: float,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._bytes_s, self._clock, self._sleep = bytes_s, clock, sleep
+        self._due_s = clock()
+
+    def taken(self, size: int) -> None:
+        """So many bytes were read."""
+        if not self._bytes_s:
+            return
+        now_s = self._clock()
+        self._due_s = max(self._due_s, now_s - 0.1) + size / self._bytes_s
+        if self._due_s > now_s:
+            self._sleep(self._due_s - now_s)
+
+    def most(self, wanted: int) -> int:
+        """How much to ask for at once, so that no pause is long."""
+        return wanted if not self._bytes_s else int(min(wanted, max(16 << 10, self._bytes_s / 4)))
+
 
 FETCH_BYTES = 4 << 20
 PATIENCE_S = 45.0
@@ -155,8 +182,6 @@ class LogReader:
         topic_id = self._kafka.metadata([self._named.topic], refresh=False).topics[self._named.topic].topic_id
         most = self._pace.most(FETCH_BYTES)
         body = encode_fetch(
-            session_id=0,
-            session_epoch=-1,
             max_wait_ms=WAIT_MS,
             min_bytes=1,
             max_bytes=most,

@@ -1,15 +1,16 @@
 """Which offsets of a log consumers of committed records see: not control records, not aborted ones, not holes of
-compaction.
+compaction; and what makes a record of one side that of the other.
 
-Read below the last stable offset, that is known of each batch: a fetch names the transactions that were aborted. Pure.
-"""
+Read below the last stable offset, what is seen is known of each batch: a fetch names the transactions that were
+aborted. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from twinshore.wire.batch import CONTROL, TRANSACTIONAL, BatchHeader, check_crc
-from twinshore.wire.records import iter_records
+from twinshore.wire.records import Headers, iter_records
 from twinshore.wire.slice import hole_free_runs
 
 _ABORT = 0
@@ -66,3 +67,22 @@ def spans(view: memoryview, header: BatchHeader, at: int, aborted: Aborted) -> I
         at = end
     if at < stop:
         yield at, stop, False
+
+
+class Content(NamedTuple):
+    """What makes a record the same one on both sides."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+class Dated(NamedTuple):
+    """A record's content and its time stamp; None where its own broker gave it that."""
+
+    content: Content
+    timestamp_ms: int | None
+
+    def copied_from(self, theirs: Dated) -> bool:
+        """Whether this may be the copy of that record: copiers keep time stamps where the copy's broker lets them."""
+        return self.content == theirs.content and self.timestamp_ms in (None, theirs.timestamp_ms)

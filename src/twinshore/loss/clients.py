@@ -6,8 +6,7 @@ consumer reads below the leader's high watermark, one record at a time.
 
 from __future__ import annotations
 
-from twinshore.loss.move import Deed, Move
-from twinshore.loss.partition import NOWHERE, Entry, Partition, Reader, Replica, Sent
+from twinshore.loss.partition import NOWHERE, Deed, Entry, Move, Partition, Reader, Replica, Sent
 from twinshore.loss.replication import Moved, appended, settled
 from twinshore.loss.settings import Acks, Commit, Reset, Setup, Truncation
 

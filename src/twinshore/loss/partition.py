@@ -1,4 +1,5 @@
-"""One partition at one moment: its replicas, who leads, and what its clients know. Pure.
+"""One partition at one moment: its replicas, who leads, what its clients know, and which harm it shows; and the names
+of what can happen to it. Pure.
 
 Brokers and records are numbered from 1; 0 is nobody, or nothing. All values are tuples, so that a search can keep them.
 """
@@ -6,11 +7,61 @@ Brokers and records are numbered from 1; 0 is nobody, or nothing. All values are
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from itertools import pairwise
 from typing import NamedTuple
 
-from twinshore.loss.settings import Commit, Flush, Harm, Reset, Setup
+from twinshore.loss.settings import Commit, Fault, Flush, Harm, Reset, Setup
+
+
+class Deed(StrEnum):
+    SEND = "send"
+    FETCH = "fetch"
+    FOLLOW = "follow"
+    SHRINK = "shrink"
+    NOTICE = "notice"
+    ELECT = "elect"
+    RESTART = "restart"
+    HEAL = "heal"
+    RECOVER = "recover"
+    GIVE_UP = "give up"
+    POLL = "poll"
+    HANDLE = "handle"
+    COMMIT = "commit"
+    SEEK = "seek"
+    CRASH = "crash"
+    POWER = "power"
+    CUT = "cut"
+    SLOW = "slow"
+    UNANSWERED = "unanswered"
+    READER = "reader"
+    REST = "rest"
+    DELETE = "delete"
+
+
+FAULTS = {
+    Deed.CRASH: Fault.CRASH,
+    Deed.POWER: Fault.POWER,
+    Deed.CUT: Fault.CUT,
+    Deed.SLOW: Fault.SLOW,
+    Deed.UNANSWERED: Fault.ANSWER,
+    Deed.READER: Fault.READER,
+    Deed.REST: Fault.REST,
+    Deed.DELETE: Fault.RETENTION,
+}
+
+
+class Move(NamedTuple):
+    """`broker` does it, or suffers it. `other`: the record that is sent, or the broker that is elected."""
+
+    deed: Deed
+    broker: int = 0
+    other: int = 0
+
+    @property
+    def is_fault(self) -> bool:
+        return self.deed in FAULTS
+
 
 NOWHERE = -1
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from twinshore.loss.move import Deed, Move
-from twinshore.loss.partition import Partition, Replica, Sent
+from twinshore.loss.partition import Deed, Move, Partition, Replica, Sent
 from twinshore.loss.settings import Flush, Setup, Truncation
 
 Moved = Iterator[tuple[Move, Partition]]

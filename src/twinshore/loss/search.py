@@ -1,7 +1,8 @@
-"""The smallest schedule that does harm: fewest faults first, then fewest steps. Pure.
+"""The smallest schedule that does harm, by what a partition and its clients may do and suffer: fewest faults first,
+then fewest steps. Pure.
 
-States from which the same follows are one (`merged`). What was reached with fewer faults is never looked at
-again. Where only losses are sought, a state that can lose nothing any more without a fault ends its branch.
+States from which the same follows are one (`merged`). What was reached with fewer faults is never looked at again.
+Where only losses are sought, a state that can lose nothing any more without a fault ends its branch.
 """
 
 from __future__ import annotations
@@ -13,11 +14,9 @@ from itertools import chain
 from typing import Any
 
 from twinshore.loss.clients import reads, sends, waits
-from twinshore.loss.faults import faults
-from twinshore.loss.move import Move
-from twinshore.loss.partition import Damage, Partition, begin, damages
-from twinshore.loss.replication import replication
-from twinshore.loss.settings import Harm, Setup, Truncation
+from twinshore.loss.partition import NOWHERE, Damage, Deed, Move, Partition, Sent, begin, damages
+from twinshore.loss.replication import Moved, replication
+from twinshore.loss.settings import Commit, Fault, Harm, Reset, Setup, Truncation
 
 STATES_MAX = 200_000
 # States that are known for each that may be looked at. Searches that end have four to nine of them.
@@ -142,3 +141,52 @@ def stays_whole(state: Partition) -> bool:
     if state.reader is not None or state.led is None or not state.led.reachable:
         return False
     return not any(one.leads for broker, one in enumerate(state.replicas, 1) if broker != state.leader)
+
+
+def faults(setup: Setup, state: Partition) -> Moved:
+    for broker in state.brokers:
+        replica = state.of(broker)
+        if not replica.up:
+            continue
+        if Fault.CRASH in setup.faults:
+            yield Move(Deed.CRASH, broker), _down(state, broker, len(replica.log))
+        if Fault.POWER in setup.faults and replica.flushed < len(replica.log):
+            yield Move(Deed.POWER, broker), _down(state, broker, replica.flushed)
+        alone = len(state.replicas) == 1
+        if Fault.CUT in setup.faults and not replica.cut and not alone:
+            yield (
+                Move(Deed.CUT, broker),
+                state.with_replica(broker, replica._replace(cut=True, view=_view(state, broker))),
+            )
+        if Fault.SLOW in setup.faults and not replica.slow and not replica.cut and not alone:
+            yield Move(Deed.SLOW, broker), state.with_replica(broker, replica._replace(slow=True))
+    if Fault.ANSWER in setup.faults:
+        yield from sends(setup, state, faults=True)
+    yield from _of_reading(setup, state)
+
+
+def _of_reading(setup: Setup, state: Partition) -> Moved:
+    reader, leader = state.reader, state.led
+    if reader is None:
+        return
+    if Fault.READER in setup.faults:
+        yield Move(Deed.READER), state._replace(reader=reader._replace(place=reader.committed, hand=0))
+    if setup.reset is Reset.NONE:
+        return
+    # Where the application keeps its place itself, brokers have none to forget.
+    if Fault.REST in setup.faults and reader.committed != NOWHERE and setup.commit is not Commit.TOGETHER:
+        gone = reader._replace(place=NOWHERE, committed=NOWHERE, hand=0)
+        yield Move(Deed.REST), state._replace(reader=gone)
+    if Fault.RETENTION in setup.faults and leader is not None and state.first < leader.high:
+        yield Move(Deed.DELETE, 0, leader.log[state.first].record), state._replace(first=state.first + 1)
+
+
+def _view(state: Partition, broker: int) -> int:
+    return len(state.in_sync) if state.leader == broker else 0
+
+
+def _down(state: Partition, broker: int, end: int) -> Partition:
+    replica = state.of(broker)
+    refused = replica.waiting
+    down = replica.cut_to(end)._replace(up=False, cut=False, slow=False, leads=False, view=0, waiting=())
+    return state.with_replica(broker, down).answered(refused, Sent.REFUSED)

@@ -6,10 +6,8 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
 
-from twinshore.loss.faults import faults
-from twinshore.loss.move import Deed, Move
-from twinshore.loss.partition import begin
-from twinshore.loss.search import Step, quiet
+from twinshore.loss.partition import Deed, Move, begin
+from twinshore.loss.search import Step, faults, quiet
 from twinshore.loss.settings import Acks, Commit, Harm, Reset, Setup, Truncation
 
 

@@ -7,8 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from twinshore.fleet.sentences import counted
-from twinshore.loss.move import FAULTS, Deed, Move
-from twinshore.loss.partition import NOWHERE, Partition, Replica, Sent
+from twinshore.loss.partition import FAULTS, NOWHERE, Deed, Move, Partition, Replica, Sent
 from twinshore.loss.replication import common
 from twinshore.loss.search import Explored, Schedule, Step
 from twinshore.loss.settings import Acks, Fault, Flush, Setup, Truncation

@@ -11,7 +11,7 @@ from typing import Final, Generic, TypeVar
 from twinshore.fleet import Cluster, SaslMechanism, TwinshoreError
 from twinshore.kafka.opening import credentials_of
 from twinshore.kafka.sasl import choose, log_in
-from twinshore.kafka.tls import explain_tls_error
+from twinshore.kafka.transport import explain_tls_error
 from twinshore.proxy.core.seen import Broker
 from twinshore.proxy.tokens import Tokens
 from twinshore.wire.exchange import Question, Talk

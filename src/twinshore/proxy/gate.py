@@ -16,7 +16,7 @@ from twinshore.kafka.errors import Code
 from twinshore.kafka.nodes import parse_address
 from twinshore.kafka.opening import open_connection
 from twinshore.kafka.scram import ScramKeys
-from twinshore.kafka.tls import client_context
+from twinshore.kafka.transport import client_context
 from twinshore.proxy.access import DIAL_S, Access
 from twinshore.proxy.certificates import server_context, subject_of
 from twinshore.proxy.core.login import Login, Who

@@ -17,8 +17,7 @@ from twinshore.fleet import KafkaError, RefusedError, TwinshoreError
 from twinshore.fleet.sentences import listed, moment
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code, kafka_error
-from twinshore.kafka.group_members import members_of, send_away
-from twinshore.kafka.groups import NOT_THERE, Groups
+from twinshore.kafka.groups import NOT_THERE, Groups, members_of, send_away
 from twinshore.proxy.core.reset_goals import GoalKind, Target, amiss, as_of_now, by_topic, others
 from twinshore.proxy.core.resets import DOUBTED_MS
 from twinshore.proxy.operations.instances import serving

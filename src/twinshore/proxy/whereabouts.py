@@ -19,8 +19,7 @@ from twinshore.homes.home_notes import HomeNotes, TwinNotes
 from twinshore.homes.leader_cluster import in_words as led_in_words
 from twinshore.kafka.clock import steady_s
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
-from twinshore.kafka.group_members import DEAD, EMPTY, GroupMembers, members_of
-from twinshore.kafka.groups import CLASSIC, CONSUMER, GroupListing, Groups
+from twinshore.kafka.groups import CLASSIC, CONSUMER, DEAD, EMPTY, GroupListing, GroupMembers, Groups, members_of
 from twinshore.links.homes import BETWEEN, pair_of
 from twinshore.links.known import of_all_settings
 from twinshore.proxy.core.by_copies import Heard, led_by_copies

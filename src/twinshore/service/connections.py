@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from twinshore.kafka.pool import Pool
+from twinshore.kafka.nodes import Pool
 
 LINES = 8  # to one broker: as many questions are on their way to it at once
 

@@ -16,7 +16,7 @@ from twinshore.fleet.control import Control
 from twinshore.fleet.sentences import ago, listed
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.pool import Pool
+from twinshore.kafka.nodes import Pool
 from twinshore.links.filters import admits
 from twinshore.links.known import known
 from twinshore.links.link_state import FLOWING, STANDBY, STOPPED, UNKNOWN

@@ -67,13 +67,13 @@ class FetchAnswer(NamedTuple):
 
 def encode_fetch(
     *,
-    session_id: int,
-    session_epoch: int,
-    max_wait_ms: int,
-    min_bytes: int,
     max_bytes: int,
-    isolation: int,
     partitions: Sequence[FetchPartition],
+    session_id: int = 0,
+    session_epoch: int = -1,
+    max_wait_ms: int = 0,
+    min_bytes: int = 0,
+    isolation: int = 0,
     forgotten: Sequence[tuple[bytes, int]] = (),
 ) -> bytes:
     """The request's body as a consumer sends it. Session epoch 0 opens a session, -1 asks for none."""

@@ -20,8 +20,8 @@ from twinshore.wire.batch import (
 )
 from twinshore.wire.codecs import codec_of, compress
 from twinshore.wire.primitives import varint
-from twinshore.wire.records import plain_records
-from twinshore.wire.slice import rewrite
+from twinshore.wire.records import frames, plain_records
+from twinshore.wire.slice import rewrite_frames
 
 Batch = tuple[memoryview, BatchHeader]
 
@@ -103,7 +103,8 @@ def merge_small(batches: Sequence[Batch], begin: int = 0, *, plain_bytes_max: in
                 merged_count = len(out)  # each packed one so far is a piece of its own
                 break
             left -= len(plain)
-            ours_anew = rewrite(plain, header, base_offset=base_offset, base_timestamp=base_timestamp)
+            chosen = frames(plain, header)
+            ours_anew = rewrite_frames(plain, header, chosen, base_timestamp, base_offset=base_offset)
             out.append(ours_anew.data)
             timestamp = ours_anew.max_timestamp
         if timestamp > latest:

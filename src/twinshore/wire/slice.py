@@ -30,28 +30,6 @@ class Rewritten(NamedTuple):
     max_timestamp: int
 
 
-def rewrite(
-    data: bytes,
-    header: BatchHeader,
-    *,
-    base_timestamp: int,
-    base_offset: int | None = None,
-    bounds: tuple[int, int] | None = None,
-    timestamp: int | None = None,
-) -> Rewritten:
-    """The plain records of a batch against another base timestamp, and `base_offset` or else the first one kept.
-
-    Only offsets in [bounds[0], bounds[1]) are kept; `timestamp`, when given, becomes that of every record.
-    """
-    source_base = header.base_offset
-    if bounds is None:
-        chosen: Iterable[Frame] = frames(data, header)
-    else:
-        first, end = bounds
-        chosen = (frame for frame in frames(data, header) if first <= source_base + frame.offset_delta < end)
-    return rewrite_frames(data, header, chosen, base_timestamp, base_offset=base_offset, timestamp=timestamp)
-
-
 def rewrite_frames(
     data: bytes,
     header: BatchHeader,
@@ -61,7 +39,8 @@ def rewrite_frames(
     base_offset: int | None = None,
     timestamp: int | None = None,
 ) -> Rewritten:
-    """As `rewrite`, of these records of the batch only."""
+    """The plain records of a batch against another base timestamp, and `base_offset` or else the first one kept: those
+    that are `chosen`. `timestamp`, when given, becomes that of every record."""
     data_anew = bytearray()
     out: list[bytes] = []
     kept = 0

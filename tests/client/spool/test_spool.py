@@ -15,8 +15,7 @@ from tests.client.spool.spooling import done, numbers, put, record, segments, ta
 from twinshore.client.spool import Spool
 from twinshore.client.spool.books import OPEN_MAX
 from twinshore.client.spool.frames import HEADER_BYTES
-from twinshore.client.spool.portions import READ_BYTES
-from twinshore.client.spool.spool import SPOOL_BYTES_MIN
+from twinshore.client.spool.spool import READ_BYTES, SPOOL_BYTES_MIN
 from twinshore.fleet import ConfigError, RefusedError
 
 

@@ -6,7 +6,7 @@ import random
 import struct
 
 from twinshore.fleet import NamedPartition
-from twinshore.logs.content import Content, Dated
+from twinshore.logs.visible import Content, Dated
 from twinshore.mirror.mapping.offset_syncs import (
     NOTES_KEPT,
     Note,

@@ -27,8 +27,7 @@ from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.orders import Handover, LaneLimits, TrackOrder
 from twinshore.mirror.lane.track import Phase, Route
 from twinshore.mirror.pump.lines import TargetLine
-from twinshore.wire.log_ends import LOG_ENDS_KEY, LOG_ENDS_VERSION
-from twinshore.wire.markers import MARKERS_KEY, MARKERS_VERSION
+from twinshore.wire.markers import LOG_ENDS_KEY, LOG_ENDS_VERSION, MARKERS_KEY, MARKERS_VERSION
 from twinshore.wire.primitives import compact_string, uvarint
 from twinshore.wire.produce import PRODUCE_KEY
 from twinshore.wire.serving.produce import Appended, ProduceAnswer, write_answer

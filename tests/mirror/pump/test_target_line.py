@@ -21,7 +21,7 @@ from twinshore.mirror.lane.orders import LaneLimits, TrackOrder
 from twinshore.mirror.lane.stamp import Stamp
 from twinshore.mirror.lane.track import Sent, Track
 from twinshore.mirror.pump.lines import TargetLine
-from twinshore.wire.log_ends import LOG_ENDS_KEY, LOG_ENDS_VERSION
+from twinshore.wire.markers import LOG_ENDS_KEY, LOG_ENDS_VERSION
 from twinshore.wire.primitives import uvarint
 from twinshore.wire.produce import PRODUCE_KEY
 from twinshore.wire.serving.produce import Appended, ProduceAnswer, write_answer

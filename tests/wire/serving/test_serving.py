@@ -16,8 +16,8 @@ from tests.wire.serving.kio_schemas import by_kio
 from twinshore.fleet import WireError
 from twinshore.wire.serving import fetch, produce
 from twinshore.wire.serving.fetch import Dropped, FetchAnswer, Fetched, FetchRequest, Wanted
-from twinshore.wire.serving.parts import Endpoint
 from twinshore.wire.serving.produce import Appended, Batches, ProduceAnswer, ProduceRequest
+from twinshore.wire.serving.requests import Endpoint
 
 I16, I32, I64 = st.integers(-(2**15), 2**15 - 1), st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
 CODES = st.sampled_from([0, 1, 3, 6, 45, 87, 100])

@@ -1,33 +1,34 @@
-"""Habits in sentences, for a terminal. Pure."""
+"""Habits told: in sentences for a terminal, and as one page of HTML that needs nothing else: no script, no font, no
+address, and drawings as SVG within it. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from html import escape
 
-from twinshore.advisor.conduct.judging import Conduct
+from twinshore.advisor.conduct.judging import Conduct, of_habit
 from twinshore.advisor.conduct.rule import Habit
+from twinshore.advisor.conduct.uses import Use, size
 from twinshore.advisor.rule import WEIGHTS
-from twinshore.fleet.sentences import counted, moment
+from twinshore.advisor.telling import STYLE, counts, listing
+from twinshore.fleet.html_page import html_page
+from twinshore.fleet.sentences import counted, followed, moment
+from twinshore.store.traffic_values import FlowKey, FlowKind
 
-SHOWN = 10
+LINES = 10
 
 
 def verdict(conduct: Conduct) -> str:
     """All of it in a line."""
-    by_weight = [
-        f"{count} {weight}" for weight in WEIGHTS if (count := sum(one.weight is weight for one in conduct.habits))
-    ]
-    found = f"{counted(len(conduct.habits), 'finding')}: {', '.join(by_weight)}" if by_weight else "nothing was found"
-    waived = f"; {len(conduct.waived)} waived" if conduct.waived else ""
-    unseen = f"; {counted(len(conduct.unseen), 'thing')} could not be seen" if conduct.unseen else ""
+    found = counts([one.weight for one in conduct.habits], len(conduct.waived), len(conduct.unseen))
     between = f"{moment(conduct.from_ms)} to {moment(conduct.to_ms)}"
-    return f"{counted(conduct.clients, 'client')}, {between}: {found}{waived}{unseen}"
+    return f"{counted(conduct.clients, 'client')}, {between}: {found}"
 
 
 def sentences_of(conduct: Conduct, *, everything: bool = False) -> Iterator[str]:
     """The verdict first, then each rule's habits together, of which ten are shown unless `everything` is wanted."""
     yield verdict(conduct)
-    most = len(conduct.habits) if everything else SHOWN
+    most = len(conduct.habits) if everything else LINES
     for rule in dict.fromkeys(one.rule for one in conduct.habits):
         yield ""
         yield from _of_rule([one for one in conduct.habits if one.rule == rule], most)
@@ -50,3 +51,123 @@ def _of_rule(habits: list[Habit], most: int) -> Iterable[str]:
         yield f"      then: {one.effect}"
     if len(habits) > most:
         yield f"  and {len(habits) - most:,} more: --all shows them, --json has them"
+
+
+SHOWN = 20
+BARS = 15
+DRAWINGS = """\
+svg{display:block;width:100%;height:auto;margin:.4rem 0}svg text{font:11px system-ui,sans-serif;fill:currentColor}
+svg .area{fill:#4a7bd055;stroke:#4a7bd0}svg .bar{fill:#4a7bd0}svg .axis{stroke:var(--line)}
+"""
+
+
+def page(conduct: Conduct) -> str:
+    """The whole page."""
+    title = "How clients use their clusters"
+    body = "\n".join(_body(conduct))
+    return html_page(title, f"{STYLE}{DRAWINGS}", f"<h1>{title}</h1>\n<p>{escape(verdict(conduct))}.</p>\n{body}")
+
+
+def _body(conduct: Conduct) -> Iterator[str]:
+    for weight in WEIGHTS:
+        for rule in dict.fromkeys(one.rule for one in conduct.habits if one.weight is weight):
+            yield _rule([one for one in conduct.habits if one.rule == rule], conduct)
+    yield _flows("What producers send, bytes", conduct, FlowKind.PRODUCE)
+    yield _flows("What consumers are given, bytes", conduct, FlowKind.FETCH)
+    yield _requests(conduct)
+    waived = (
+        f"{one.habit.rule}, {one.habit.subject} (until {one.waiver.until}: {one.waiver.reason})"
+        for one in conduct.waived
+    )
+    yield listing("Waived", waived)
+    yield listing("Could not be seen", (followed(f"{one.what}: {one.why}", one.hint) for one in conduct.unseen))
+    yield listing("To be known", conduct.remarks)
+
+
+def _rule(habits: Sequence[Habit], conduct: Conduct) -> str:
+    first = habits[0]
+    some, more = habits[:SHOWN], habits[SHOWN:]
+    rest = "".join(f"<li>{escape(one.subject)}: {escape(one.evidence)}</li>" for one in more)
+    hidden = f"<details><summary>{len(more):,} more</summary><ul>{rest}</ul></details>" if more else ""
+    return (
+        f'<article class="{first.weight}" id="{escape(first.rule)}">\n'
+        f'<h2><span class="weight">{first.weight}</span> {escape(first.says)}</h2>\n'
+        f"<p><b>It costs:</b> {escape(first.costs)}.</p>\n"
+        f"{''.join(_habit(one, conduct) for one in some)}{hidden}</article>"
+    )
+
+
+def _habit(one: Habit, conduct: Conduct) -> str:
+    lines = "".join(f"<pre>{escape(line)}</pre>\n" for line in one.settings)
+    use = of_habit(one, conduct.uses)
+    drawn = course(use.points, (conduct.from_ms, conduct.to_ms, conduct.stretch_ms), "requests a second")
+    return (
+        f"<p><b>{escape(one.subject)}</b>: {escape(one.evidence)}</p>\n<p>Cost: {escape(one.cost)}.</p>\n{drawn}"
+        f"{lines}<p>Then: {escape(one.effect)}.</p>\n"
+    )
+
+
+def _flows(title: str, conduct: Conduct, kind: FlowKind) -> str:
+    def told(key: FlowKey, use: Use) -> tuple[str, float, str]:
+        name = f"{key.client or 'no id'}, {key.topic or 'several topics'} on {key.cluster}"
+        return name, float(use.flow.bytes), size(use.flow.bytes)
+
+    rows = [told(key, use) for key, use in conduct.uses.items() if key.kind is kind and use.flow.bytes]
+    return _drawn(title, rows)
+
+
+def _requests(conduct: Conduct) -> str:
+    rows = [
+        (key.client or "no id", float(use.flow.requests), f"{use.flow.requests:,}")
+        for key, use in conduct.uses.items()
+        if key.kind is FlowKind.CLIENT
+    ]
+    return _drawn("What clients ask, requests", rows)
+
+
+def _drawn(title: str, rows: list[tuple[str, float, str]]) -> str:
+    rows.sort(key=lambda one: -one[1])
+    more = f"<p>The largest {BARS} of {len(rows):,}.</p>\n" if len(rows) > BARS else ""
+    return f"<h2>{escape(title)}</h2>\n{more}{bars(rows[:BARS])}" if rows else ""
+
+
+WIDTH, HEIGHT, EDGE = 800, 90, 14
+ROW, NAME = 20, 330
+
+
+def course(points: Mapping[int, tuple[int, int]], span: tuple[int, int, int], told: str) -> str:
+    """Requests a second over time; nothing where there is nothing to see."""
+    from_ms, to_ms, stretch_ms = span
+    first, last = from_ms // stretch_ms, max(to_ms // stretch_ms, from_ms // stretch_ms + 1)
+    rates = [points.get(number, (0, 0))[0] * 1000 / stretch_ms for number in range(first, last + 1)]
+    top = max(rates)
+    if not top:
+        return ""
+    floor = HEIGHT - EDGE
+    step = WIDTH / (len(rates) - 1)
+    dots = " ".join(f"{x * step:.1f},{floor - rate / top * (floor - EDGE):.1f}" for x, rate in enumerate(rates))
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(told)}">'
+        f'<polygon class="area" points="0,{floor} {dots} {WIDTH},{floor}"/>'
+        f'<line class="axis" x1="0" y1="{floor}" x2="{WIDTH}" y2="{floor}"/>'
+        f'<text x="0" y="{EDGE - 3}">{top:,.1f} {escape(told)}</text>'
+        f'<text x="0" y="{HEIGHT - 2}">{moment(from_ms)}</text>'
+        f'<text x="{WIDTH}" y="{HEIGHT - 2}" text-anchor="end">{moment(to_ms)}</text></svg>\n'
+    )
+
+
+def bars(rows: Sequence[tuple[str, float, str]]) -> str:
+    """A bar for each name, with its figure in words."""
+    top = max((value for _, value, _ in rows), default=0) or 1
+    room = WIDTH - NAME - 90
+    drawn = "".join(
+        f'<text x="0" y="{y * ROW + 14}">{escape(_short(name))}</text>'
+        f'<rect class="bar" x="{NAME}" y="{y * ROW + 4}" width="{max(1.0, value / top * room):.1f}" height="13"/>'
+        f'<text x="{NAME + max(1.0, value / top * room) + 6:.1f}" y="{y * ROW + 14}">{escape(told)}</text>'
+        for y, (name, value, told) in enumerate(rows)
+    )
+    return f'<svg viewBox="0 0 {WIDTH} {len(rows) * ROW + 4}" role="img">{drawn}</svg>\n'
+
+
+def _short(name: str, most: int = 52) -> str:
+    return name if len(name) <= most else name[: most - 1] + "…"

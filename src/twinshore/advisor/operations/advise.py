@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from twinshore.advisor import html, telling
+from twinshore.advisor import telling
 from twinshore.advisor.advice import (
     Advice,
     Difference,
@@ -151,7 +151,7 @@ def values_of(answer: Answer) -> dict[str, Any]:
 
 def page_of(answer: Answer) -> str:
     """For whoever opens it in a browser."""
-    return html.page(answer.advice, answer.changed)
+    return telling.page(answer.advice, answer.changed)
 
 
 def sentences_of(answer: Answer, *, everything: bool) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from twinshore.advisor.conduct import page, telling
+from twinshore.advisor.conduct import telling
 from twinshore.advisor.conduct.job import MinInsync, Slice, in_this_process, on_spark
 from twinshore.advisor.conduct.judging import Conduct, conduct_of
 from twinshore.advisor.conduct.rule import Habit
@@ -120,7 +120,7 @@ def values_of(answer: Answer) -> dict[str, Any]:
 
 def page_of(answer: Answer) -> str:
     """For whoever opens it in a browser."""
-    return page.page(answer.conduct)
+    return telling.page(answer.conduct)
 
 
 def sentences_of(answer: Answer, *, everything: bool) -> list[str]:

@@ -117,14 +117,14 @@ class ControlStage:
         """Runs `twinshore link`; returns what it says."""
         return run_verb(["link", *words], self.settings)
 
-    def in_force(self, words: str, *, gone: bool = False, within_s: float = IN_FORCE_S) -> float:
+    def in_force(self, words: str, *, gone: bool = False) -> float:
         """How long it took until the mirror said so, or with `gone` no longer; the line of its last `now holds` is
         searched."""
         begun_s = time.monotonic()
         while (words in self.said().rpartition("now holds: ")[2].partition("\n")[0]) == gone:
-            if time.monotonic() - begun_s > within_s:
+            if time.monotonic() - begun_s > IN_FORCE_S:
                 wanted = f"{'still says' if gone else 'did not say'} {words!r}"
-                raise StageError(f"the mirror {wanted} after {within_s:.0f} s: {self.said()[-800:]}")
+                raise StageError(f"the mirror {wanted} after {IN_FORCE_S:.0f} s: {self.said()[-800:]}")
             time.sleep(0.02)
         return time.monotonic() - begun_s
 

@@ -17,10 +17,10 @@ from twinshore.lab import LabCluster
 from twinshore.lab.clients import commit, committed
 from twinshore.lab.produce import write
 from twinshore.lab.stages.mirror_process import MirrorProcess, run_verb, settings_of
-from twinshore.lab.stages.switch_under_load import READY_S, records_of, until
+from twinshore.lab.stages.switch_under_load import READY_S, TOPIC, records_of, until
 from twinshore.lab.watermarks import close_kept, ends
 
-TOPIC, PARTITIONS, GROUP = "orders", 4, "readers"
+PARTITIONS, GROUP = 4, "readers"
 BEFORE, SINCE = 2_000, 1_000
 VERB_S = 420.0
 

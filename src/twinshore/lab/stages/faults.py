@@ -399,7 +399,7 @@ def pairs(flat: array[int]) -> list[tuple[int, int]]:
 def fingerprints(cluster: Cluster, topic: str, partition: int) -> array[int]:
     """Offset and fingerprint, one after the other, of every record that a client sees."""
     found: array[int] = array("q")
-    with closing(reader(cluster, committed=True, **{"check.crcs": True})) as consumer:
+    with closing(reader(cluster, committed=True, settings={"check.crcs": True})) as consumer:
         for one in read_to_end(consumer, topic, partition):
             seen = hash((one.key(), one.value(), tuple(one.headers() or ()), one.timestamp()))
             found.extend((one.offset() or 0, seen))

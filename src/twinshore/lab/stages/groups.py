@@ -233,7 +233,7 @@ def _place(cluster: Cluster, group: str, topic: str) -> int | None:
 
 def _read(cluster: Cluster, topic: str, start: int | None) -> Log:
     """What an ordinary consumer is given of the first partition from there on; None: from the start."""
-    with closing(reader(cluster, committed=True, **{"auto.offset.reset": "earliest"})) as consumer:
+    with closing(reader(cluster, committed=True, settings={"auto.offset.reset": "earliest"})) as consumer:
         return {
             one.offset() or 0: (one.key(), one.value(), one.timestamp()[1])
             for one in read_to_end(consumer, topic, 0, OFFSET_BEGINNING if start is None else start)

@@ -210,11 +210,11 @@ def idle(cluster: LabCluster, topic: str) -> None:
         close(writer, commit=commit)
 
 
-def headers_on_disk(cluster: LabCluster, topic: str, partition: int = 0) -> list[BatchHeader]:
+def headers_on_disk(cluster: LabCluster, topic: str) -> list[BatchHeader]:
     """Of all batches that the source's only broker has in its files; read when nothing writes."""
     (broker,) = cluster.brokers
     found: list[BatchHeader] = []
-    for path in sorted((broker.log_dir / f"{topic}-{partition}").glob("*.log")):
+    for path in sorted((broker.log_dir / f"{topic}-0").glob("*.log")):
         found += [header for _, header in split_batches(memoryview(path.read_bytes()))]
     return found
 

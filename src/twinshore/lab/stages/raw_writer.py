@@ -121,10 +121,6 @@ def fetched(kafka: KafkaCluster, writer: RawWriter, offset: int, last_fetched_ep
     """What the leader answers to a consumer that says which epoch its last record had."""
     epoch = kafka.partition_of(writer.named, refresh=True).leader_epoch
     body = encode_fetch(
-        session_id=0,
-        session_epoch=-1,
-        max_wait_ms=0,
-        min_bytes=0,
         max_bytes=1 << 20,
         isolation=1,
         partitions=[FetchPartition(writer.topic_id, 0, offset, epoch, last_fetched_epoch, 1 << 20)],

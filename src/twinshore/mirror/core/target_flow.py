@@ -27,8 +27,7 @@ from twinshore.mirror.lane.quota import Quota
 from twinshore.mirror.lane.resting import REST_S, Rest
 from twinshore.mirror.lane.runs import Marks, running, standing
 from twinshore.mirror.lane.track import Sent
-from twinshore.wire.log_ends import LogEnd
-from twinshore.wire.markers import MarkedPartition
+from twinshore.wire.markers import LogEnd, MarkedPartition
 from twinshore.wire.produce import ProducedPartition, answer_bytes_least
 
 # A new line sends little at first: what it sends before it hears of a quota, the broker lets lie for long.

@@ -11,8 +11,8 @@ from typing import TypeVar
 
 from twinshore.fleet import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.logs.content import Dated
 from twinshore.logs.looks import contents, copies
+from twinshore.logs.visible import Dated
 from twinshore.mirror.mapping.offset_syncs import TAIL_RECORDS, Note, Theirs, places, walk
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from twinshore.fleet import NamedPartition
-from twinshore.logs.content import Dated
+from twinshore.logs.visible import Dated
 from twinshore.wire.records import Record
 
 NOTES_KEPT = 32

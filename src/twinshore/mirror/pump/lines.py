@@ -18,8 +18,15 @@ from twinshore.mirror.lane.track import Sent
 from twinshore.wire.exchange import Answer
 from twinshore.wire.fetch import FETCH_KEY, FetchAnswer, encode_fetch, parse_fetch
 from twinshore.wire.framing import forget_sent
-from twinshore.wire.log_ends import LOG_ENDS_KEY, LOG_ENDS_VERSION, encode_log_ends, parse_log_ends
-from twinshore.wire.markers import MARKERS_KEY, encode_markers, parse_markers
+from twinshore.wire.markers import (
+    LOG_ENDS_KEY,
+    LOG_ENDS_VERSION,
+    MARKERS_KEY,
+    encode_log_ends,
+    encode_markers,
+    parse_log_ends,
+    parse_markers,
+)
 from twinshore.wire.primitives import I32, Buffer
 from twinshore.wire.produce import PRODUCE_KEY, encode_produce, parse_produced
 

@@ -18,8 +18,7 @@ from twinshore.groups.goals import GroupSeen, further_on, read_again, short_of
 from twinshore.groups.offset_move import DONE, follow_again, links_between, see_all, set_places
 from twinshore.homes.home_lines import Clash, HomeLine, HomeState
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.group_members import members_of, send_away
-from twinshore.kafka.groups import Groups
+from twinshore.kafka.groups import Groups, members_of, send_away
 from twinshore.proxy.group_words import GroupWords, Told
 from twinshore.proxy.left_behind import left_behind, refused_for
 from twinshore.proxy.newer_members import none_of_newer_protocol

@@ -10,7 +10,7 @@ from twinshore.fleet.errors import WireError
 from twinshore.wire.apis import FETCH
 from twinshore.wire.notation import Notation, notation_of, read_name
 from twinshore.wire.primitives import I32, PAIR32, PAST_END, Buffer, truncated
-from twinshore.wire.serving.parts import (
+from twinshore.wire.serving.requests import (
     ENDPOINTS_TAG,
     Endpoint,
     Topic,

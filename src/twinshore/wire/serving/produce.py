@@ -11,7 +11,8 @@ from twinshore.fleet.errors import WireError
 from twinshore.wire.apis import PRODUCE
 from twinshore.wire.notation import Notation, notation_of
 from twinshore.wire.primitives import I32, PAIR32, PAST_END, Buffer, truncated
-from twinshore.wire.serving.parts import (
+from twinshore.wire.serving.requests import (
+    ELEMENTS_MAX,
     ENDPOINTS_TAG,
     Endpoint,
     Topic,
@@ -24,7 +25,6 @@ from twinshore.wire.serving.parts import (
     topic_bytes,
     write_tags,
 )
-from twinshore.wire.serving.requests import ELEMENTS_MAX
 
 VERSIONS = range(3, 14)
 BY_ID = 13

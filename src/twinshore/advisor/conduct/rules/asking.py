@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from twinshore.advisor.conduct.figures import SECONDS, lasts, part_of, work
 from twinshore.advisor.conduct.rule import Case, HabitRule
-from twinshore.advisor.conduct.uses import Client
+from twinshore.advisor.conduct.uses import SECONDS, Client, lasts, part_of, work
 from twinshore.advisor.rule import Limit, Weight
 from twinshore.store.traffic_values import FlowKind
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from twinshore.advisor.conduct.figures import FETCH_WAIT_MS, SECONDS, lasts, part_of, size, work
 from twinshore.advisor.conduct.rule import Case, HabitRule
-from twinshore.advisor.conduct.uses import Client
+from twinshore.advisor.conduct.uses import FETCH_WAIT_MS, SECONDS, Client, lasts, part_of, size, work
 from twinshore.advisor.rule import Limit, Weight
 from twinshore.store.traffic_values import FlowKey, FlowKind
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from twinshore.advisor.conduct.figures import DAY_S, LINGER_MS, SECONDS, lasts, part_of, size, work
 from twinshore.advisor.conduct.rule import Case, HabitRule
-from twinshore.advisor.conduct.uses import Client, Use
+from twinshore.advisor.conduct.uses import DAY_S, LINGER_MS, SECONDS, Client, Use, lasts, part_of, size, work
 from twinshore.advisor.rule import Limit, Weight
 from twinshore.store.traffic_values import Flow, FlowKey, FlowKind
 
