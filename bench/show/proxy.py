@@ -66,6 +66,7 @@ KEYS = (
     "words-first",
     "fuses-remembered",
     "groups-along",
+    "groups-again",
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from contextlib import closing
 from pathlib import Path
@@ -167,6 +168,31 @@ def test_groups_go_along_with_a_switch_in_one_command(east: LabCluster, west: La
             f"told: topics and groups moved, 0 records read again; {paused(load)}, two commits of a transactional one"
             f" {committed_s:.1f} s, two reads {read_s:.1f} s"
         )
+
+
+@pytest.mark.long
+@pytest.mark.claim(
+    "proxy",
+    "groups-again",
+    "What groups would read again, if a cluster died now, is a second's worth (median), before and behind a switch",
+)
+def test_groups_would_read_a_second_again_if_a_cluster_died(east: LabCluster, west: LabCluster, tmp_path: Path) -> None:
+    def worth_s(to: str) -> float:
+        """Of the cluster where more would be read again, by the records that are written in a second."""
+        found = [
+            max(int(one.replace(",", "")) for one in re.findall(r"([\d,]+) records?(?: again)? if", said.text))
+            for said in (rig.switch("plan", rig.topic, "--to", to) for _ in range(5))
+        ]
+        return sorted(found)[2] / (2 * 500)
+
+    with carried(east, west, "proxy-groups-again", tmp_path) as rig, proxies(rig, 1) as some, loaded(rig, some) as load:
+        before_s = worth_s("west")
+        moved(rig, "west", some)
+        load.reads(500)
+        behind_s = worth_s("east")
+        load.end()
+        print(f"told: {before_s:.1f} s of records before the switch, {behind_s:.1f} s behind it")
+        assert max(before_s, behind_s) <= 1.5
 
 
 @pytest.mark.claim(

@@ -296,8 +296,8 @@ def run_plan(
         if not yes:
             typer.confirm("Go on?", abort=True)
         with asks() as asking, groups_along.Gathering(along, groups_to, loaded, store, asking, planned) as gathering:
-            calls = {"before_hold": gathering.begin, "behind_flip": gathering.go_on}
-            ended(run_planned(planned, loaded, store, replace(asking, **calls)))
+            called = replace(asking, before_hold=gathering.begin, behind_flip=gathering.go_on)
+            ended(run_planned(planned, loaded, store, called))
             gathering.end()
 
 

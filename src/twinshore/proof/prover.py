@@ -17,8 +17,7 @@ from itertools import islice
 
 from twinshore.fleet import Cluster, KafkaError, NamedPartition, TwinshoreError, WireError
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
-from twinshore.logs.pace import Pace
-from twinshore.logs.reader import LogReader
+from twinshore.logs.reader import LogReader, Pace
 from twinshore.proof.chunks import ByExtents, Chunk, Chunker, Extent, Placement, SameOffsets, nothing, without
 from twinshore.proof.comparison import (
     AHEAD,

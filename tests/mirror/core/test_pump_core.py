@@ -36,12 +36,6 @@ from twinshore.mirror.lane.history import Stand
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.orders import Handover, LaneLimits, TrackOrder, row_of
 from twinshore.mirror.lane.track import Phase, Route, Track
-from twinshore.wire.log_ends import LogEnd
-from twinshore.wire.markers import MarkedPartition
-from twinshore.mirror.lane.orders import Handover, LaneLimits, TrackOrder
-from twinshore.mirror.lane.phase import Phase
-from twinshore.mirror.lane.route import Route
-from twinshore.mirror.lane.track import Track
 from twinshore.wire.markers import LogEnd, MarkedPartition
 from twinshore.wire.produce import ProducedPartition
 

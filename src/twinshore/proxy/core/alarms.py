@@ -6,10 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from twinshore.fleet.settings.traffic_alarms import AlarmSection
-from twinshore.proxy.core.fuses import QUIET_PART, Gauge, Rate, matches, most_of, turned
 from twinshore.fleet.settings.sections.proxy import AlarmSection
-from twinshore.proxy.core.fuses import matches
+from twinshore.proxy.core.fuses import QUIET_PART, Gauge, Rate, matches, most_of, turned
 from twinshore.proxy.core.moves import ANSWER_S
 from twinshore.proxy.core.viewed import tail_ms
 from twinshore.store.proxy_values import EVERY, Limits

@@ -126,8 +126,7 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "", kept:
         deed=DEEDS[asked.kind][0],
         kept=kept,
     )
-    in_waves = asked.topics == [ALL] and asked.wave > 0
-    if asked.kind is not Kind.FORCED and not in_waves and (large := too_many(record)):
+    if not (asked.topics == [ALL] and asked.wave) and (large := too_many(record)):
         return SwitchPlan(shown=tuple(shown), refused=large)
     untaken = () if kept else tuple(topic for topic in topics if back is None or not admits(back, topic))
     steps = tuple(DeedStep(deed) for deed in DEEDS[asked.kind])
@@ -138,6 +137,8 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "", kept:
 
 def too_many(record: Record) -> RefusedError | None:
     """A planned switch flips all its topics by one write, so that none is left held where that is cut."""
+    if record.kind is Kind.FORCED:
+        return None
     lines = [
         HomeLine(
             topic=one.topic,
