@@ -8,13 +8,11 @@ import pytest
 
 from tests.groups.model_sides import ModelSide
 from twinshore.fleet import KafkaError, NamedPartition
-from twinshore.groups.book import Book
+from twinshore.groups.book import Book, Turn
 from twinshore.groups.direction import FRESH_S, Direction
 from twinshore.groups.place import MARK, State, decide_back
 from twinshore.groups.rounds import Round, standing
-from twinshore.groups.scope import Scope
-from twinshore.groups.translation import AS_IS
-from twinshore.groups.turns import Turn
+from twinshore.groups.translation import AS_IS, Scope
 from twinshore.groups.word import compared_among, last_said, word_of
 from twinshore.kafka.groups import GroupListing
 from twinshore.kafka.questions import OffsetKind

@@ -13,13 +13,11 @@ from tests.groups.model_sides import ModelSide
 from tests.groups.test_direction import PARTS, SCOPE, TWINS
 from twinshore.fleet import KafkaError, Link, NamedPartition
 from twinshore.groups.book import Book
-from twinshore.groups.crossing import LinkCrossing
 from twinshore.groups.direction import Direction
-from twinshore.groups.kept_together import ASKED_ANEW_S, KeptTogether
+from twinshore.groups.kept_together import ASKED_ANEW_S, KeptTogether, LinkCrossing
 from twinshore.groups.outputs import outputs_of, waits_for
 from twinshore.groups.rounds import Round
-from twinshore.groups.scope import Scope
-from twinshore.groups.translation import AS_IS
+from twinshore.groups.translation import AS_IS, Scope
 from twinshore.groups.word import compared_among, last_said, word_of
 from twinshore.wire.group_places import Place, Where
 

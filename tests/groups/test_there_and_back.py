@@ -12,7 +12,7 @@ from tests.groups.test_kept_together import INVOICES, Stage
 from twinshore.groups.book import Book
 from twinshore.groups.direction import ROUNDS_UNTIL_GONE, Direction
 from twinshore.groups.place import MARK, Rules, decide_back
-from twinshore.groups.scope import NOWHERE, Scope
+from twinshore.groups.translation import NOWHERE, Scope
 from twinshore.wire.group_places import Place, Where
 
 OTHERS: Where = ("refunds", 0)

@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 
 from twinshore.groups.book import Entry
-from twinshore.groups.kept_names import NAMES_MAX, names_in, names_row
 from twinshore.groups.place import State
-from twinshore.groups.rounds import Round
+from twinshore.groups.rounds import NAMES_MAX, Round, names_in, names_row
 from twinshore.groups.word import (
     COMPARED_KIND,
     NAMED_MAX,

@@ -18,7 +18,7 @@ from twinshore.fleet import ConfigError, Secret
 from twinshore.fleet.settings.sections.proxy import LedOnAs, ProxySettings
 from twinshore.kafka.errors import Code
 from twinshore.lab.keys import Authority
-from twinshore.proxy import entry, porch
+from twinshore.proxy import doors, entry
 from twinshore.proxy.certificates import subject_of
 from twinshore.proxy.core.layout import Place
 from twinshore.proxy.core.login import BYTES_MAX, Who
@@ -163,7 +163,7 @@ def test_who_only_looks_whether_the_port_is_open_is_not_told(tmp_path: Path) -> 
 
 
 def test_a_handshake_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(porch, "HANDSHAKE_S", 0.2)
+    monkeypatch.setattr(doors, "HANDSHAKE_S", 0.2)
 
     async def play(stage: Stage) -> None:
         client = await stage.client()

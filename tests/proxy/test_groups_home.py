@@ -21,7 +21,7 @@ from twinshore.lab import LabCluster
 from twinshore.lab.ports import free_port
 from twinshore.proxy.core.leads import Lead, leads_of
 from twinshore.proxy.group_words import GroupWords
-from twinshore.proxy.operations import groups_along
+from twinshore.proxy.operations import groups_home
 from twinshore.proxy.operations.groups_home import Asked, Stage, act, plan
 from twinshore.store import open_store
 from twinshore.switch.operations.planning import SwitchPlan
@@ -170,17 +170,17 @@ def test_groups_that_have_gathered_go_along_or_stay(
     known, said = settings(tmp_path, east.cluster, west.cluster), list[str]()
     with open_store(known.store.url) as store:
         asking = Asking("test", said.append, threading.Event())
-        meant = groups_along.planned("west", known, store, SwitchPlan())
-        assert groups_along.planned("west", known, store, WavesPlan()).refused, "consumers would wait for all waves"
-        with groups_along.Gathering(meant, "west", known, store, asking, SwitchPlan()) as gathering:
+        meant = groups_home.planned("west", known, store, SwitchPlan())
+        assert groups_home.planned("west", known, store, WavesPlan()).refused, "consumers would wait for all waves"
+        with groups_home.Gathering(meant, "west", known, store, asking, SwitchPlan()) as gathering:
             assert said == [], "consumers go on until the switch is announced"
             gathering.begin()
             assert said == ["members have committed, and wait"]
         assert stages(Asked(), known) == [], "the switch turned back: they stay"
         assert "at home on east, in term 1" in plan(Asked(), known, store).shown[0]
-        with groups_along.Gathering(meant, "west", known, store, asking, SwitchPlan()) as gathering:
+        with groups_home.Gathering(meant, "west", known, store, asking, SwitchPlan()) as gathering:
             gathering.begin()
             gathering.go_on()
         assert said[-1] == "groups are at home on west"
-        groups_along.by_force("east", known, store, "test", said.append)
+        groups_home.by_force("east", known, store, "test", said.append)
         assert said[-1] == "groups are at home on east", "it answers, so nothing is forced"

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from tests.proxy.stage import Client, Stage, appended, on_stage, records
+from twinshore.proxy import brokers
 from twinshore.proxy import guest as guests
-from twinshore.proxy import writing
 from twinshore.proxy.core.leads import Lead, Torn
 from twinshore.proxy.core.moves import Parts
 from twinshore.wire.apis import API_VERSIONS, PRODUCE
@@ -158,7 +158,7 @@ def test_of_what_nobody_acknowledges_the_broker_is_asked_behind_it() -> None:
 
 
 def test_what_a_client_had_under_way_when_it_left_may_still_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "LATE_S", 0.3)
+    monkeypatch.setattr(brokers, "LATE_S", 0.3)
 
     async def never(_: Request) -> Parts | None:
         await asyncio.sleep(30)

@@ -15,7 +15,7 @@ from tests.proxy.test_moved import records as batch
 from twinshore.fleet import Cluster
 from twinshore.fleet.settings.sections.proxy import ProxySettings
 from twinshore.homes.home_lines import HomeLine, HomeState
-from twinshore.proxy import writing
+from twinshore.proxy import brokers
 from twinshore.proxy.core.layout import Layout
 from twinshore.proxy.core.leads import Lead, Wrote
 from twinshore.proxy.core.moves import Parts
@@ -56,7 +56,7 @@ def test_nothing_is_said_to_wait_before_the_loop_itself_holds() -> None:
 def test_where_the_broker_is_lost_that_was_asked_behind_records_they_may_arrive_for_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(writing, "LATE_S", 0.2)
+    monkeypatch.setattr(brokers, "LATE_S", 0.2)
     monkeypatch.setattr("twinshore.proxy.brokers.LATE_S", 0.2)
 
     async def play(stage: Stage) -> None:

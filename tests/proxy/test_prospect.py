@@ -15,7 +15,7 @@ from twinshore.proxy.core.leads import Lead
 from twinshore.proxy.core.offers import HANDLED, without_newer_groups
 from twinshore.proxy.core.prospect import Prospect
 from twinshore.proxy.core.seen import Seen
-from twinshore.proxy.operations.plan import look
+from twinshore.proxy.operations.run import look
 
 
 def prospect(now: Seen, *asked: str, own: tuple[str, ...] = (), **more: object) -> Prospect:

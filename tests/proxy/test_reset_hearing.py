@@ -11,13 +11,12 @@ import pytest
 
 from tests.proxy.stage import Stage, on_stage
 from tests.proxy.talks import by_kio
-from twinshore.proxy.control import Control
+from twinshore.proxy.control import Control, ResetHearing
 from twinshore.proxy.core.fuses import Fusebox
 from twinshore.proxy.core.messages import answer_kind, filled, request_kind, written
 from twinshore.proxy.core.moves import Parts
 from twinshore.proxy.core.offers import JOIN_GROUP
 from twinshore.proxy.core.resets import ResetBook, on_its_way
-from twinshore.proxy.reset_hearing import ResetHearing
 from twinshore.service.clock import wall_ms
 from twinshore.store import InstanceRow, ResetRow, ResetState, Store, open_store
 from twinshore.wire.apis import API_VERSIONS

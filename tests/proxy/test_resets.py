@@ -21,13 +21,13 @@ from tests.proxy.talks import (
     view,
 )
 from tests.proxy.test_groups import Brokers
+from twinshore.proxy.control import ResetHearing
 from twinshore.proxy.core.messages import error, filled, read_asked
 from twinshore.proxy.core.moves import Hold, Move, Pass, Say
 from twinshore.proxy.core.offers import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 from twinshore.proxy.core.resets import ResetBook, on_its_way, on_its_way_elsewhere
 from twinshore.proxy.core.session import Session
 from twinshore.proxy.core.transactions import COMMIT_OFFSETS
-from twinshore.proxy.reset_hearing import ResetHearing
 from twinshore.store import ResetGoal, ResetRow, ResetState, ResetWord
 from twinshore.wire.apis import API_VERSIONS, OFFSET_COMMIT, OFFSET_FETCH
 from twinshore.wire.serving.requests import Request

@@ -27,10 +27,9 @@ from twinshore.fleet import Cluster, ConfigError
 from twinshore.fleet.settings import parse_settings
 from twinshore.lab.ports import free_port
 from twinshore.proxy.operations.run import serve
-from twinshore.proxy.several import process
-from twinshore.proxy.several.joined import trouble
+from twinshore.proxy.several import keeper
+from twinshore.proxy.several.keeper import PartProcess, trouble
 from twinshore.proxy.several.part import Task, Word, read_word
-from twinshore.proxy.several.process import PartProcess
 from twinshore.service.server import MetricsServer
 
 pytestmark = pytest.mark.usefixtures("a_terminal")
@@ -94,7 +93,7 @@ def test_what_a_part_tells_is_a_word_and_what_nobody_meant_is_a_sentence(line: s
 def test_a_part_that_has_ended_is_started_again_and_later_each_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "AGAIN_S", 0.2)
+    monkeypatch.setattr(keeper, "AGAIN_S", 0.2)
     said: list[str] = []
     with part(tmp_path, said) as one:
         one._again_s = 0.2
@@ -133,7 +132,7 @@ def test_a_part_that_cannot_be_started_is_tried_again(tmp_path: Path, monkeypatc
 
 
 def test_a_part_that_stands_still_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "STANDS_STILL_S", 2.0)
+    monkeypatch.setattr(keeper, "STANDS_STILL_S", 2.0)
     said: list[str] = []
     with part(tmp_path, said) as one:
         first = one.pid

@@ -8,9 +8,9 @@ import pytest
 
 from twinshore.fleet import ConfigError, SaslMechanism, Secret
 from twinshore.kafka.scram import ScramClient, ScramServer, keys_of
-from twinshore.proxy.operations.user import user_table
+from twinshore.proxy.certificates import Watched
+from twinshore.proxy.operations.run import user_table
 from twinshore.proxy.users import UsersOfFile, read_users
-from twinshore.proxy.watched import Watched
 
 SHA_512 = SaslMechanism.SCRAM_SHA_512
 SALTED = keys_of("open", SHA_512, b"of the sea", 4096).text

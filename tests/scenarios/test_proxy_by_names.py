@@ -15,7 +15,7 @@ from tests.wire.serving.java_clients import java_clients
 from twinshore.fleet.settings import load_settings
 from twinshore.lab import KAFKA_NEWEST, KAFKA_OLDEST, LabCluster
 from twinshore.lab.keys import Authority
-from twinshore.proxy.operations.plan import look
+from twinshore.proxy.operations.run import look
 
 COUNT = 40
 BROKERS = (("east", 1), ("west", 1))

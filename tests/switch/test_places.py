@@ -17,10 +17,10 @@ from twinshore.groups.place import MARK, State
 from twinshore.store import passing_store
 from twinshore.switch.decision import Done, Wait
 from twinshore.switch.deeds import DEEDS, Deed, Kind
-from twinshore.switch.hands import anew, log_ends, old_places, places
+from twinshore.switch.hands import anew, log_ends, places
 from twinshore.switch.hands.anew import PLACES_STAND_MS
 from twinshore.switch.hands.debts import SILENT_MS_MAX
-from twinshore.switch.hands.old_places import Wanted
+from twinshore.switch.hands.places import SavedPlace
 from twinshore.switch.record import Record, left_by_force
 from twinshore.switch.record import State as Ended
 from twinshore.switch.returned import Tail, to_json
@@ -174,7 +174,7 @@ def test_a_place_is_left_by_force_until_its_topic_moves_or_is_a_twin() -> None:
 def test_who_read_a_twin_on_his_own_reads_on_there_though_the_link_has_given_him_its_homes_place(
     saved: Place, there: Place | None, lacks: bool
 ) -> None:
-    assert old_places.is_lacking(Wanted(saved._replace(offset=60), saved), there) is lacks
+    assert places.is_lacking(SavedPlace(saved._replace(offset=60), saved), there) is lacks
 
 
 def test_a_group_is_put_back_only_once_it_has_stood_for_a_while_since_it_last_did_not(
@@ -182,10 +182,10 @@ def test_a_group_is_put_back_only_once_it_has_stood_for_a_while_since_it_last_di
 ) -> None:
     """The link's round may have found no place right before, and give it its home's afterwards."""
     lacks, clock = iter([(), ("billing",), (), ("billing",), (), ()]), [NOW_MS]
-    monkeypatch.setattr(old_places, "put_back", lambda *_: next(lacks))
+    monkeypatch.setattr(anew, "put_back", lambda *_: next(lacks))
     monkeypatch.setattr(anew, "left_on_twins", lambda *_: frozenset())
     monkeypatch.setattr(anew, "follow_home", lambda *_: "")
-    saved = old_places.to_json({"billing": {("in", 0): Place(40, "")}})
+    saved = places.places_json({"billing": {("in", 0): Place(40, "")}})
     one = replace(forced("in", kind=Kind.FAILBACK, state=Ended.GOING), deed=Deed.PUT_BACK, places=saved)
     nobody: Any = SimpleNamespace(name="east")
     put_back = anew.PutBack(nobody, BACK, nobody, nobody, lambda: clock[0])
@@ -242,8 +242,8 @@ def test_mapped_its_groups_follow_as_well() -> None:
 def test_a_place_that_was_the_links_is_put_back_as_the_links() -> None:
     """Without its mark a rebuild would make each group stand on its own, and none would follow."""
     saved = {"billing": {("in", 0): Place(40, MARK), ("out", 1): Place(7, "")}}
-    assert old_places.from_json(old_places.to_json(saved)) == saved
-    assert old_places.from_json('{"billing":[["in",0,40]]}') == {"billing": {("in", 0): Place(40, "")}}
+    assert places.places_from(places.places_json(saved)) == saved
+    assert places.places_from('{"billing":[["in",0,40]]}') == {"billing": {("in", 0): Place(40, "")}}
     for text in ("{", "[1]", '{"billing":[["in",0]]}'):
         with pytest.raises(WireError):
-            old_places.from_json(text)
+            places.places_from(text)

@@ -5,14 +5,256 @@ from __future__ import annotations
 import json
 from contextlib import nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from twinshore.cli import conduct, fuse, traffic
+from twinshore.cli import conduct
 from twinshore.cli.looking import JSON, SETTINGS, load_alone, who
-from twinshore.cli.offsets import offsets
-from twinshore.cli.steps import agreed
-from twinshore.fleet.sentences import moment, one_line
+from twinshore.cli.steps import agreed, carry_out
+from twinshore.fleet.sentences import counted, moment, one_line
+
+if TYPE_CHECKING:
+    from twinshore.fleet.operations import Plan
+    from twinshore.proxy.operations.fuses import FuseStep
+
+CUT_TOPIC = typer.Argument(help="The topic, or how topics begin, with a `*` behind.", metavar="TOPIC")
+CUT_CLIENT = typer.Option("*", "--client", help="Only clients of this id; with a `*` behind, ids that begin so.")
+PRODUCE = typer.Option(False, "--produce", help="Only for producers.")
+FETCH = typer.Option(False, "--fetch", help="Only for consumers.")
+POLICY = typer.Option(
+    "refuse", "--policy", help="What producers are answered: refuse, and they try again; drop, and records are lost."
+)
+REASON = typer.Option(..., "--reason", help="Why, for whoever finds it.")
+FOR = typer.Option("", "--for", help="It closes by itself behind that: 90s, 10m, 2h.")
+RECORDS_S = typer.Option(0, "--records-s", help="Trips above so many records a second, of producers.")
+BYTES_S = typer.Option(0, "--bytes-s", help="Trips above so many bytes a second.")
+LATENCY_MS = typer.Option(0, "--latency-ms", help="Trips where the broker's answers to producers take longer.")
+ABOVE_S = typer.Option(5, "--above-s", help="For how many seconds a limit must be passed.")
+QUIET_S = typer.Option(30, "--quiet-s", help="For how many seconds all must be below half of it to close again.")
+DRY_RUN = typer.Option(False, "--dry-run", help="Only say what would be done.")
+
+
+def register_fuse(proxy: typer.Typer) -> None:
+    """Adds the verb to `proxy`."""
+    fuse = typer.Typer(help="Cut a topic, or a client's use of it: proxies answer in place of brokers.")
+    fuse.command("open")(open_fuse)
+    fuse.command("close")(close)
+    fuse.command("limit")(limit)
+    fuse.command("list")(list_fuses)
+    fuse.command("drops")(drops)
+    proxy.add_typer(fuse, name="fuse", no_args_is_help=True)
+
+
+def open_fuse(
+    topic: str = CUT_TOPIC,
+    client: str = CUT_CLIENT,
+    produce: bool = PRODUCE,
+    fetch: bool = FETCH,
+    policy: str = POLICY,
+    reason: str = REASON,
+    lasts: str = FOR,
+    settings: Path = SETTINGS,
+    dry_run: bool = DRY_RUN,
+) -> None:
+    """Cuts a topic from now on, at every proxy: producers try again, consumers find nothing new, brokers see neither.
+
+    With --policy drop producers are told that their records are written, and the records are lost.
+    """
+    from twinshore.proxy.operations.fuses import Cut, named, plan_open, policy_of, seconds_of
+    from twinshore.store.opening import open_or_make, open_to_look
+
+    which = named(topic, client, produce=produce, fetch=fetch)
+    asked = Cut(which, reason, policy_of(policy), seconds_of(lasts) if lasts else 0)
+    with (open_to_look if dry_run else open_or_make)(load_alone(settings)) as store:
+        _carry_out(plan_open(asked, store, by=who()), store, dry_run=dry_run)
+
+
+def limit(
+    topic: str = CUT_TOPIC,
+    client: str = CUT_CLIENT,
+    produce: bool = PRODUCE,
+    fetch: bool = FETCH,
+    policy: str = POLICY,
+    reason: str = REASON,
+    records_s: int = RECORDS_S,
+    bytes_s: int = BYTES_S,
+    latency_ms: int = LATENCY_MS,
+    above_s: int = ABOVE_S,
+    quiet_s: int = QUIET_S,
+    settings: Path = SETTINGS,
+    dry_run: bool = DRY_RUN,
+) -> None:
+    """Has a fuse cut by itself where a limit is passed for some time, and close again once all is quiet.
+
+    Each proxy measures what goes through itself, of all topics and clients that the fuse names together.
+    """
+    from twinshore.proxy.operations.fuses import Guard, limits_of, named, plan_limits, policy_of
+    from twinshore.store.opening import open_or_make, open_to_look
+
+    limits = limits_of(records_s, bytes_s, latency_ms, above_s, quiet_s)
+    asked = Guard(named(topic, client, produce=produce, fetch=fetch), limits, reason, policy_of(policy))
+    with (open_to_look if dry_run else open_or_make)(load_alone(settings)) as store:
+        _carry_out(plan_limits(asked, store, by=who()), store, dry_run=dry_run)
+
+
+def close(
+    topic: str = CUT_TOPIC,
+    client: str = CUT_CLIENT,
+    produce: bool = PRODUCE,
+    fetch: bool = FETCH,
+    settings: Path = SETTINGS,
+    dry_run: bool = DRY_RUN,
+) -> None:
+    """Has a fuse cut no more, by hand or by its limits: clients go on where they were."""
+    from twinshore.proxy.operations.fuses import named, plan_close
+    from twinshore.store.opening import open_to_look
+
+    with open_to_look(load_alone(settings)) as store:
+        which = named(topic, client, produce=produce, fetch=fetch)
+        _carry_out(plan_close(which, store, by=who()), store, dry_run=dry_run)
+
+
+def list_fuses(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
+    """Shows all fuses: how they stand, why and by whom, and what each has answered so far."""
+    from twinshore.proxy.operations.fuses import look
+    from twinshore.store.opening import open_to_look
+
+    with open_to_look(load_alone(settings)) as store:
+        found = look(store)
+    if json_output:
+        typer.echo(json.dumps(found))
+        return
+    for one in found:
+        line = f"{one['kind']} of {one['topic']} for clients {one['client']}: {one['stands']}"
+        line += f", it has tripped at {one['tripped_at']} of the proxies" if one["tripped_at"] else ""
+        line += f", since {moment(one['since_ms'])} by {one['set_by']}: {one['reason']}"
+        line += f"; it has answered {counted(one['requests'], 'request')}"
+        typer.echo(one_line(f"{line} with {counted(one['records'], 'record')}, {counted(one['bytes'], 'byte')}"))
+    if not found:
+        typer.echo("none")
+
+
+def drops(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
+    """Shows the ledger of records that producers take for written and that no broker has, newest first."""
+    from dataclasses import asdict
+
+    from twinshore.proxy.operations.fuses import ledger
+    from twinshore.store.opening import open_to_look
+
+    with open_to_look(load_alone(settings)) as store:
+        found = ledger(store)
+    if json_output:
+        typer.echo(json.dumps([asdict(one) for one in found]))
+        return
+    for one in found:
+        what = f"{counted(one.records, 'record')}, {counted(one.bytes, 'byte')}"
+        where = f"{one.topic}, partitions {one.partitions}, of client {one.client}"
+        typer.echo(one_line(f"{where}: {what}, from {moment(one.since_ms)} to {moment(one.until_ms)}"))
+    if not found:
+        typer.echo("none")
+
+
+def _carry_out(planned: Plan[FuseStep], store: Any, *, dry_run: bool) -> None:
+    from twinshore.proxy.operations.fuses import act, in_force
+
+    carry_out(planned, act(planned, store, by=who()), dry_run=dry_run)
+    if planned.steps and not dry_run:
+        typer.echo(one_line(in_force(store)))
+
+
+BY = typer.Option("topic", "--by", help="topic, client, cluster, way (from a proxy to a cluster), or flow: all apart.")
+SORT = typer.Option("bytes", "--sort", help="What the largest has most of: bytes, requests, records, errors, latency.")
+LAST = typer.Option("5m", "--last", help="Of how long: 90s, 5m, 2h.")
+TOPIC = typer.Option("*", "--topic", help="Only this topic, or with a `*` behind, topics that begin so.")
+CLIENT = typer.Option("*", "--client", help="Only this client id, or with a `*` behind, ids that begin so.")
+PAGE = typer.Option(1, "--page", help="Which page.", min=1)
+SIZE = typer.Option(20, "--lines", help="How many lines a page has.", min=1)
+
+
+def traffic(
+    by: str = BY,
+    sort: str = SORT,
+    last: str = LAST,
+    topic: str = TOPIC,
+    client: str = CLIENT,
+    page: int = PAGE,
+    size: int = SIZE,
+    settings: Path = SETTINGS,
+    json_output: bool = JSON,
+) -> None:
+    """Shows what goes through the proxies: bytes, requests and records a second, latency, connections, errors.
+
+    Proxies tell it to the store once in a window of [proxy] traffic_every_s seconds. Asks no cluster.
+    """
+    from twinshore.proxy.operations.traffic import asked_of, look
+    from twinshore.store.opening import open_to_look
+
+    asked = asked_of(by, sort, last, topic, client, page, size)
+    with open_to_look(load_alone(settings)) as store:
+        found = look(asked, store)
+    if json_output:
+        typer.echo(json.dumps(found.as_values()))
+        return
+    for sentence in found.sentences():
+        typer.echo(one_line(sentence))
+
+
+GROUP = typer.Argument(help="The group.", metavar="GROUP")
+RESET_TOPIC = typer.Option(
+    [], "--topic", help="Only this topic, or partitions of it as in orders:0,2; may be repeated."
+)
+EARLIEST = typer.Option(False, "--to-earliest", help="To the beginning of each partition.")
+LATEST = typer.Option(False, "--to-latest", help="To the end of each partition.")
+OFFSET = typer.Option(None, "--to-offset", min=0, help="To this offset.")
+TIME = typer.Option("", "--to-time", help="To the first record of that time or later, as in 2026-11-26T10:00:00Z.")
+SHIFT = typer.Option(None, "--shift-by", help="By so many records on, or back where it is negative.")
+RESUME = typer.Option(False, "--resume", help="Finish a reset that was not finished.")
+UNDO = typer.Option(False, "--undo", help="Have places as they were before a reset that was not finished.")
+GATHER_S = typer.Option(10.0, "--gather-s", min=0.0, help="How long members are waited for, to come back together.")
+YES = typer.Option(False, "--yes", help="Do not ask once more.")
+
+
+def offsets(
+    group: str = GROUP,
+    topic: list[str] = RESET_TOPIC,
+    to_earliest: bool = EARLIEST,
+    to_latest: bool = LATEST,
+    to_offset: int | None = OFFSET,
+    to_time: str = TIME,
+    shift_by: int | None = SHIFT,
+    resume: bool = RESUME,
+    undo: bool = UNDO,
+    gather_s: float = GATHER_S,
+    settings: Path = SETTINGS,
+    dry_run: bool = DRY_RUN,
+    yes: bool = YES,
+) -> None:
+    """Shows where a group of the proxies' clients stands, or sets it to other places while its members run.
+
+    Members wait for some seconds, join anew, and read on from the new places. Nobody is started again.
+    """
+    from twinshore.proxy.operations.offsets import act, asked_for, plan
+    from twinshore.store.opening import open_or_make, open_to_look
+
+    asked = asked_for(
+        group,
+        topic,
+        earliest=to_earliest,
+        latest=to_latest,
+        offset=to_offset,
+        time=to_time,
+        shift=shift_by,
+        resume=resume,
+        undo=undo,
+        gather_s=gather_s,
+    )
+    loaded = load_alone(settings)
+    changes = asked.target is not None or asked.taking is not None
+    with (open_or_make if changes and not dry_run else open_to_look)(loaded) as store:
+        meant = plan(asked, loaded, store)
+        agreed(meant, act(asked, meant, loaded, store, who()), yes=yes, dry_run=dry_run)
+
 
 NAME = typer.Argument(..., metavar="NAME", help="The user, as clients log in.")
 TOPICS = typer.Argument(None, metavar="[TOPIC]...", help="Also says where these are led, and why.")
@@ -25,8 +267,8 @@ def register(app: typer.Typer) -> None:
     proxy.command("run")(run)
     proxy.command("plan")(plan)
     proxy.command("list")(list_proxies)
-    fuse.register(proxy)
-    traffic.register(proxy)
+    register_fuse(proxy)
+    proxy.command("traffic")(traffic)
     conduct.register(proxy)
     proxy.command("groups")(groups)
     proxy.command("offsets")(offsets)
@@ -63,7 +305,7 @@ def plan(
     Serves nobody, asks the clusters once and changes nothing. The exit code is 1 where a cluster is silent, a topic
     clashes, or one that is named is on no cluster.
     """
-    from twinshore.proxy.operations.plan import look
+    from twinshore.proxy.operations.run import look
 
     found = look(load_alone(settings), topics or ())
     if json_output:
@@ -121,6 +363,6 @@ def user(
 ) -> None:
     """Prints a table for [proxy] users_file: a user with a salted password, from which nobody can read it."""
     from twinshore.fleet import Secret
-    from twinshore.proxy.operations.user import user_table
+    from twinshore.proxy.operations.run import user_table
 
     typer.echo(user_table(name, Secret(file=str(password_file))))

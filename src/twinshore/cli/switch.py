@@ -278,7 +278,7 @@ def run_plan(
 ) -> None:
     """Shows what would be done, asks once more unless it was said not to, and does it. `groups_to`: where the groups of
     the proxies' clients go along to."""
-    from twinshore.proxy.operations import groups_along
+    from twinshore.proxy.operations import groups_home
     from twinshore.store.opening import open_known
     from twinshore.switch.operations.plans import run_planned
     from twinshore.switch.operations.running import must_take_writes
@@ -288,14 +288,14 @@ def run_plan(
         must_take_writes(store)
         planned = plan(asked, loaded, store, by=who())
         show(planned, steps=dry_run)
-        along = groups_along.planned(groups_to, loaded, store, planned) if groups_to else None
+        along = groups_home.planned(groups_to, loaded, store, planned) if groups_to else None
         if along is not None:
             show(along, steps=dry_run)
         if dry_run:
             return
         if not yes:
             typer.confirm("Go on?", abort=True)
-        with asks() as asking, groups_along.Gathering(along, groups_to, loaded, store, asking, planned) as gathering:
+        with asks() as asking, groups_home.Gathering(along, groups_to, loaded, store, asking, planned) as gathering:
             called = replace(asking, before_hold=gathering.begin, behind_flip=gathering.go_on)
             ended(run_planned(planned, loaded, store, called))
             gathering.end()
@@ -303,7 +303,7 @@ def run_plan(
 
 def run_forced(asked: Switch, settings: Path, *, yes: bool, alive: str, dry_run: bool, groups_to: str) -> None:
     """The same of a switch by force, which works without the store where that does not answer."""
-    from twinshore.proxy.operations import groups_along
+    from twinshore.proxy.operations import groups_home
     from twinshore.switch.operations import storeless
 
     with storeless.reached(asked, load_alone(settings)) as (known, where):
@@ -315,7 +315,7 @@ def run_forced(asked: Switch, settings: Path, *, yes: bool, alive: str, dry_run:
         with asks() as asking:
             ended(storeless.run_switch(planned, known, where, asking))
             if groups_to:
-                groups_along.by_force(groups_to, known, where, asking.by, asking.tell)
+                groups_home.by_force(groups_to, known, where, asking.by, asking.tell)
 
 
 def agree(old: str, *, yes: bool, alive: str) -> None:

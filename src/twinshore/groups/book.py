@@ -6,14 +6,65 @@ passed over, and its places that are the same on both sides are closed until som
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 from zlib import crc32
 
+from twinshore.fleet.sentences import listed
 from twinshore.groups.place import NOTHING, Decision, Memory, Rules, State, has_note
-from twinshore.groups.scope import NOWHERE, Scope, came
+from twinshore.groups.translation import NOWHERE, Scope, came
+from twinshore.kafka.errors import describe
 from twinshore.wire.group_places import GroupPlaces, Place, Where
+
+
+@dataclass(slots=True)
+class Wish:
+    """A place to be committed: where it was read, what was decided, how far the target would still be behind."""
+
+    where: Where
+    decision: Decision
+    place: Place
+    behind: int
+
+
+@dataclass(slots=True)
+class Turn:
+    """What a round did. `told`: sentences for whoever runs the link. `unheard`: groups of the reading side whose places
+    it did not say; None: a whole coordinator did not."""
+
+    groups: int = 0
+    changed: int = 0
+    moved: Counter[State] = field(default_factory=Counter)
+    commits: int = 0
+    told: dict[str, str] = field(default_factory=dict)
+    unheard: Collection[str] | None = None
+
+
+# Shorter ones are what brokers answer while they change hands.
+TOLD_AFTER_S = 30.0
+NAMED_MAX = 3
+
+
+def refusals_in_words(refused: Mapping[str, tuple[float, str]], now_s: float) -> str:
+    """`refused`: since when each group is, and in which words. Empty where none has been for long."""
+    told = [f"group {name}: {words}" for name, (since_s, words) in sorted(refused.items()) if _lasts(since_s, now_s)]
+    if not told:
+        return ""
+    many = "1 group does" if len(told) == 1 else f"{len(told)} groups do"
+    return f"{many} not follow, or not with all places: {listed(told, NAMED_MAX, '; ')}"
+
+
+def words_of(code: int) -> str:
+    """Kafka's code as a sentence, with what to do about it."""
+    known = describe(code)
+    return f"{known.sentence}; {known.hint}" if known.hint else known.sentence
+
+
+def _lasts(since_s: float, now_s: float) -> bool:
+    return now_s - since_s >= TOLD_AFTER_S
+
 
 V = TypeVar("V")
 

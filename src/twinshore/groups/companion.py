@@ -9,10 +9,9 @@ from collections.abc import Callable
 
 from twinshore.fleet import KafkaError, Link, TwinshoreError
 from twinshore.fleet.settings import Settings
+from twinshore.groups.book import TOLD_AFTER_S
 from twinshore.groups.home_line import HomeRelay
-from twinshore.groups.kept_names import names_row
-from twinshore.groups.refusals import TOLD_AFTER_S
-from twinshore.groups.rounds import Round, Rounds
+from twinshore.groups.rounds import Round, Rounds, names_row
 from twinshore.groups.word import COMPARED_KIND, compared_among, word_of
 from twinshore.mirror.incidents import link_row
 from twinshore.mirror.metrics.group_word import GROUPS_KIND

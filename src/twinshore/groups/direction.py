@@ -3,20 +3,53 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
 
 from twinshore.fleet import KafkaError, NamedPartition
-from twinshore.groups.book import Book, Entry
+from twinshore.groups.book import Book, Entry, Turn, Wish, words_of
 from twinshore.groups.place import PLAIN, Decision, Rules, State, decide
-from twinshore.groups.refusals import words_of
-from twinshore.groups.scope import Scope
-from twinshore.groups.sides import ClusterGroups, Logs, Reader
-from twinshore.groups.translation import Spot
-from twinshore.groups.turns import Turn, Wish
+from twinshore.groups.translation import Scope, Spot
 from twinshore.kafka.errors import describe
-from twinshore.kafka.groups import NOT_THERE, GroupListing, Listed, always
+from twinshore.kafka.groups import NOT_THERE, GroupListing, Listed, Located, always
 from twinshore.kafka.questions import OffsetKind
 from twinshore.wire.group_places import GroupPlaces, Place, Where
+
+ByCoordinator = Mapping[int, Mapping[str, Iterable[Where] | None]]
+
+
+class Reader(Protocol):
+    """Says where groups stand."""
+
+    @property
+    def name(self) -> str: ...
+
+    def places(
+        self, wanted: ByCoordinator, known: Mapping[str, GroupPlaces]
+    ) -> tuple[dict[str, GroupPlaces], dict[int, KafkaError]]: ...
+
+
+class ClusterGroups(Reader, Protocol):
+    """A cluster's groups, as `kafka.groups.Groups` asks and commits them."""
+
+    @property
+    def asked(self) -> Counter[str]: ...
+
+    def located(self, groups: Sequence[str]) -> Located: ...
+
+    def commit(
+        self, places: Mapping[int, Mapping[str, Mapping[Where, Place]]], still: Callable[[], bool] = ...
+    ) -> dict[str, dict[Where, int]]: ...
+
+
+class Logs(Protocol):
+    """The cluster whose logs end somewhere."""
+
+    def offsets_of_each(
+        self, parts: Iterable[NamedPartition], which: OffsetKind
+    ) -> tuple[dict[NamedPartition, int], dict[NamedPartition, KafkaError]]: ...
+
 
 Decide = Callable[..., Decision]
 

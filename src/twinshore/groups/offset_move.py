@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.settings import Settings
+from twinshore.groups.direction import ClusterGroups
 from twinshore.groups.goals import Goal, GroupSeen, goals_of
 from twinshore.groups.look import look
 from twinshore.groups.place import MARK
 from twinshore.groups.rounds import Rounds
-from twinshore.groups.sides import ClusterGroups
 from twinshore.kafka.errors import UNANSWERED, describe
 from twinshore.links.known import of_all_settings
 from twinshore.links.standing import standing

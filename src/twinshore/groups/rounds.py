@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import time
+import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypedDict
 
 from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.extents import Extent
 from twinshore.fleet.settings import Settings
-from twinshore.groups.book import Book, Entry
-from twinshore.groups.crossing import LinkCrossing
+from twinshore.groups.book import TOLD_AFTER_S, Book, Entry, Turn, refusals_in_words
 from twinshore.groups.direction import Direction
-from twinshore.groups.kept_names import names_in, names_row
-from twinshore.groups.kept_together import KeptTogether
+from twinshore.groups.kept_together import KeptTogether, LinkCrossing
 from twinshore.groups.place import Rules, State, decide, decide_back, has_note
-from twinshore.groups.refusals import TOLD_AFTER_S, refusals_in_words
-from twinshore.groups.scope import NOWHERE, Scope, scope_of
-from twinshore.groups.translation import ByExtents, Translation
-from twinshore.groups.turns import Turn
+from twinshore.groups.translation import NOWHERE, ByExtents, Scope, Translation, scope_of
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.kafka.groups import SHARE, GroupListing, Groups, Listed, always
@@ -33,8 +31,26 @@ from twinshore.service.clock import wall_ms
 from twinshore.service.connections import PATIENT
 from twinshore.service.ends import Ends
 from twinshore.service.identity import hold_to
-from twinshore.store import LINKS, Asked, Store
+from twinshore.store import LINKS, Asked, Remembered, Store
 from twinshore.wire.group_places import Place, Where
+
+# Beyond so many that a store should not be bothered with them none is kept.
+NAMES_MAX = 20_000
+
+
+def names_row(link: str, kind: str, names: Collection[str], now_ms: int) -> Remembered:
+    """The row that keeps them."""
+    listed = sorted(names) if len(names) <= NAMES_MAX else []
+    value = base64.b85encode(zlib.compress(json.dumps(listed).encode())).decode()
+    return Remembered(link, kind, "", value, kind, now_ms)
+
+
+def names_in(rows: Iterable[Remembered]) -> frozenset[str]:
+    """What such a row keeps; nothing without one, or where its value is empty."""
+    for row in rows:
+        return frozenset(json.loads(zlib.decompress(base64.b85decode(row.value))) if row.value else ())
+    return frozenset()
+
 
 # Kept once marks are left: the groups whose places without one may be the link's all the same.
 MARKS_KIND = "groups marked"

@@ -4,17 +4,176 @@ apart."""
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
+from twinshore.fleet import ConfigError, WireError
+from twinshore.fleet.once import in_words
+from twinshore.proxy.certificates import name_asked, why_no_handshake
 from twinshore.proxy.core.layout import Place
+from twinshore.proxy.core.near import Networks
+from twinshore.proxy.core.proxy_header import ProxyHeader
 from twinshore.proxy.core.seen import Seen
 from twinshore.proxy.guest import Guest
 from twinshore.proxy.house import House
-from twinshore.proxy.lobby import Lobby
-from twinshore.proxy.porch import Porch
 from twinshore.service.server import not_served
+
+# Balancers send it with their first packet.
+HEADER_S: Final = 5.0
+
+
+class Lobby(asyncio.BufferedProtocol):
+    """`enter` gives what the client is behind the header, by the address that it says, empty where it says none or
+    there is no header. `hung_up` is told where somebody was who is not let in, and why."""
+
+    def __init__(
+        self,
+        balancers: Networks,
+        enter: Callable[[str], asyncio.BufferedProtocol],
+        hung_up: Callable[[str, str], None],
+    ) -> None:
+        self._balancers, self._enter, self._hung_up = balancers, enter, hung_up
+        self._header = ProxyHeader()
+        self._room = memoryview(bytearray())
+        self._transport: asyncio.Transport | None = None
+        self._late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # as every loop's is
+        if self._balancers.of(self._peer) is None:
+            self._go_in("")
+            return
+        self._late = asyncio.get_running_loop().call_later(HEADER_S, self._end, f"not within {HEADER_S:g} s")
+
+    def get_buffer(self, _: int) -> memoryview:
+        # No byte is received that is not the header's: what follows is read by others.
+        self._room = memoryview(bytearray(self._header.lacks))
+        return self._room
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._transport is None:
+            return
+        try:
+            self._header.take(self._room[:nbytes])
+            if self._header.lacks:
+                return
+        except WireError as error:
+            self._end(str(error))
+            return
+        self._stop_waiting()
+        self._go_in(self._header.address)
+
+    def _go_in(self, address: str) -> None:
+        assert self._transport is not None
+        inside, transport = self._enter(address), self._transport
+        self._transport = None
+        transport.set_protocol(inside)
+        inside.connection_made(transport)
+
+    @property
+    def _peer(self) -> str:
+        found = self._transport.get_extra_info("peername") if self._transport else None
+        return str(found[0]) if found else "unknown"
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._transport = None
+        self._stop_waiting()
+
+    def _end(self, why: str) -> None:
+        self._stop_waiting()
+        if self._transport is not None:
+            self._hung_up(self._peer, f"it is in [proxy] balancers, and must send a PROXY header first: {why}")
+            self._transport.abort()
+            self._transport = None
+
+    def _stop_waiting(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+
+HANDSHAKE_S: Final = 10.0
+# How long a client may take to agree that it ends.
+GOODBYE_S: Final = 5.0
+
+
+class Porch(asyncio.BufferedProtocol):
+    """Each connection has the certificate that is in force when it comes. What a client sends right behind its
+    handshake is received for the guest that it becomes. A client is let in before its handshake, so that those who
+    never end one are counted too. `address`: where it is, if a balancer says it."""
+
+    def __init__(
+        self,
+        guest: Guest,
+        context: ssl.SSLContext,
+        house: House,
+        address: str = "",
+    ) -> None:
+        self._guest, self._context, self._house, self._peer = guest, context, house, address
+        self._gone = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        plain = cast(asyncio.Transport, transport)  # as every loop's is
+        if not self._peer:
+            peer = plain.get_extra_info("peername")
+            self._peer = str(peer[0]) if peer else "unknown"
+        if not self._house.lets_in(self._peer):
+            plain.abort()
+            return
+        # What comes before the handshake has begun would be nobody's.
+        plain.pause_reading()
+        self._task = asyncio.get_running_loop().create_task(self._shake_hands(plain))
+
+    async def _shake_hands(self, transport: asyncio.Transport) -> None:
+        try:
+            inside = await asyncio.get_running_loop().start_tls(
+                transport,
+                self,
+                self._context,
+                server_side=True,
+                ssl_handshake_timeout=HANDSHAKE_S,
+                ssl_shutdown_timeout=GOODBYE_S,
+            )
+        except Exception as error:  # whatever it is, it is this client's alone
+            why = why_no_handshake(error) if isinstance(error, OSError) else in_words(error)
+            if why:
+                self._house.hung_up(self._peer, why)
+            transport.abort()
+            inside = None
+        if inside is None or self._gone or not self._finds_its_place(inside):
+            self._house.crowd.goes(self._peer)
+            return
+        inside.set_protocol(self._guest)
+        self._guest.connection_made(inside)
+
+    def _finds_its_place(self, inside: asyncio.Transport) -> bool:
+        """By the name by which it came, where brokers are told apart so."""
+        if self._house.layout.node_hosts:
+            try:
+                self._guest.stands_before(self._house.place_named(name_asked(inside.get_extra_info("ssl_object"))))
+            except ConfigError as error:
+                self._house.hung_up(self._peer, str(error))
+                inside.abort()
+                return False
+        return True
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return memoryview(self._guest.get_buffer(sizehint))
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._guest.buffer_updated(nbytes)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._gone = True
+
 
 BACKLOG: Final = 1024
 LOOK_S: Final = 1.0

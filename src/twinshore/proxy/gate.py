@@ -17,13 +17,11 @@ from twinshore.kafka.nodes import parse_address
 from twinshore.kafka.opening import open_connection
 from twinshore.kafka.scram import ScramKeys
 from twinshore.kafka.transport import client_context
-from twinshore.proxy.access import DIAL_S, Access
-from twinshore.proxy.certificates import server_context, subject_of
+from twinshore.proxy.access import DIAL_S, Access, Tokens
+from twinshore.proxy.certificates import Watched, server_context, subject_of
 from twinshore.proxy.core.login import Login, Who
 from twinshore.proxy.entry import Entry
-from twinshore.proxy.tokens import Tokens
 from twinshore.proxy.users import UsersOfFile, read_users
-from twinshore.proxy.watched import Watched
 
 # So many logins are tried at once.
 JUDGES = 4

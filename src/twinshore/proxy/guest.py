@@ -6,32 +6,241 @@ Bytes are sent from where they were received. While one side takes no more, the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, assert_never, cast
 
 from twinshore.fleet import WireError
 from twinshore.fleet.once import in_words
-from twinshore.proxy.brokers import Brokers
+from twinshore.kafka.clock import steady_s
+from twinshore.proxy.brokers import Brokers, Writing
+from twinshore.proxy.core.counting import waited
+from twinshore.proxy.core.fuses import Fusebox
 from twinshore.proxy.core.layout import Place
 from twinshore.proxy.core.login import BYTES_MAX, Who
 from twinshore.proxy.core.messages import what_it_sent
-from twinshore.proxy.core.moves import Ask, Drop, HangUp, Hold, Later, Move, Parts, Pass, Run, Said, Say
+from twinshore.proxy.core.moves import Ask, Drop, Errand, HangUp, Hold, Later, Move, Parts, Pass, Run, Said, Say
 from twinshore.proxy.entry import LOGIN_S
-from twinshore.proxy.errands import Going
-from twinshore.proxy.held import Held
-from twinshore.proxy.house import House
+from twinshore.proxy.house import House, Present
 from twinshore.proxy.intake import REQUEST_BYTES_MAX, Intake
-from twinshore.proxy.sockets import has_left, keeps_buffers, tune
-from twinshore.proxy.spending import Spending
-from twinshore.proxy.timing import timed
-from twinshore.proxy.turns import Turn, Turns
-from twinshore.proxy.upstream import Asked, Upstream, deadline
-from twinshore.proxy.writing import Writing
+from twinshore.proxy.upstream import Asked, Upstream, deadline, has_left, keeps_buffers, tune
+from twinshore.store import Flow, FuseKind
 from twinshore.wire.apis import shape_of
-from twinshore.wire.framing import frame, read_response_header
+from twinshore.wire.framing import SIZE_BYTES, frame, read_response_header
 from twinshore.wire.primitives import Buffer
 from twinshore.wire.serving.requests import Request, answer_frame, read_request
+
+Done = Callable[[memoryview | None], None]
+
+
+def timed(done: Done, box: Fusebox, move: Pass, client: str | None) -> Done:
+    """The same, and the counts and the box hear how long it took."""
+
+    def told(took_ms: float) -> None:
+        waited(move.flows, took_ms)
+        if box.times:
+            box.waited(FuseKind.PRODUCE, move.topics, client or "", took_ms)
+
+    return _clocked(done, told) if move.topics else done
+
+
+def counted(done: Done, flows: Sequence[Flow]) -> Done:
+    """The same, and the counts hear how long it took."""
+    return _clocked(done, partial(waited, flows)) if flows else done
+
+
+def _clocked(done: Done, told: Callable[[float], None]) -> Done:
+    """From now until it is called; `told` hears it first, in milliseconds."""
+    began_s = steady_s()
+
+    def heard(found: memoryview | None) -> None:
+        told((steady_s() - began_s) * 1000)
+        done(found)
+
+    return heard
+
+
+class Going:
+    """`ask` asks a broker, and calls back once, later. `done` gets the answer for the client, and whether a broker was
+    not heard; `failed` why there is none."""
+
+    def __init__(
+        self,
+        errand: Errand,
+        ask: Callable[[Ask, Callable[[Said], None]], None],
+        done: Callable[[Parts, bool], None],
+        failed: Callable[[str], None],
+    ) -> None:
+        self._errand, self._ask, self._done, self._failed = errand, ask, done, failed
+        self._found: list[Said] = []
+        self._left = 0
+        self._over = self._unheard = False
+
+    def begin(self) -> None:
+        """Asks the first questions."""
+        self._step(None)
+
+    def close(self) -> None:
+        """The client is gone: what is still answered is of no use."""
+        self._over = True
+        self._errand.close()
+
+    def _step(self, said: Sequence[Said] | None) -> None:
+        try:
+            asks = next(self._errand) if said is None else self._errand.send(said)
+        except StopIteration as end:
+            self._done(end.value, self._unheard)
+            return
+        except Exception as error:  # a client whose errand ended here would wait for ever
+            self._failed(f"an answer of a broker cannot be used: {in_words(error)}")
+            return
+        self._found, self._left = [None] * len(asks), len(asks)
+        for index, ask in enumerate(asks):
+            self._ask(ask, counted(partial(self._heard, index), ask.flows))
+
+    def _heard(self, index: int, body: Said) -> None:
+        if self._over:
+            return
+        self._found[index] = body
+        self._unheard |= body is None
+        self._left -= 1
+        if not self._left:
+            self._step(self._found)
+
+
+class Held:
+    """Of this guest."""
+
+    def __init__(self, guest: Present, house: House) -> None:
+        self._guest, self._house = guest, house
+        self.whole: memoryview | None = None
+        self._move = Hold(None)
+        self._since_s = 0.0
+
+    def __bool__(self) -> bool:
+        return self.whole is not None
+
+    @property
+    def request(self) -> Request:
+        """There must be one."""
+        assert self.whole is not None
+        return read_request(self.whole[SIZE_BYTES:])
+
+    def keep(self, whole: memoryview, move: Hold) -> None:
+        """It waits from now on; or goes on to wait, for another reason perhaps."""
+        if self.whole is None:
+            self.whole, self._since_s = memoryview(bytes(whole)), steady_s()
+            self._house.holding.add(self._guest)
+            self._house.counts.held += 1
+        self._move = move
+
+    def waits_longer(self, than_s: float) -> bool:
+        """Whether its client may take it for lost."""
+        return self.whole is not None and steady_s() - self._since_s > than_s
+
+    def refusal(self, *, is_last: bool) -> Parts | None:
+        """What tells its client to ask again. None where the connection must end with it. `is_last`: nothing more of
+        the client is read."""
+        return self._move.refusal if is_last or not self._move.goes_first else None
+
+    def let_go(self) -> memoryview | None:
+        """It waits no more."""
+        whole, self.whole = self.whole, None
+        self._house.holding.discard(self._guest)
+        return whole
+
+
+class Turn:
+    """The place of an answer among those that are due."""
+
+    __slots__ = ("parts", "request")
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.parts: Parts | None = None
+
+
+class Turns:
+    """Those of one client. They are few, and an empty list is a tenth of what an empty deque takes."""
+
+    __slots__ = ("_due",)
+
+    def __init__(self) -> None:
+        self._due: list[Turn] = []
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def begin(self, request: Request) -> Turn:
+        """The place of its answer, behind all others."""
+        turn = Turn(request)
+        self._due.append(turn)
+        return turn
+
+    def take(self, turn: Turn, parts: Parts) -> bool:
+        """Whether these may be sent now. Else they are copied, and come up in their turn."""
+        if self._due and self._due[0] is turn:
+            del self._due[0]
+            return True
+        turn.parts = [b"".join(parts)]
+        return False
+
+    def ready(self) -> Iterator[Parts]:
+        """What waited for the one that was sent."""
+        while self._due and (parts := self._due[0].parts) is not None:
+            del self._due[0]
+            yield parts
+
+    def clear(self) -> None:
+        """Nobody waits any more."""
+        self._due.clear()
+
+
+# What nobody has is never counted there.
+_NOBODYS: Final = Flow()
+
+
+class Spending:
+    """`go_on` is called once it may have more; `slowed`: whether it may not. `software`: what it said of itself before
+    it logged in."""
+
+    def __init__(self, house: House, go_on: Callable[[], None]) -> None:
+        self._house, self._go_on = house, go_on
+        self._client, self._flow = "", _NOBODYS
+        self._there = False
+        self.slowed, self.software = False, ""
+
+    def asks(self, request: Request, size: int) -> None:
+        """The client sent that."""
+        if not self._there:
+            self._there, self._client = True, request.client_id or ""
+            self._flow = self._house.flows.comes(self._client)
+            self._flow.software = self.software or self._flow.software
+        self._house.counts.requests[request.key] += 1
+        self._flow.requests += 1
+        self.spend(request, size)
+
+    def spend(self, request: Request, size: int) -> None:
+        """It has sent or received that."""
+        self._flow.bytes += size
+        if not self._house.quotas.there:
+            return
+        wait_s = self._house.quotas.take(request.client_id or "", size, steady_s())
+        if wait_s > 0 and not self.slowed:
+            self.slowed = True
+            self._house.counts.slowed += 1
+            asyncio.get_running_loop().call_later(wait_s, self._hurry)
+
+    def close(self) -> None:
+        """The client is gone."""
+        if self._there:
+            self._house.flows.goes(self._client, self._flow)
+            self._there = False
+
+    def _hurry(self) -> None:
+        self.slowed = False
+        self._go_on()
+
 
 UNANSWERED_MAX: Final = 64
 IDLE_S: Final = 11 * 60.0

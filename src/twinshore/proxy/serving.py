@@ -18,7 +18,7 @@ from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings.sections import near
 from twinshore.fleet.settings.sections.proxy import ALL, SECTION, ProxySettings
 from twinshore.kafka.clock import steady_s
-from twinshore.proxy.control import Control
+from twinshore.proxy.control import Control, ResetHearing
 from twinshore.proxy.core.alarms import Alarms
 from twinshore.proxy.core.flows import Flows, Totals
 from twinshore.proxy.core.layout import Layout, NewTopics
@@ -33,11 +33,9 @@ from twinshore.proxy.late_store import LateStore
 from twinshore.proxy.levels import Levels
 from twinshore.proxy.lookout import Lookout
 from twinshore.proxy.metrics import ProxyCollector
-from twinshore.proxy.reset_hearing import ResetHearing
 from twinshore.proxy.several.part import Part, Word
-from twinshore.proxy.sockets import spare_tls_buffers
-from twinshore.proxy.telling import HOUR_MS, Grown, Telling
-from twinshore.proxy.topic_of_traffic import TopicOfTraffic
+from twinshore.proxy.telling import HOUR_MS, Grown, Telling, TopicOfTraffic
+from twinshore.proxy.upstream import spare_tls_buffers
 from twinshore.service.clock import wall_ms
 from twinshore.service.server import MetricsServer
 from twinshore.service.signals import of_a_good_end

@@ -18,13 +18,14 @@ from twinshore.links.homes import pair_of
 from twinshore.store import Store
 from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.deeds import Deed, Kind
-from twinshore.switch.hands import anew, old_places, rescue
+from twinshore.switch.hands import anew, rescue
 from twinshore.switch.hands.behind_tails import go_on, unfit
 from twinshore.switch.hands.by_deed import ByDeed
 from twinshore.switch.hands.claims import busy, claim, give_back, let_go
 from twinshore.switch.hands.coordinators import loading
 from twinshore.switch.hands.log_ends import changed, log_ends, open_transactions
 from twinshore.switch.hands.mirrors import MirrorSilence, MirrorWatch
+from twinshore.switch.hands.places import places_in
 from twinshore.switch.hands.returned_logs import ends_of, stood
 from twinshore.switch.hands.words import ClusterWords
 from twinshore.switch.hands.writers import Writers
@@ -131,7 +132,7 @@ class Failback(ByDeed):
             return Wait("what never crossed is looked at a second time", looked)
         parted = topics_of(tails(seen))
         deletes = parted and record.kind is not Kind.MAPPED
-        _, live = old_places.places_in(self._old, parted) if deletes else ({}, ())
+        _, live = places_in(self._old, parted) if deletes else ({}, ())
         if live:
             return Wait(_reads(live, record), looked)
         return Done(looked, _found_in_words(tails(seen), record))
@@ -160,7 +161,7 @@ class Failback(ByDeed):
             return Cannot(why) if why else Done(record, "from here on the fail-back goes on")
         if found and (no_sign := self._at_last.why_not()):
             return no_sign
-        if found and (live := old_places.places_in(self._old, topics_of(found))[1]):
+        if found and (live := places_in(self._old, topics_of(found))[1]):
             return Cannot(_reads(live, record))
         return Done(record, "from here on the fail-back goes on")
 
@@ -177,7 +178,7 @@ class Failback(ByDeed):
         """Long may have passed since `commit`, and another host may go on: asked right before the topic is deleted."""
         if why := changed(self._old, [one], new=False):
             return Wait(f"{why}; save what was not saved, and delete it by hand: this goes on then")
-        if live := old_places.places_in(self._old, [one.topic])[1]:
+        if live := places_in(self._old, [one.topic])[1]:
             return Wait(_reads(live, record))
         seen = stood(self._old, self._new, self._store, record.back, [one])
         if unknown := [f"{at.topic}-{at.partition}" for at in seen if unseen(at)]:

@@ -20,11 +20,12 @@ from twinshore.links.homes import pair_of
 from twinshore.store import Store
 from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.deeds import Deed
-from twinshore.switch.hands import anew, old_places, rescue
+from twinshore.switch.hands import anew, rescue
 from twinshore.switch.hands.by_deed import ByDeed
 from twinshore.switch.hands.claims import busy, carry_again, claim, give_back, let_go
 from twinshore.switch.hands.log_ends import changed, log_ends
 from twinshore.switch.hands.mirrors import MirrorSilence, MirrorWatch
+from twinshore.switch.hands.places import places_in
 from twinshore.switch.hands.returned_logs import ends_of, stood
 from twinshore.switch.hands.words import claimed_on
 from twinshore.switch.record import Moved, Record
@@ -155,7 +156,7 @@ class Rebuild(ByDeed):
 
     def _readers(self, record: Record) -> str:
         """Whose consumers would read what is deleted."""
-        live = () if record.anyway else old_places.places_in(self._old, record.names())[1]
+        live = () if record.anyway else places_in(self._old, record.names())[1]
         if not live:
             return ""
         groups = listed(live, NAMED_MAX)

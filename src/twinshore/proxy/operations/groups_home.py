@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Self
 
 from twinshore.fleet import ConfigError, KafkaError, RefusedError, TwinshoreError
 from twinshore.fleet.operations import Plan
@@ -18,12 +19,70 @@ from twinshore.groups.goals import GroupSeen, further_on, read_again, short_of
 from twinshore.groups.offset_move import DONE, follow_again, links_between, see_all, set_places
 from twinshore.homes.home_lines import Clash, HomeLine, HomeState
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.groups import Groups, members_of, send_away
+from twinshore.kafka.groups import CONSUMER, Groups, members_of, send_away
+from twinshore.links.filters import INTERNAL
 from twinshore.proxy.group_words import GroupWords, Told
-from twinshore.proxy.left_behind import left_behind, refused_for
-from twinshore.proxy.newer_members import none_of_newer_protocol
 from twinshore.proxy.resetting import none_under_way
 from twinshore.store import Store
+from twinshore.switch.operations.planning import SwitchPlan
+from twinshore.switch.operations.running import Asking
+from twinshore.switch.operations.waves import WavesPlan
+
+NAMED_MAX = 5
+
+
+def left_behind(old: KafkaCluster, new: KafkaCluster, seen: Mapping[str, GroupSeen]) -> dict[str, list[str]]:
+    """Topics by group. `seen`: what links would take along. At the new home places are looked for in the groups there,
+    where that cluster has a topic of the name, whatever it holds. RefusedError where a broker does not tell."""
+    both = (old.metadata().topics.keys() & new.metadata().topics.keys()) - INTERNAL
+    found: dict[str, list[str]] = {}
+    with closing(Groups(old)) as groups:
+        there = groups.listed()
+        wanted: dict[int, dict[str, None]] = {}
+        for one in there.groups.values():
+            if one.reads_by_offsets:
+                wanted.setdefault(one.coordinator, {})[one.group] = None
+        places, away = groups.places(wanted, {})
+    if why := [*there.away.values(), *away.values()]:
+        raise RefusedError(f"where groups stand on {old.name} is not known: {why[0].message}")
+    for name, group in places.items():
+        taken = seen.get(name, GroupSeen())
+        known = {goal.left_topic for goal in taken.goals}  # a group that has just begun may have more places by now
+        lacking = {
+            topic
+            for topic, number in group.places
+            if topic in both and topic not in known and f"{topic}-{number}" not in taken.lost
+        }
+        if lacking:
+            found[name] = sorted(lacking)
+    return dict(sorted(found.items()))
+
+
+def refused_for(left: Mapping[str, list[str]], old: str, to: str) -> RefusedError | None:
+    """Why groups do not move while some would lose places; None where none would."""
+    if not left:
+        return None
+    named = [f"{group} in {listed(topics, NAMED_MAX)}" for group, topics in left.items()]
+    return RefusedError(
+        f"both clusters have topics of which no link takes places along: those of {listed(named, NAMED_MAX, '; ')}",
+        hint='let a link with naming = "same" carry these topics and groups; or take away what nobody needs of these'
+        f" places on {old}, or of these topics on {to}",
+    )
+
+
+def none_of_newer_protocol(home: KafkaCluster) -> None:
+    """RefusedError where such a group has members there: nothing has them commit what they have read, and wait."""
+    with closing(Groups(home)) as groups:
+        found = groups.listed()
+    if found.away:
+        why = next(iter(found.away.values())).message
+        raise RefusedError(f"which groups {home.name} has is not known: {why}")
+    if live := sorted(one.group for one in found.groups.values() if one.kind == CONSUMER and one.live):
+        raise RefusedError(
+            f"groups of the new protocol move only while they have no members: {listed(live, NAMED_MAX)}",
+            hint="stop their members, which have group.protocol=consumer, until groups have moved",
+        )
+
 
 ASK_S = 5.0
 # Members hear of it with their next heartbeat, three seconds apart by default, commit, and wait; proxies say which
@@ -36,7 +95,6 @@ CROSS_S = 5.0
 # So long proxies hold groups whose mover is gone; in the first step besides the times that were asked for.
 LASTS_S = 60.0
 PAUSE_S = 0.05
-NAMED_MAX = 5
 
 
 class Stage(StrEnum):
@@ -323,3 +381,80 @@ def _words(settings: Settings, stack: ExitStack, store: Store | None) -> GroupWo
     names = settings.of(SECTION).clusters
     clusters = [stack.enter_context(closing(_cluster(name, settings))) for name in names]
     return GroupWords(clusters, names[0], store)
+
+
+def planned(to: str, settings: Settings, store: Store, switch: SwitchPlan) -> Plan[GroupsStep]:
+    """`refused`: why groups cannot go along. Their consumers wait from before the hold until the switch is done, so
+    several switches one behind the other are too long."""
+    if isinstance(switch, WavesPlan):
+        hint = f"switch without --groups, then `twinshore proxy groups --to {to}`"
+        return Plan(refused=RefusedError("groups do not go along with several waves", hint=hint))
+    return plan(Asked(to), settings, store)
+
+
+class Gathering:
+    """Members wait from `begin` on, for as long as the switch may hold writers and some time more. `go_on` moves them
+    right behind the flip; where it is not called they stay, and go on at the end."""
+
+    def __init__(
+        self,
+        meant: Plan[GroupsStep] | None,
+        to: str,
+        settings: Settings,
+        store: Store,
+        asking: Asking,
+        switch: SwitchPlan,
+    ) -> None:
+        self._meant, self._to, self._settings, self._store, self._asking = meant, to, settings, store, asking
+        self._hold_s = switch.record.hold_s_max if switch.record else 0.0
+        self._steps: Iterator[GroupsStep] | None = None
+        self._refused: TwinshoreError | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._steps is not None:
+            self._steps.close()  # type: ignore[attr-defined]
+
+    def begin(self) -> None:
+        """Members have committed, and wait."""
+        if self._meant is not None:
+            asked = Asked(self._to, hold_s=self._hold_s)
+            self._steps = act(asked, self._meant, self._settings, self._store, self._asking.by)
+            self._tell_next()
+
+    def go_on(self) -> None:
+        """The switch goes on also where they cannot be moved."""
+        try:
+            while self._tell_next():
+                pass
+        except TwinshoreError as error:
+            self._asking.tell(f"groups stay: {error.message}")
+            self._refused = error
+
+    def end(self) -> None:
+        """Behind the switch. Raises where groups were not moved."""
+        self.go_on()
+        if self._refused is not None:
+            raise self._refused
+
+    def _tell_next(self) -> bool:
+        step = next(self._steps, None) if self._steps is not None else None
+        if step is not None:
+            self._asking.tell(step.sentence(done=True))
+        return step is not None
+
+
+def by_force(to: str, settings: Settings, where: object, by: str, tell: Callable[[str], None]) -> None:
+    """Behind a switch by force, also where the groups' home does not answer. `where`: the store, if it answers."""
+    store = where if isinstance(where, Store) else None
+    asked = Asked(to, force=True)
+    meant = plan(asked, settings, store)
+    if meant.refused:
+        asked = Asked(to)
+        meant = plan(asked, settings, store)
+    if meant.refused:
+        raise meant.refused
+    for step in act(asked, meant, settings, store, by):
+        tell(step.sentence(done=True))

@@ -1,18 +1,61 @@
-"""Serving clients of the clusters of the settings."""
+"""A proxy on this machine: what clients would see, serving them, and a table of its users file."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import json
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
 from functools import partial
 
+from twinshore.fleet import Cluster, ConfigError, KafkaError, SaslMechanism, Secret
 from twinshore.fleet.settings import Settings
+from twinshore.fleet.settings.sections import near
 from twinshore.fleet.settings.sections.proxy import SECTION
+from twinshore.homes.home_lines import HomeLine
+from twinshore.homes.home_notes import HomeNotes
+from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.scram import keys_of
+from twinshore.proxy.core.near import Rules
+from twinshore.proxy.core.prospect import Prospect
+from twinshore.proxy.gate import Gate
 from twinshore.proxy.late_store import LateStore
-from twinshore.proxy.serving import chosen
+from twinshore.proxy.lookout import Lookout
+from twinshore.proxy.serving import chosen, layout_of
 from twinshore.proxy.serving import serve as until_ended
 from twinshore.proxy.several.keeper import keep
 from twinshore.proxy.several.part import Part, Word
+from twinshore.proxy.users import ITERATIONS, SALT_BYTES
+from twinshore.proxy.whereabouts import leads_by
 from twinshore.service.open_files import allow_most
+
+WITHIN_S = 4.0
+
+
+def look(settings: Settings, topics: Sequence[str] = ()) -> Prospect:
+    """As a proxy takes them up that begins now. ConfigError where it could not begin."""
+    asked, clusters = settings.of(SECTION), chosen(settings)
+    layout, said = layout_of(asked, clusters), list[str]()
+    with ExitStack() as stack:
+        stack.enter_context(closing(Gate(asked, clusters, said.append)))
+        store = stack.enter_context(closing(LateStore(settings, said.append)))
+        lookout = stack.enter_context(closing(Lookout(clusters, layout, store, said.append)))
+        asyncio.run(lookout.first())
+        seen = lookout.seen
+        lines = [_lines(one) for one in clusters if seen.clusters[one.name].answers]
+    seen = replace(seen, leads=leads_by(lines, seen.clusters, settings))
+    is_own = Rules(own_topics=settings.of(near.SECTION).own_topics).is_own
+    tls = bool(asked.certificate_file)
+    return Prospect(seen, layout, tuple(topics), is_own, tls, tuple(asked.sasl), tuple(dict.fromkeys(said)))
+
+
+def _lines(cluster: Cluster) -> Mapping[str, HomeLine]:
+    """None of a cluster that has fallen silent since it was looked at."""
+    with closing(KafkaCluster(cluster, patience_s=WITHIN_S, call_s=WITHIN_S)) as kafka, suppress(KafkaError):
+        return HomeNotes(kafka).read()
+    return {}
 
 
 def serve(settings: Settings, log: Callable[[str], None], processes: int = 0) -> None:
@@ -38,3 +81,12 @@ def _serve(settings: Settings, log: Callable[[str], None], part: Part | None) ->
         until_ended(settings, store, log, part)
     finally:
         store.close()
+
+
+def user_table(name: str, password: Secret) -> str:
+    """What is to stand in the users file; ConfigError where there is no password."""
+    plain = password.read()
+    if not plain:
+        raise ConfigError(f"{password.file or password.env} holds no password")
+    keys = keys_of(plain, SaslMechanism.SCRAM_SHA_512, secrets.token_bytes(SALT_BYTES), ITERATIONS)
+    return f'[{json.dumps(name, ensure_ascii=False)}]\nscram_sha_512 = "{keys.text}"'

@@ -25,10 +25,18 @@ from twinshore.store import AuditRow, Incident, Remembered, Store
 from twinshore.store.audit import Wanted
 from twinshore.switch.decision import Done, Outcome, Wait
 from twinshore.switch.deeds import Kind
-from twinshore.switch.hands import old_places, rescue
+from twinshore.switch.hands import rescue
 from twinshore.switch.hands.debts import SILENT_MS_MAX
 from twinshore.switch.hands.mirrors import MirrorSilence
-from twinshore.switch.hands.places import follow_home, left_on_twins
+from twinshore.switch.hands.places import (
+    SavedPlace,
+    follow_home,
+    left_on_twins,
+    places_from,
+    places_in,
+    places_json,
+    put_back,
+)
 from twinshore.switch.hands.rescued_topic import RescuedTopic, export
 from twinshore.switch.record import Moved, Record
 from twinshore.switch.rescued import Copy, Count, Origin
@@ -68,8 +76,8 @@ def save(
         if saved.saved_as or saved.end <= tail.first:
             _account(record, saved, store)
         done.append(saved)
-    places = old_places.places_in(old, topics)[0] if topics else {}
-    record = replace(record, tails=to_json(done), places=old_places.to_json(places))
+    places = places_in(old, topics)[0] if topics else {}
+    record = replace(record, tails=to_json(done), places=places_json(places))
     if not any(one.saved_as for one in done):
         return Done(record, "nothing is to be rescued")
     records = counted(sum(one.records for one in done), "record")
@@ -234,7 +242,7 @@ class PutBack:
         wanted = self._wanted(record)
         stands = ""
         if wanted:
-            lacking = old_places.put_back(self._old, wanted)
+            lacking = put_back(self._old, wanted)
             now_ms = self._now_ms()
             if lacking or not self._lacked_ms:
                 self._lacked_ms = now_ms
@@ -246,17 +254,17 @@ class PutBack:
         followed = follow(record, self._link, self._settings, self._store, self._now_ms())
         return replace(followed, sentence="; ".join(filter(None, (stands, followed.sentence))))
 
-    def _wanted(self, record: Record) -> dict[str, dict[Where, old_places.Wanted]]:
+    def _wanted(self, record: Record) -> dict[str, dict[Where, SavedPlace]]:
         starts: dict[Where, int] = {}
         for one in from_json(record.tails):
             starts[one.where] = min(one.first - one.gone, starts.get(one.where, one.first))
         # What groups left here when their topics were moved by force counts as the link's from now on: they follow.
         theirs = left_on_twins(self._link, self._store, record.names())
         found = {}
-        for group, places in old_places.from_json(record.places).items():
+        for group, places in places_from(record.places).items():
             at = clamped({where: one.offset for where, one in places.items()}, starts)
             found[group] = {
-                where: old_places.Wanted(one, Place(at[where], MARK if where[0] in theirs else one.metadata))
+                where: SavedPlace(one, Place(at[where], MARK if where[0] in theirs else one.metadata))
                 for where, one in places.items()
             }
         return found

@@ -17,11 +17,12 @@ from twinshore.service.ends import Ends
 from twinshore.service.identity import recognise
 from twinshore.store import Store, TwinRow
 from twinshore.switch.deeds import DEEDS, Kind
-from twinshore.switch.hands import old_places, rescue
+from twinshore.switch.hands import rescue
 from twinshore.switch.hands.anew import origin_of
 from twinshore.switch.hands.carried import filled_in_part
 from twinshore.switch.hands.claims import taken
 from twinshore.switch.hands.log_ends import answers, changed, log_ends
+from twinshore.switch.hands.places import places_in
 from twinshore.switch.hands.returned_logs import stood
 from twinshore.switch.operations.planning import DeedStep, SwitchPlan, adopting
 from twinshore.switch.operations.preview import cramped
@@ -66,7 +67,7 @@ def plan(asked: Rebuilt, settings: Settings, store: Store, *, by: str = "") -> S
             hint = "`twinshore mirror begin-again` is for topics that are others by now"
             return SwitchPlan(refused=RefusedError(other, hint=hint))
         shown = tuple(_shown(record, ends, store))
-        places, live = old_places.places_in(ends.target, record.names())
+        places, live = places_in(ends.target, record.names())
         room = cramped(ends.target, record.names(), settings)
     refused = _refused(record, () if asked.anyway else live, link, settings, store) or room.refused()
     if refused:

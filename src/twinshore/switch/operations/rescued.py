@@ -28,7 +28,7 @@ from twinshore.service.clock import wall_ms
 from twinshore.store import AuditRow, Remembered, Store
 from twinshore.store.opening import open_if_there
 from twinshore.switch.alone import alone
-from twinshore.switch.hands import old_places
+from twinshore.switch.hands.places import places_from
 from twinshore.switch.hands.rescue import SUFFIX, read_origin, read_saved
 from twinshore.switch.hands.rescued_topic import RescuedTopic, export
 from twinshore.switch.hands.writing import append
@@ -293,7 +293,7 @@ def _read_by(origin: Origin, store: Store) -> list[str]:
     if row is None:
         return []
     try:
-        places = old_places.from_json(Record.from_json(row.record).places)
+        places = places_from(Record.from_json(row.record).places)
     except WireError:
         return []
     where = (origin.topic, origin.partition)

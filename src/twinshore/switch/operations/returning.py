@@ -22,12 +22,13 @@ from twinshore.service.ends import Ends
 from twinshore.service.identity import recognise
 from twinshore.store import Store, TwinRow
 from twinshore.switch.deeds import DEEDS, Kind
-from twinshore.switch.hands import old_places, rescue
+from twinshore.switch.hands import rescue
 from twinshore.switch.hands.anew import origin_of
 from twinshore.switch.hands.behind_tails import unfit
 from twinshore.switch.hands.carried import filled_in_part
 from twinshore.switch.hands.claims import taken
 from twinshore.switch.hands.log_ends import answers, changed
+from twinshore.switch.hands.places import places_in
 from twinshore.switch.hands.returned_logs import stood
 from twinshore.switch.operations.meaning import must_be_expressions
 from twinshore.switch.operations.planning import DeedStep, SwitchPlan
@@ -80,7 +81,7 @@ def plan(asked: FailBack, settings: Settings, store: Store, *, by: str = "") -> 
         record = record_of(kind, back, topics, by, str(folder_of(settings, asked.folder)))
         shown = tuple(_shown(record, found, ends.source, ends.target, store))
         refused = _unmappable(found, record, ends.source, store) if asked.mapped else None
-        _, live = old_places.places_in(ends.source, topics_of(found)) if found and not asked.mapped else ({}, ())
+        _, live = places_in(ends.source, topics_of(found)) if found and not asked.mapped else ({}, ())
         room = cramped(ends.source, record.names(), settings)
         guarded = left_open(ends.source, record.names(), "")
     if others := kept_back(seen, topics_of(found)):
