@@ -50,11 +50,11 @@ class Stage:
         place = self.west.groups.get(group, {}).get(TWINS[where])
         return place.offset if place else None
 
-    def turn(self, *, act: bool = True) -> Turn:
+    def turn(self) -> Turn:
         self.now_s += 1.0
         here, there = self.east.listed(), self.west.listed()
         may, holds = (lambda: self.ours), (lambda: self.holds())
-        return self.direction.turn(SCOPE, here, there, _is_meant, self.now_s, act=act, may=may, holds=holds)
+        return self.direction.turn(SCOPE, here, there, _is_meant, self.now_s, may=may, holds=holds)
 
     def state(self, group: str) -> tuple[State, int]:
         return standing(self.direction.book.entries[group])[:2]
@@ -192,13 +192,6 @@ def test_a_cluster_that_is_away_is_told_and_nothing_is_forgotten() -> None:
     stage.west.away = False
     stage.turn()
     assert stage.there("g") == 20
-
-
-def test_looking_alone_commits_nothing_and_says_what_would_be() -> None:
-    stage = Stage()
-    stage.commit("g", 10)
-    turn = stage.turn(act=False)
-    assert (turn.moved[State.MOVES], stage.there("g")) == (1, None)
 
 
 def test_what_one_direction_put_there_is_no_reading_for_the_other() -> None:

@@ -10,10 +10,9 @@ from tests.proxy.talks import LAYOUT, WEST, carried, session, view
 from tests.proxy.test_moved import MINE, STALE, TAG, TWICE, leads, line, moved, records, sent
 from twinshore.homes.home_lines import Clash
 from twinshore.proxy.core.flows import Flows
-from twinshore.proxy.core.leads import UNBOUNDED, Lead, Torn, Wrote, crossed_of, doubtful
+from twinshore.proxy.core.leads import UNBOUNDED, Lead, Torn, Wrote, crossed_of, doubtful, stamp_of, stamped
 from twinshore.proxy.core.moved import Sequel, batch_in, offset_in, sequel
 from twinshore.proxy.core.moves import Pass
-from twinshore.proxy.core.producer_ids import stamp_of, stamped
 from twinshore.proxy.core.seen import Seen
 from twinshore.proxy.core.session import Session
 from twinshore.proxy.crossed import doubts

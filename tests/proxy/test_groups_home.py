@@ -20,9 +20,8 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
 from twinshore.lab.ports import free_port
 from twinshore.proxy.core.leads import Lead, leads_of
-from twinshore.proxy.group_words import GroupWords
 from twinshore.proxy.operations import groups_home
-from twinshore.proxy.operations.groups_home import Asked, Stage, act, plan
+from twinshore.proxy.operations.groups_home import Asked, GroupWords, Stage, act, plan
 from twinshore.store import open_store
 from twinshore.switch.operations.planning import SwitchPlan
 from twinshore.switch.operations.running import Asking

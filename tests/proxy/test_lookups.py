@@ -22,10 +22,10 @@ from tests.proxy.talks import (
     told,
 )
 from twinshore.proxy.core.layout import ANY, Place
+from twinshore.proxy.core.leads import mark_of
 from twinshore.proxy.core.messages import error, filled, read_asked
 from twinshore.proxy.core.moves import Ask
 from twinshore.proxy.core.offers import DESCRIBE_CLUSTER, FIND_COORDINATOR
-from twinshore.proxy.core.producer_ids import mark_of
 from twinshore.proxy.core.seen import Seen
 from twinshore.wire.apis import INIT_PRODUCER_ID, METADATA
 

@@ -9,12 +9,11 @@ import pytest
 from tests.proxy.talks import EAST, WEST, answer, carried, request, said_part, seen, session, view
 from twinshore.homes.home_lines import Clash, HomeLine, HomeState
 from twinshore.proxy.core.layout import Place
-from twinshore.proxy.core.leads import Lead, Wrote, leads_of, wrote_of
+from twinshore.proxy.core.leads import Lead, Wrote, leads_of, stamp_in, stamp_of, stamped, wrote_of
 from twinshore.proxy.core.messages import error
 from twinshore.proxy.core.moved import Sequel, batch_in, sequel
 from twinshore.proxy.core.moves import Ask, Hold, Pass, Said
 from twinshore.proxy.core.offers import HANDLED
-from twinshore.proxy.core.producer_ids import stamp_in, stamp_of, stamped
 from twinshore.proxy.core.seen import Seen
 from twinshore.wire.apis import DESCRIBE_PRODUCERS, PRODUCE
 from twinshore.wire.batch import SEQUENCE_SPAN, check_crc

@@ -21,7 +21,7 @@ from twinshore.fleet import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster, ProducerState
 from twinshore.lab import KAFKA_NEWEST, KAFKA_OLDEST, LabCluster
 from twinshore.lab.clients import committed
-from twinshore.proxy.core.producer_ids import mark_of
+from twinshore.proxy.core.leads import mark_of
 from twinshore.proxy.lookout import HEARD_S, LOOK_S
 from twinshore.store import HomeRow, open_store
 

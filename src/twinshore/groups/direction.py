@@ -105,12 +105,11 @@ class Direction:
         admits: Callable[[GroupListing], bool],
         now_s: float,
         *,
-        act: bool = True,
         may: Callable[[], bool] = always,
         holds: Callable[[], bool] = always,
     ) -> Turn:
-        """One round. Not `act`: everything but the commits. `may`: whether the link is still ours to act for. `holds`:
-        whether the scope still does; asked once the ends are known, since no place up to such an end is a wrong one."""
+        """One round. `may`: whether the link is still ours to act for. `holds`: whether the scope still does; asked
+        once the ends are known, since no place up to such an end is a wrong one."""
         turn, book = Turn(), self.book
         if scope is not book.scope or now_s >= self._ends_until_s:
             # An end is trusted to grow only, and only for a while: a twin's log can be lost as any other.
@@ -131,9 +130,7 @@ class Direction:
             theirs = self._theirs(node, {name: spots[name] for name in names}, now_s, turn)
             wishes = self._wishes(due, spots, theirs, now_s)
             done = True
-            if not act:
-                self._note(wishes, now_s, turn)
-            elif wishes:
+            if wishes:
                 may_now = self._clock() - heard_at_s < HEARD_S and holds() and may()
                 # Asked last: the store that the others ask may have been slow.
                 done = may_now and self._fresh(node, read_at_s, turn)
@@ -384,12 +381,6 @@ class Direction:
             if not describe(code).retriable:
                 entry.open.discard(wish.where)
                 turn.told[f"group {name}"] = sentence
-
-    def _note(self, wishes: Mapping[str, Mapping[Where, Wish]], now_s: float, turn: Turn) -> None:
-        for name, ours in wishes.items():
-            for wish in ours.values():
-                turn.moved[wish.decision.state] += 1
-                self.book.stands(self.book.entries[name], wish.where, wish.decision.state, wish.behind, now_s)
 
     def _nodes(
         self, names: Sequence[str], listed: Mapping[str, GroupListing], now_s: float, turn: Turn

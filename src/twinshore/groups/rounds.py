@@ -71,7 +71,6 @@ RENEW_S_MIN = 2.0
 class _Asks(TypedDict):
     """What each direction of a round is told alike."""
 
-    act: bool
     may: Callable[[], bool]
     holds: Callable[[], bool]
 
@@ -137,16 +136,15 @@ class Rounds:
         for one in (self.at_source, self.at_target, self._ends):
             one.close()
 
-    def run(self, now_s: float, *, act: bool = True, may: Callable[[], bool] = always) -> Round:
-        """One round. Not `act`: looks and decides, commits nothing. `may` is asked before each commit: the link may
-        have become another process's since the round began."""
+    def run(self, now_s: float, *, may: Callable[[], bool] = always) -> Round:
+        """One round. `may` is asked before each commit: the link may have become another process's since it began."""
         begun_s = time.perf_counter()
         done = Round()
         self._positions = None
         self.at_source.asked.clear()
         self.at_target.asked.clear()
         self.begin(now_s)
-        asks: _Asks = {"act": act, "may": may, "holds": self._holds}
+        asks: _Asks = {"may": may, "holds": self._holds}
         reading, writing = self.at_source.listed(), self.at_target.listed()
         if self._forward is not None:
             turn = self._forward.turn(self.scope, reading, writing, self._by_offsets, now_s, **asks)
@@ -155,8 +153,7 @@ class Rounds:
                 if now_s - wait.since_s >= TOLD_AFTER_S:
                     done.told[f"group {name}"] = wait.words
             done.told |= {f"outputs: {expression!r}": said for expression, said in self._together.unmet.items()}
-            if act:
-                self._keep_names(self._forward.book, turn)
+            self._keep_names(self._forward.book, turn)
         if self._back is not None:
             done.add(self._back.turn(self._scope_back, writing, reading, self._by_offsets, now_s, **asks), "back: ")
         self._share(reading, writing, now_s, done, asks)

@@ -132,6 +132,16 @@ class Groups:
         found, away = from_each(wanted, lambda node: self._places_at(node, wanted[node], known))
         return {one.group: one for one in found}, away
 
+    def all_places(self) -> tuple[dict[str, GroupListing], dict[str, GroupPlaces], list[KafkaError]]:
+        """Every group that reads by offsets, its places, and why brokers do not answer."""
+        listed = self.listed()
+        ours = {name: one for name, one in listed.groups.items() if one.reads_by_offsets}
+        wanted: dict[int, dict[str, None]] = {}
+        for name, one in ours.items():
+            wanted.setdefault(one.coordinator, {})[name] = None
+        found, away = self.places(wanted, {})
+        return ours, found, [*listed.away.values(), *away.values()]
+
     def coordinators(self, groups: Sequence[str]) -> dict[str, int]:
         """Which broker coordinates each, of those that `located` finds."""
         return self.located(groups).nodes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -28,10 +28,8 @@ class ProxyCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         counts, seen, again = self._house.counts, self._house.seen, self._house.flows.again
-        requests = CounterMetricFamily("twinshore_proxy_requests", "requests of clients, by API", labels=["api"])
-        for key, count in sorted(dict(counts.requests).items()):
-            requests.add_metric([api_name(key)], count)
-        yield requests
+        rows = [((api_name(key),), count) for key, count in sorted(dict(counts.requests).items())]
+        yield _family(CounterMetricFamily, "requests", "requests of clients, by API", ["api"], rows)
         for name, told, value in (
             ("clients", "connections of clients that came", counts.clients),
             ("errands", "requests for which several brokers, or another one, were asked", counts.errands),
@@ -63,17 +61,11 @@ class ProxyCollector(Collector):
             "clients whose request waits for a switch, or to hear where its topic is",
             value=len(self._house.holding),
         )
-        answers = GaugeMetricFamily(
-            "twinshore_proxy_cluster_answers", "1 where the cluster answers", labels=["cluster"]
-        )
-        for cluster in list(seen.clusters.values()):
-            answers.add_metric([cluster.name], float(cluster.answers))
-        yield answers
-        leaderless = Counter(one.lacks.name.lower() for one in seen.leaderless.values())
-        gauge = GaugeMetricFamily("twinshore_proxy_leaderless", "topics without a leader, by why", labels=["why"])
-        for why in Lacks:
-            gauge.add_metric([why.name.lower()], leaderless[why.name.lower()])
-        yield gauge
+        answer = [((one.name,), float(one.answers)) for one in list(seen.clusters.values())]
+        yield _family(GaugeMetricFamily, "cluster_answers", "1 where the cluster answers", ["cluster"], answer)
+        leaderless = Counter(one.lacks for one in seen.leaderless.values())
+        why = [((one.name.lower(),), leaderless[one]) for one in Lacks]
+        yield _family(GaugeMetricFamily, "leaderless", "topics without a leader, by why", ["why"], why)
         yield GaugeMetricFamily(
             "twinshore_proxy_led_unheard",
             "topics whose leader was chosen without a cluster that did not answer since this proxy began",
@@ -92,23 +84,17 @@ class ProxyCollector(Collector):
             ("records", "records that producers sent"),
             ("errors", "partitions of answers with an error"),
         ):
-            metric = CounterMetricFamily(f"twinshore_proxy_topic_{name}", told, labels=labels)
-            for key, flow in list(self._totals.topics.items()):
-                metric.add_metric([*key], getattr(flow, name))
-            yield metric
+            topics = [(key, getattr(flow, name)) for key, flow in list(self._totals.topics.items())]
+            yield _family(CounterMetricFamily, f"topic_{name}", told, labels, topics)
         for name, told in (
             ("requests", "requests of the client id"),
             ("bytes", "bytes that its clients sent and received"),
             ("connections", "connections that they opened"),
         ):
-            metric = CounterMetricFamily(f"twinshore_proxy_client_{name}", told, labels=["client"])
-            for client, flow in list(self._totals.clients.items()):
-                metric.add_metric([client], getattr(flow, name))
-            yield metric
-        stands = GaugeMetricFamily("twinshore_proxy_alarm", "1 while the alarm stands", labels=["alarm"])
-        for name, standing in self._alarms.standing.items():
-            stands.add_metric([name], float(standing))
-        yield stands
+            clients = [((client,), getattr(flow, name)) for client, flow in list(self._totals.clients.items())]
+            yield _family(CounterMetricFamily, f"client_{name}", told, ["client"], clients)
+        stands = [((name,), float(standing)) for name, standing in self._alarms.standing.items()]
+        yield _family(GaugeMetricFamily, "alarm", "1 while the alarm stands", ["alarm"], stands)
         yield self._histogram("produce_seconds", "how long brokers took to answer producers", LATENCY_MS, 0.001)
         yield self._histogram("produce_request_bytes", "how large requests of producers are", SIZE_BYTES, 1)
 
@@ -123,12 +109,9 @@ class ProxyCollector(Collector):
 
     def _near(self) -> Iterator[Metric]:
         near = self._house.near
-        read = CounterMetricFamily(
-            "twinshore_proxy_near_bytes", "bytes of records that clients read at a twin", labels=["cluster"]
-        )
-        for cluster, count in sorted(dict(near.bytes_read).items()):
-            read.add_metric([cluster], count)
-        yield read
+        read = [((cluster,), count) for cluster, count in sorted(dict(near.bytes_read).items())]
+        told = "bytes of records that clients read at a twin"
+        yield _family(CounterMetricFamily, "near_bytes", told, ["cluster"], read)
         yield CounterMetricFamily("twinshore_proxy_led_near", "answers that led a client to a twin", value=near.led)
         yield CounterMetricFamily(
             "twinshore_proxy_sent_home", "partitions whose client a twin sent home", value=near.sent_home
@@ -139,14 +122,12 @@ class ProxyCollector(Collector):
 
     def _fuses(self) -> Iterator[Metric]:
         box, labels = self._house.fuses, ["topic", "client", "kind"]
-        requests = CounterMetricFamily("twinshore_proxy_fused_requests", "answered by a fuse", labels=labels)
-        records = CounterMetricFamily("twinshore_proxy_fused_records", "records that a fuse kept out", labels=labels)
-        cut = GaugeMetricFamily("twinshore_proxy_fuse_open", "1 where the fuse cuts", labels=labels)
-        for key, tally in list(box.tallies.items()):
-            requests.add_metric([*key], tally.requests)
-            records.add_metric([*key], tally.records)
-            cut.add_metric([*key], float(key in box.open))
-        yield from (requests, records, cut)
+        tallies = list(box.tallies.items())
+        requests, records = ([(key, getattr(one, name)) for key, one in tallies] for name in ("requests", "records"))
+        cut = [(key, float(key in box.open)) for key, _ in tallies]
+        yield _family(CounterMetricFamily, "fused_requests", "answered by a fuse", labels, requests)
+        yield _family(CounterMetricFamily, "fused_records", "records that a fuse kept out", labels, records)
+        yield _family(GaugeMetricFamily, "fuse_open", "1 where the fuse cuts", labels, cut)
         yield GaugeMetricFamily(
             "twinshore_proxy_fuses_known", "0 while no store has said which fuses there are", value=float(box.known)
         )
@@ -164,3 +145,16 @@ class ProxyCollector(Collector):
         if not self._house.seen.answering():
             return "no cluster answers"
         return next(iter(list(self._doors.shut.values())), "")
+
+
+def _family(
+    kind: type[CounterMetricFamily | GaugeMetricFamily],
+    name: str,
+    told: str,
+    labels: Sequence[str],
+    rows: Iterable[tuple[Iterable[str], float]],
+) -> Metric:
+    metric = kind(f"twinshore_proxy_{name}", told, labels=labels)
+    for values, number in rows:
+        metric.add_metric([*values], number)
+    return metric

@@ -10,6 +10,8 @@ which number, is not told: clients are to know the proxy's addresses alone.
 The groups' home goes first, since it alone knows whether a group has members. Nothing elsewhere ends before it agrees.
 
 All that is refused here would have to be done on several clusters alike, or is what only one of them can know.
+
+Produce is refused in `records`, which has read its topics already, by the same rule (`links.filters.is_guarded`).
 """
 
 from __future__ import annotations
@@ -19,11 +21,14 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
+from twinshore.fleet.errors import WireError
 from twinshore.fleet.nouns import GROUPS_HOME
 from twinshore.homes.leader_cluster import Lacks, in_words
 from twinshore.kafka.errors import Code
+from twinshore.links.filters import is_guarded
 from twinshore.proxy.core.committed import Committed, by_cluster
 from twinshore.proxy.core.groups import is_idle
 from twinshore.proxy.core.layout import ANY, Layout, Place
@@ -38,7 +43,7 @@ from twinshore.proxy.core.messages import (
     request_kind,
     written,
 )
-from twinshore.proxy.core.moves import ERRAND_S, Ask, Errand, Hold, Move, Parts, Pass, Run, Said, Say
+from twinshore.proxy.core.moves import ERRAND_S, Ask, Errand, HangUp, Hold, Move, Parts, Pass, Run, Said, Say
 from twinshore.proxy.core.offers import (
     ALTER_CLIENT_QUOTAS,
     ALTER_CONFIGS,
@@ -60,9 +65,19 @@ from twinshore.proxy.core.offers import (
     LIST_TRANSACTIONS,
     OFFSET_DELETE,
 )
-from twinshore.proxy.core.partition_questions import about_partitions
+from twinshore.proxy.core.partition_questions import about_partitions, all_refused
 from twinshore.proxy.core.seen import ClusterSeen, Seen
-from twinshore.wire.apis import DESCRIBE_CONFIGS, DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, METADATA
+from twinshore.wire.apis import (
+    DESCRIBE_CONFIGS,
+    DESCRIBE_PRODUCERS,
+    DESCRIBE_TRANSACTIONS,
+    FETCH,
+    LIST_OFFSETS,
+    METADATA,
+    OFFSET_FOR_LEADER_EPOCH,
+    api_name,
+)
+from twinshore.wire.primitives import I32, PAST_END
 from twinshore.wire.serving.requests import Request
 
 T = TypeVar("T")
@@ -770,3 +785,55 @@ def judges(layout: Layout, committed: Committed, news: Callable[[], None]) -> Ma
     for key in (DESCRIBE_ACLS, DESCRIBE_CLIENT_QUOTAS):
         found[key] = lambda request, _, seen: of_first(request, seen)
     return found | dict.fromkeys(REFUSED, lambda request, _, __: Say(refused(request)))
+
+
+# Where the replica id is the first field of the request; a consumer's is -1, a debugger's -2.
+_OF_REPLICAS: Final = {FETCH: 0, LIST_OFFSETS: 0, OFFSET_FOR_LEADER_EPOCH: 3}
+_CONSUMERS: Final = (-1, -2)
+_GUARDED_WORDS: Final[Mapping[int, Words]] = {
+    CREATE_TOPICS: CREATED,
+    DELETE_TOPICS: DELETED,
+    CREATE_PARTITIONS: GROWN,
+    ALTER_CONFIGS: CONFIGS_CHANGED,
+    INCREMENTAL_ALTER_CONFIGS: CONFIGS_CHANGED,
+}
+_GUARDED_NAMES: Final[Mapping[int, Callable[[Any], Iterable[str]]]] = {
+    CREATE_TOPICS: lambda asked: map(attrgetter("name"), asked.topics),
+    DELETE_TOPICS: attrgetter("topic_names"),
+    CREATE_PARTITIONS: lambda asked: map(attrgetter("name"), asked.topics),
+    DELETE_RECORDS: lambda asked: map(attrgetter("name"), asked.topics),
+    **dict.fromkeys(
+        (ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS),
+        lambda asked: (one.resource_name for one in asked.resources if one.resource_type == TOPIC),
+    ),
+}
+
+
+def refused_as_guarded(request: Request, seen: Seen) -> Move | None:
+    """The refusal; None where the client may send this."""
+    if request.version >= _OF_REPLICAS.get(request.key, 1 << 15):
+        return _as_replica(request)
+    if (names := _GUARDED_NAMES.get(request.key)) is None:
+        return None
+    asked = read_asked(request)
+    guarded = next((name for name in map(str, names(asked)) if is_guarded(name)), None)
+    if guarded is None:
+        return None
+    if request.key == DELETE_RECORDS:
+        return all_refused(request, asked, Code.POLICY_VIOLATION)
+    words = _GUARDED_WORDS[request.key]
+    shares = Shares(request, asked, words, seen)
+    for one in getattr(asked, words.asked):
+        says = f"topic {guarded} is Kafka's or Twinshore's own: change it at the cluster's own address, alone"
+        shares.refuse(one, Code.POLICY_VIOLATION, says)
+    return Run(shares.errand())
+
+
+def _as_replica(request: Request) -> Move | None:
+    try:
+        (replica,) = I32.unpack_from(request.view, request.position)
+    except PAST_END as error:
+        raise WireError(f"{api_name(request.key)}: it has no replica id") from error
+    if replica in _CONSUMERS:
+        return None
+    return HangUp(f"it asked {api_name(request.key)} as replica {replica}, and no broker comes by a proxy")

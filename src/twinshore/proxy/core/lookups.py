@@ -23,6 +23,7 @@ from twinshore.kafka.errors import Code
 from twinshore.proxy.core import epochs, transactions
 from twinshore.proxy.core.counting import Counting
 from twinshore.proxy.core.layout import ANY, NOBODY, Layout, Place
+from twinshore.proxy.core.leads import mark_in, mark_of, marked, unmarked
 from twinshore.proxy.core.messages import (
     answer_kind,
     error,
@@ -35,7 +36,6 @@ from twinshore.proxy.core.messages import (
     written,
 )
 from twinshore.proxy.core.moves import Ask, Errand, Move, Parts, Run, Said, Say
-from twinshore.proxy.core.producer_ids import mark_in, mark_of, marked, unmarked
 from twinshore.proxy.core.seen import Seen
 from twinshore.wire.apis import INIT_PRODUCER_ID, METADATA
 from twinshore.wire.serving.requests import Request

@@ -21,10 +21,9 @@ from typing import Any, NamedTuple
 from twinshore.fleet.errors import WireError
 from twinshore.kafka.errors import Code
 from twinshore.proxy.core.flows import Again
-from twinshore.proxy.core.leads import Wrote
+from twinshore.proxy.core.leads import Wrote, stamp_of, stamped
 from twinshore.proxy.core.messages import filled, part_of, read_said, request_kind, written
 from twinshore.proxy.core.moves import Parts, Said
-from twinshore.proxy.core.producer_ids import stamp_of, stamped
 from twinshore.proxy.core.seen import Seen
 from twinshore.wire.apis import DESCRIBE_PRODUCERS
 from twinshore.wire.batch import HEADER_BYTES, PREFIX_BYTES, SEQUENCE_SPAN, BatchHeader, next_batch, with_producer_id

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from twinshore.proxy.core import groups, guarded, lookups, transactions
-from twinshore.proxy.core.admin import Judge, judges
+from twinshore.proxy.core import groups, lookups, transactions
+from twinshore.proxy.core.admin import Judge, judges, refused_as_guarded
 from twinshore.proxy.core.committed import Committed
 from twinshore.proxy.core.counting import Counting, software_of
 from twinshore.proxy.core.flows import Flows
@@ -105,7 +105,7 @@ class Session:
         low, high = seen.offers.get(key, (0, -1))
         if not low <= request.version <= high:
             return HangUp(_not_offered(request, seen))
-        if (refusal := guarded.refused(request, seen)) is not None:
+        if (refusal := refused_as_guarded(request, seen)) is not None:
             return refusal
         judge = _JUDGES.get(key)
         return judge(self, request, seen) if judge is not None else self._of_admins()[key](request, self.place, seen)

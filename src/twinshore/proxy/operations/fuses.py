@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from twinshore.proxy.core.fuses import unseen
 from twinshore.proxy.operations.instances import serving
 from twinshore.service.clock import wall_ms
 from twinshore.store import AuditRow, DropRow, FuseKind, FusePolicy, FuseRow, FuseState, Limits, Store
+from twinshore.store.traffic_values import FlowRow
 
 KIND: Final = "proxy fuse"
 IN_FORCE_S: Final = 3.0
@@ -118,33 +119,13 @@ def seconds_of(text: str, option: str = "--for") -> int:
 
 def plan_open(asked: Cut, store: Store, *, by: str) -> Plan[FuseStep]:
     """ConfigError where it names nothing, or says no reason."""
-    _check(asked.named, asked.reason)
-    seen, rows = _known(store)
     now_ms = wall_ms()
     until_ms = now_ms + asked.for_s * 1000 if asked.for_s else 0
-    steps = []
-    for kind in asked.named.kinds:
-        old = rows.get((asked.named.topic, asked.named.client, kind))
-        limits = old.limits if old else Limits()
-        row = FuseRow(
-            asked.named.topic,
-            asked.named.client,
-            kind,
-            FuseState.OPEN,
-            asked.policy,
-            asked.reason,
-            by,
-            now_ms,
-            until_ms,
-            limits,
-        )
-        steps.append(FuseStep(row, words(old) if old else "not there", seen))
-    return Plan(tuple(steps), shown=_warning(asked.policy, asked.named), remarks=_unseen(asked.named, store))
+    return _planned(asked, store, by, lambda old: (FuseState.OPEN, until_ms, old.limits if old else Limits()))
 
 
 def plan_limits(asked: Guard, store: Store, *, by: str) -> Plan[FuseStep]:
     """ConfigError where it names nothing, says no reason, or has limits that cannot be."""
-    _check(asked.named, asked.reason)
     limits = asked.limits
     if not limits.any or min(limits.records_s, limits.bytes_s, limits.latency_ms) < 0:
         raise ConfigError("no limit is given", hint="--records-s, --bytes-s or --latency-ms, each above 0")
@@ -155,11 +136,23 @@ def plan_limits(asked: Guard, store: Store, *, by: str) -> Plan[FuseStep]:
             "what consumers read is measured in bytes alone, since records are not counted and brokers wait for them",
             hint="add --produce, or give --bytes-s only",
         )
+    return _planned(asked, store, by, lambda old: (*_stood(old), limits))
+
+
+def _stood(old: FuseRow | None) -> tuple[FuseState, int]:
+    return (old.state, old.until_ms) if old else (FuseState.CLOSED, 0)
+
+
+def _planned(
+    asked: Cut | Guard, store: Store, by: str, becomes: Callable[[FuseRow | None], tuple[FuseState, int, Limits]]
+) -> Plan[FuseStep]:
+    """`becomes`: state, end and limits, of what the fuse was."""
+    _check(asked.named, asked.reason)
     seen, rows = _known(store)
     steps = []
     for kind in asked.named.kinds:
         old = rows.get((asked.named.topic, asked.named.client, kind))
-        state, until_ms = (old.state, old.until_ms) if old else (FuseState.CLOSED, 0)
+        state, until_ms, limits = becomes(old)
         named = (asked.named.topic, asked.named.client, kind, state, asked.policy)
         row = FuseRow(*named, asked.reason, by, wall_ms(), until_ms, limits)
         steps.append(FuseStep(row, words(old) if old else "not there", seen))
@@ -198,10 +191,16 @@ def _check(named: Named, reason: str) -> None:
 def _unseen(named: Named, store: Store) -> tuple[str, ...]:
     """What of the names nothing had that went through: such a fuse cuts nothing, and would be believed in."""
     now_ms = wall_ms()
-    keys = [row.key for row in store.traffic.rows(now_ms - SEEN_S * 1000, now_ms)]
+    rows = store.traffic.rows(now_ms - SEEN_S * 1000, now_ms)
+    return all_unseen(named.topic, named.client, rows, SEEN)
+
+
+def all_unseen(topic: str, client: str, rows: Iterable[FlowRow], lately: str) -> tuple[str, ...]:
+    """A sentence for each of the two that is not among these."""
+    keys = [row.key for row in rows]
     said = (
-        unseen("topic", named.topic, {key.topic for key in keys} - {""}, SEEN),
-        unseen("client", named.client, {key.client for key in keys}, SEEN),
+        unseen("topic", topic, {key.topic for key in keys} - {""}, lately),
+        unseen("client", client, {key.client for key in keys}, lately),
     )
     return tuple(one for one in said if one)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any, Final
 
 from twinshore.service.clock import wall_ms
@@ -20,19 +21,8 @@ def serving(store: Store) -> list[InstanceRow]:
 def look(store: Store) -> list[dict[str, Any]]:
     """All that were heard of within a week, and have not ended in good order."""
     revision, now_ms = store.proxies.revision(), wall_ms()
-    return [
-        {
-            "name": row.name,
-            "host": row.host,
-            "port": row.port,
-            "id": row.id,
-            "started_ms": row.started_ms,
-            "seen_ms": row.seen_ms,
-            "revision": row.revision,
-            "stands": _stands(now_ms - row.seen_ms, revision - row.revision),
-        }
-        for row in store.proxies.instances()
-    ]
+    rows = store.proxies.instances()
+    return [asdict(row) | {"stands": _stands(now_ms - row.seen_ms, revision - row.revision)} for row in rows]
 
 
 def _stands(silent_ms: int, behind: int) -> str:

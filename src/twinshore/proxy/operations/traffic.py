@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from twinshore.fleet import ConfigError
-from twinshore.proxy.core.fuses import matches, unseen
+from twinshore.proxy.core.fuses import matches
 from twinshore.proxy.core.viewed import By, Line, Sort, lines_of, sentence
-from twinshore.proxy.operations.fuses import seconds_of
+from twinshore.proxy.operations.fuses import all_unseen, seconds_of
 from twinshore.service.clock import wall_ms
 from twinshore.store import Store
 
@@ -68,10 +68,6 @@ def look(asked: Asked, store: Store) -> Page:
     lines = lines_of(meant, asked.by, asked.sort)
     first = (asked.page - 1) * asked.size
     pages = max(1, -(-len(lines) // asked.size))
-    lately = f"in the last {asked.last_s} s"
-    said = (
-        unseen("topic", asked.topic, {row.key.topic for row in rows} - {""}, lately),
-        unseen("client", asked.client, {row.key.client for row in rows}, lately),
-    )
+    said = all_unseen(asked.topic, asked.client, rows, f"in the last {asked.last_s} s")
     some = tuple(lines[first : first + asked.size])
-    return Page(some, asked.page, pages, len(lines), asked.last_s, tuple(one for one in said if one))
+    return Page(some, asked.page, pages, len(lines), asked.last_s, said)

@@ -1,5 +1,5 @@
-"""Places of consumer groups: copied to the new home as they are, since a twin has its source's offsets; and set on
-twins so that they follow their home.
+"""Places of consumer groups at a switch: copied to the new home as they are, since a twin has its source's offsets; set on
+twins so that they follow their home; saved and put back; and which groups a forced switch may tear.
 
 A coordinator forgets the places of a topic that is deleted, a while after brokers show the new one. So a place counts
 only once it has been seen to stand for a while.
@@ -8,12 +8,12 @@ only once it has been seen to stand for a while.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from twinshore.fleet import KafkaError, Link, WireError
+from twinshore.fleet import KafkaError, Link, NamedPartition, WireError
 from twinshore.fleet.sentences import listed
 from twinshore.fleet.settings import Settings
 from twinshore.groups.goals import Goal, goals_of
@@ -21,10 +21,11 @@ from twinshore.groups.look import GroupView, PartView, look
 from twinshore.groups.offset_move import DONE, MEMBERLESS, set_places
 from twinshore.groups.outputs import waits_for
 from twinshore.groups.place import MARK, State
-from twinshore.kafka.cluster import KafkaCluster
+from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.groups import Groups
 from twinshore.store import Store
 from twinshore.switch.record import Record, alone_at, left_by_force, readable
+from twinshore.switch.torn import Writing, reads_of, writing
 from twinshore.wire.group_places import GroupPlaces, Place, Where
 
 NAMED_MAX = 5
@@ -153,18 +154,10 @@ Places = Mapping[str, Mapping[Where, Place]]
 
 def places_in(cluster: KafkaCluster, topics: Collection[str]) -> tuple[dict[str, dict[Where, Place]], tuple[str, ...]]:
     """Each group's places in these topics, with the mark of those that are a link's, and which of these groups have
-    members now. KafkaError where a coordinator
-    does not answer: a place that nobody saw would be lost."""
+    members now. KafkaError where a coordinator does not answer: a place that nobody saw would be lost."""
     with closing(Groups(cluster)) as groups:
-        known = groups.listed()
-        for error in known.away.values():
-            raise error
-        ours = {name: one for name, one in known.groups.items() if one.reads_by_offsets}
-        wanted: dict[int, dict[str, None]] = {}
-        for name, one in ours.items():
-            wanted.setdefault(one.coordinator, {})[name] = None
-        told, away = groups.places(wanted, {})
-    for error in away.values():
+        ours, told, away = groups.all_places()
+    for error in away:
         raise error
     found = {name: _of(cluster, one, topics) for name, one in told.items()}
     found = {name: places for name, places in found.items() if places}
@@ -243,3 +236,26 @@ def _of(cluster: KafkaCluster, one: GroupPlaces, topics: Collection[str]) -> dic
         for where, place in one.places.items()
         if where[0] in topics
     }
+
+
+def may_be_torn(new: KafkaCluster, link: Link, topics: Collection[str]) -> Iterator[str]:
+    """A sentence for each; or why nobody knows, which keeps no switch from being made."""
+    try:
+        for one in _writing(new, link, topics):
+            yield one.sentence()
+    except KafkaError as error:
+        yield f"which groups may be torn is not known: {error.message}"
+
+
+def _writing(new: KafkaCluster, link: Link, topics: Collection[str]) -> list[Writing]:
+    with closing(Groups(new)) as groups:
+        _, found, _ = groups.all_places()
+    places = {name: {where: place.offset for where, place in one.places.items()} for name, one in found.items()}
+    rules = link.groups.outputs
+    read = frozenset[str]().union(*(reads_of(name, rules, topics, some) for name, some in places.items()))
+    shown = new.metadata(sorted(read)).topics if read else {}
+    every = [NamedPartition(topic, one.partition) for topic in read & shown.keys() for one in shown[topic].partitions]
+    begins, ends = (new.list_offsets(every, kind) for kind in (OffsetKind.EARLIEST, OffsetKind.LOG_END))
+    spans = {(named.topic, named.partition): (begins[named], ends[named]) for named in every}
+    known = (writing(name, rules, topics, places[name], spans) for name in sorted(places))
+    return [one for one in known if one is not None]

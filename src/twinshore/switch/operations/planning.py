@@ -32,7 +32,7 @@ from twinshore.switch.deeds import DEEDS, DUTIES, Deed, Kind
 from twinshore.switch.hands.carried import paused_of, stopped_of
 from twinshore.switch.hands.claims import homes_of, taken
 from twinshore.switch.hands.log_ends import answers, behind
-from twinshore.switch.hands.torn import may_be_torn
+from twinshore.switch.hands.places import may_be_torn
 from twinshore.switch.operations.meaning import Switch, link_of, must_be_expressions
 from twinshore.switch.operations.preview import Cramped, cramped, lacking, left_open, unheld, unready
 from twinshore.switch.operations.taking_over import filled_anew, standing_on
