@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.looking import JSON, LINKS, SETTINGS, load, who
+from twinshore.cli.looking import JSON, LINKS, SETTINGS, load, tell, who
 from twinshore.cli.steps import carry_out
 from twinshore.service.clock import wall_ms
 from twinshore.service.log_lines import LogLines
@@ -32,12 +32,8 @@ def register(app: typer.Typer) -> None:
     """Adds the verb to the command."""
     delay = typer.Typer(help="Shows how far behind each target is, and for how long.", invoke_without_command=True)
     delay.callback()(show)
-    delay.command("watch")(watch)
-    delay.command("watch-watchers")(watch_watchers)
-    delay.command("forget")(forget)
-    delay.command("check")(check)
-    delay.command("alarms")(alarms)
-    delay.command("simulate")(simulate)
+    for verb in (watch, watch_watchers, forget, check, alarms, simulate):
+        delay.command(verb.__name__.replace("_", "-"))(verb)
     app.add_typer(delay, name="delay")
 
 
@@ -71,22 +67,16 @@ def watch(settings: Path = SETTINGS, link: list[str] = LINKS) -> None:
     from twinshore.delay.monitor import Monitor
 
     loaded = load(settings)
-    log = LogLines()
-    try:
+    with LogLines() as log:
         Monitor(loaded, loaded.chosen(link), log).run()
-    finally:
-        log.close()
 
 
 def watch_watchers(settings: Path = SETTINGS) -> None:
     """Watches, until stopped, that every monitor and every mirror of the store is alive. Run it on another machine."""
     from twinshore.delay.watchers import Watcher
 
-    log = LogLines()
-    try:
+    with LogLines() as log:
         Watcher(load(settings), log).run()
-    finally:
-        log.close()
 
 
 def forget(
@@ -151,14 +141,10 @@ def alarms(
     with open_found(loaded, NOT_WATCHED, WATCH_IT) as store:
         rows = history(link, loaded, store, limit=limit)
         words = stood(rows, loaded, store, clock=wall_ms)
-    if json_output:
-        typer.echo(json.dumps([asdict(row) for row in rows]))
-        return
-    for row, said in zip(rows, words, strict=True):
-        when = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(row.raised_ms / 1000))
-        typer.echo(f"{when} {said}  {row.sentence}")
-    if not rows:
-        typer.echo(f"no alarm {'of these links ' if link else ''}has ever risen")
+    whens = [time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(row.raised_ms / 1000)) for row in rows]
+    lines = [f"{when} {said}  {row.sentence}" for when, said, row in zip(whens, words, rows, strict=True)]
+    none = f"no alarm {'of these links ' if link else ''}has ever risen"
+    tell([asdict(row) for row in rows], lines, as_json=json_output, none=none)
 
 
 def simulate(

@@ -6,6 +6,7 @@ import functools
 import importlib
 import sys
 import traceback
+from enum import StrEnum
 
 import typer
 
@@ -23,7 +24,6 @@ VERBS = (
     "switch",
     "prove",
     "demo",
-    "following",
     "incidents",
     "migrate",
     "delay",
@@ -32,7 +32,6 @@ VERBS = (
     "spool",
     "push",
     "proxy",
-    "completion",
 )
 
 # What a script may rely on. A verb that says more with a code of its own says so in its help.
@@ -48,6 +47,7 @@ EXIT_CODES = {
     143: "ended by SIGTERM before it was done",
 }
 OWN_MISTAKE = 70
+SHELL = typer.Argument(help="bash, zsh or fish.")
 ENDS = (
     "Exit codes: 0 well; 1 done, and the answer is no; 2 not done, or cannot tell; 70 a mistake of Twinshore's own;"
     " 130, 143 stopped by a signal."
@@ -74,6 +74,22 @@ def gather() -> None:
     """Adds every verb to `app`, once."""
     for verb in VERBS:
         importlib.import_module(f"twinshore.cli.{verb}").register(app)
+    app.command("completion")(completion)
+
+
+class Shell(StrEnum):
+    """The shells for which there is a script."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+def completion(shell: Shell = SHELL) -> None:
+    """Prints the script with which this shell completes verbs and options, drawn from the command itself."""
+    from typer._completion_shared import get_completion_script
+
+    typer.echo(get_completion_script(prog_name="twinshore", complete_var="_TWINSHORE_COMPLETE", shell=shell.value))
 
 
 def interrupt_of(ended: BaseException) -> KeyboardInterrupt | None:

@@ -1,8 +1,9 @@
-"""`twinshore incidents`: the rows of the ledger, open and closed."""
+"""`twinshore incidents` and `twinshore audit`: the rows of the ledger, open and closed, and of what was changed."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import typer
@@ -14,6 +15,14 @@ BEFORE = typer.Option(0, "--before", min=0, help="Only rows older than the one w
 KIND = typer.Option("", "--kind", help='Only this kind, such as "stale dropped".')
 TOPIC = typer.Option("", "--topic", help="Only what is about this topic of the source.")
 OPEN = typer.Option(False, "--open", help="Only what is open.")
+CHANGES = typer.Option(50, "--last", min=1, max=10_000, help="How many changes, newest first.")
+BEFORE_CHANGE = typer.Option(0, "--before", min=0, help="Only changes older than the one with this id.")
+BY = typer.Option("", "--by", help='Only what this operator did, or "the mirror" by itself.')
+KIND_OF_CHANGE = typer.Option(
+    "", "--kind", help='Only this kind, such as acl, twin, control, group or "topic setting".'
+)
+CHANGED = typer.Option("", "--topic", help="Only what is about this topic, as it is called where it was changed.")
+GROUP = typer.Option("", "--group", help="Only what is about this consumer group.")
 
 
 def incidents(
@@ -45,6 +54,35 @@ def incidents(
     say_page(rows, in_words, last=last, none=none)
 
 
+def audit(
+    settings: Path = SETTINGS,
+    link: list[str] = LINKS,
+    last: int = CHANGES,
+    before: int = BEFORE_CHANGE,
+    by: str = BY,
+    kind: str = KIND_OF_CHANGE,
+    topic: str = CHANGED,
+    group: str = GROUP,
+    json_output: bool = JSON,
+) -> None:
+    """Prints what links changed on their targets besides records.
+
+    These are settings, ACLs, quotas, users, and twins that were deleted. It also prints what operators changed for
+    links, topics and groups. To see older rows than --last shows, give the id of the last row to --before.
+    """
+    from twinshore.mirror.operations.audit import Changes, changes, in_words
+    from twinshore.store.opening import open_known
+
+    loaded = load(settings)
+    with open_known(loaded) as store:
+        rows = changes(Changes(link, kind, by, topic, group, before), loaded, store, last=last + 1)
+    if json_output:
+        typer.echo(json.dumps([asdict(row) for row in rows[:last]], indent=2))
+        return
+    say_page(rows, in_words, last=last, none="nothing has been changed besides records")
+
+
 def register(app: typer.Typer) -> None:
-    """Adds `incidents` to the command."""
+    """Adds both to the command."""
+    app.command("audit")(audit)
     app.command("incidents")(incidents)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.homes import home, homes
-from twinshore.cli.looking import JSON, LINKS, SETTINGS, load, who
+from twinshore.cli.looking import JSON, LINKS, SETTINGS, load, tell, who
 from twinshore.cli.steps import carry_out
 from twinshore.service.clock import wall_ms
 
@@ -36,6 +34,7 @@ UNCHECKED = typer.Option(
 )
 DRY_RUN = typer.Option(False, "--dry-run", help="Only say what would change.")
 DRY_RECOVER = typer.Option(False, "--dry-run", help="Only say what would be put back, and whose the link is now.")
+PAIR = typer.Option([], "--link", help="One of the two links, where the cluster is in several pairs.")
 EVERY = typer.Option(False, "--all", help="The link's own pause and all of its topics'.")
 
 
@@ -65,17 +64,13 @@ def list_links(settings: Path = SETTINGS, link: list[str] = LINKS, json_output: 
         shown = held_links(link, loaded, store)
         gone = about_links(loaded, store, now_ms=wall_ms()) if store and not link else []
     about = [one for one in gone if one.link not in {held.link for held in shown}]
-    if json_output:
-        typer.echo(json.dumps([one.as_values() for one in shown]))
-        return
+    lines = []
     for one in shown:
-        typer.echo(f"{one.link} (naming {one.naming}{', chain' if one.chain else ''})")
-        for value in one.values:
-            typer.echo(f"  {value.name} = {value.text}  from the {value.origin}")
-        for said in filter(None, (one.says_of_broadcast, one.queue.sentence, *one.troubles, *one.differs)):
-            typer.echo(f"  {said}")
-    for other in about:
-        typer.echo(str(other))
+        lines.append(f"{one.link} (naming {one.naming}{', chain' if one.chain else ''})")
+        lines += [f"  {value.name} = {value.text}  from the {value.origin}" for value in one.values]
+        said = filter(None, (one.says_of_broadcast, one.queue.sentence, *one.troubles, *one.differs))
+        lines += [f"  {sentence}" for sentence in said]
+    tell([one.as_values() for one in shown], [*lines, *map(str, about)], as_json=json_output)
 
 
 def pause(link: str = LINK, topic: list[str] = TOPICS, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
@@ -213,6 +208,44 @@ def recover(link: str = LINK, settings: Path = SETTINGS, dry_run: bool = DRY_REC
     with (open_to_look if dry_run else open_or_make)(loaded) as store:
         planned = plan(Recover(name), loaded, store, tell=typer.echo)
         carry_out(planned, act(planned, loaded, store, by=who()), dry_run=dry_run)
+
+
+def homes(settings: Path = SETTINGS, link: list[str] = LINKS, json_output: bool = JSON) -> None:
+    """Shows the home of each topic that two links could carry to each other under one name, and the topics without a
+    home."""
+    from twinshore.mirror.operations.homes import look
+    from twinshore.store.opening import open_to_look
+
+    loaded = load(settings)
+    with open_to_look(loaded) as store:
+        found = look(link, loaded, store)
+    lines = []
+    for one in found.topics:
+        where = f"{one.topic}: home {one.home}, term {one.term}, " if one.home else ""
+        lines.append(f"{one.pair}: {where}{one.sentence}")
+    lines += [f"{pair}: which topics have no home cannot be told now: {why}" for pair, why in found.away]
+    none = "no two links carry topics to each other under the same names, or there is no such topic yet"
+    tell(found.as_values(), lines, as_json=json_output, none=none)
+
+
+def home(
+    topic: str = typer.Argument(help="The topic, whole name."),
+    cluster: str = typer.Argument(help="Where it is written: the link from there carries it."),
+    settings: Path = SETTINGS,
+    link: list[str] = PAIR,
+    dry_run: bool = DRY_RUN,
+) -> None:
+    """Sets the home of a topic that has none, or that holds records on both sides.
+
+    Refused if a link carries the topic already: then only a switch could move it.
+    """
+    from twinshore.mirror.operations.homes import SetHome, act, plan
+    from twinshore.store.opening import open_or_make, open_to_look
+
+    loaded = load(settings)
+    with (open_to_look if dry_run else open_or_make)(loaded) as store:
+        planned = plan(SetHome(topic, cluster, link), loaded, store)
+        carry_out(planned, act(planned, store, by=who()), dry_run=dry_run)
 
 
 def _change_links(path: Path, asked: AskedOfLinks, *, dry_run: bool) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import getpass
+import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -60,6 +61,15 @@ def say_page(rows: Sequence[R], words: Callable[[R], str], *, last: int, none: s
         typer.echo(none)
     elif len(rows) > last:
         typer.echo(f"older ones: --before {rows[last - 1].id}")
+
+
+def tell(values: object, lines: Iterable[str], *, as_json: bool, none: str = "", indent: int | None = None) -> None:
+    """The values as JSON for programs; or the lines for people, and `none` where there is no line."""
+    if as_json:
+        typer.echo(json.dumps(values, indent=indent))
+        return
+    for line in list(lines) or ([none] if none else []):
+        typer.echo(one_line(line))
 
 
 def write(path: Path, text: str) -> None:

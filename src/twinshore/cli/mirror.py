@@ -1,45 +1,56 @@
-"""`twinshore mirror`: run the links, or say what running them would do; a topic goes on, or its twin is forgotten."""
+"""`twinshore mirror`: run the links, or say what running them would do; a topic goes on or begins again, its twin is
+forgotten, kept, deleted or filled anew; an offset is looked up on the other side."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import typer
 
-from twinshore.cli.deleting import delete, keep
-from twinshore.cli.extents import extents
-from twinshore.cli.following import begin_again
-from twinshore.cli.looking import JSON, LINKS, SETTINGS, load, who
-from twinshore.cli.rebuilding import rebuild
+from twinshore.cli.looking import JSON, LINKS, SETTINGS, load, tell, who
 from twinshore.cli.steps import carry_out
-from twinshore.fleet.sentences import one_line
+from twinshore.cli.switch import run_plan
 from twinshore.service.log_lines import LogLines
 from twinshore.service.signals import end_when_interrupted
 
 DRY_RUN = typer.Option(False, "--dry-run", help="Only print the steps, as `plan` does.")
 DRY_FORGET = typer.Option(False, "--dry-run", help="Only say what would be forgotten.")
 DRY_RESUME = typer.Option(False, "--dry-run", help="Only say what would be resumed.")
+DRY_AGREE = typer.Option(False, "--dry-run", help="Only say what would be agreed to.")
+DRY_REBUILD = typer.Option(False, "--dry-run", help="Only say what would be rescued, deleted and filled again.")
 DETAILS = typer.Option(False, "--details", help="Every step by itself, with each setting, ACL, quota and user.")
-PARTITION = typer.Option(None, "--partition", min=0, help="Only this partition; all that are stopped otherwise.")
-
+STOPPED = typer.Option(None, "--partition", min=0, help="Only this partition; all that are stopped otherwise.")
 RATE_MB_S = typer.Option(
     0.0, "--rate-mb-s", min=0, help="Estimate durations with this rate; 0: as measured on the link, else 50."
 )
+KEPT = typer.Argument("", help="The topic, as the source names it.")
+EVERY = typer.Option(False, "--all", help="All topics of the link, also future ones.")
+UNDO = typer.Option(False, "--undo", help="Take it back: policies hold again, each deletion after its whole delay.")
+UNCARRIED = typer.Option(
+    False,
+    "--even-uncarried",
+    help="Agree that records which the link did not carry, as the plan shows them, are deleted too.",
+)
+PARTITION = typer.Option(0, "--partition", help="The partition.", min=0)
+SOURCE_OFFSET = typer.Option(None, "--source-offset", help="Say where this offset of the source lies on the target.")
+TARGET_OFFSET = typer.Option(None, "--target-offset", help="Say where this offset of the target came from.")
+MOST = typer.Option(
+    20, "--most", help="Without an offset: how many extents to show, the last ones.", min=1, max=100_000
+)
+REBUILT = typer.Argument(help="The link whose twins these are, as east->west or east..west.", metavar="LINK")
+TOPICS = typer.Argument(help="Topics, by their names.", metavar="TOPIC...")
+FOLDER = typer.Option(
+    None, "--folder", help="Where rescued records are kept; without it `rescued` beside the settings."
+)
+ANYWAY = typer.Option(False, "--anyway", help="Also while groups have members there, or somebody writes there.")
+YES = typer.Option(False, "--yes", help="Do not ask.")
 
 
 def register(app: typer.Typer) -> None:
     """Adds the verb to the command."""
     mirror = typer.Typer(help="Carry topics from one cluster to another, offset by offset.", no_args_is_help=True)
-    mirror.command("run")(run)
-    mirror.command("plan")(plan)
-    mirror.command("forget")(forget)
-    mirror.command("begin-again")(begin_again)
-    mirror.command("keep")(keep)
-    mirror.command("delete")(delete)
-    mirror.command("resume")(resume)
-    mirror.command("extents")(extents)
-    mirror.command("rebuild")(rebuild)
+    for verb in (run, plan, forget, begin_again, keep, delete, resume, extents, rebuild):
+        mirror.command(verb.__name__.replace("_", "-"))(verb)
     app.add_typer(mirror, name="mirror")
 
 
@@ -56,11 +67,8 @@ def run(settings: Path = SETTINGS, link: list[str] = LINKS, dry_run: bool = DRY_
     from twinshore.switch.companion import begin as begin_old_homes
 
     loaded = load(settings, logs=True)
-    log = LogLines()
-    try:
+    with LogLines() as log:
         Mirror(loaded, link, log, beside=[begin, begin_proof, begin_old_homes]).run()
-    finally:
-        log.close()
 
 
 def plan(
@@ -80,11 +88,8 @@ def plan(
     loaded = load(settings)
     with open_to_look(loaded) as store:
         found = plan_of_running(link, loaded, store, rate_bytes_s=rate_mb_s * 1e6, log=_warn)
-    if json_output:
-        typer.echo(json.dumps(found.as_values(), indent=2))
-    else:
-        for sentence in found.sentences() if details else found.lines():
-            typer.echo(one_line(sentence))
+    lines = found.sentences() if details else found.lines()
+    tell(found.as_values(), lines, as_json=json_output, indent=2)
     if found.away:
         raise typer.Exit(2)
 
@@ -115,7 +120,7 @@ def forget(
 
 def resume(
     topic: str = typer.Argument(help="The topic with stopped partitions, as the source names it."),
-    partition: int | None = PARTITION,
+    partition: int | None = STOPPED,
     settings: Path = SETTINGS,
     link: list[str] = LINKS,
     dry_run: bool = DRY_RESUME,
@@ -131,3 +136,113 @@ def resume(
     with open_known(loaded) as store:
         planned = plan(ResumeStopped(topic, partition, link), loaded, store)
         carry_out(planned, act(planned, store, by=who()), dry_run=dry_run)
+
+
+def begin_again(
+    topic: str = typer.Argument(help="The topic of the source that was made again, or whose twin was deleted."),
+    settings: Path = SETTINGS,
+    link: list[str] = LINKS,
+    even_uncarried: bool = UNCARRIED,
+    dry_run: bool = DRY_AGREE,
+) -> None:
+    """Agrees that a topic begins again: the running mirror deletes the old twin, with everything it holds, and makes
+    a new one.
+
+    Only a topic that has stopped as *recreated topic* can begin again. The command asks both clusters now, and shows
+    what the old twin holds and which part of it the link did not carry. You agree only to what is shown. Refused for
+    a mapped topic, because its twin holds data of others and is never deleted. With several links in the settings,
+    --link is needed.
+    """
+    from twinshore.mirror.operations.begin_again import BeginAgain, act, plan
+    from twinshore.store.opening import open_known
+
+    loaded = load(settings)
+    name = loaded.only(link).name
+    with open_known(loaded) as store:
+        planned = plan(BeginAgain(topic, [name], even_uncarried), loaded, store)
+        carry_out(planned, act(planned, store, by=who()), dry_run=dry_run)
+
+
+def keep(
+    topic: str = KEPT, settings: Path = SETTINGS, link: list[str] = LINKS, every: bool = EVERY, undo: bool = UNDO
+) -> None:
+    """Forbids that a topic's twin is deleted, by any policy or agreement, until it is taken back with --undo.
+
+    A running mirror obeys at once: it asks right before each deletion.
+    """
+    from twinshore.mirror.operations.deletion import Keep, act_keep, plan_keep
+    from twinshore.store.opening import open_known
+
+    loaded = load(settings)
+    links = [loaded.only(link).name] if undo else link
+    with open_known(loaded) as store:
+        planned = plan_keep(Keep(topic, links, every, undo), loaded, store)
+        carry_out(planned, act_keep(planned, store, by=who()), dry_run=False)
+
+
+def delete(
+    topic: str = typer.Argument(help="The topic, deleted on the source, whose twin waits for an operator's word."),
+    settings: Path = SETTINGS,
+    link: list[str] = LINKS,
+    dry_run: bool = DRY_AGREE,
+) -> None:
+    """Agrees to the deletion of a twin that waits because too many twins would be deleted at once.
+
+    The running mirror deletes the twin within seconds, if nothing else forbids it at that moment. With several links
+    in the settings, --link says whose twin it is.
+    """
+    from twinshore.mirror.operations.deletion import Delete, act_delete, plan_delete
+    from twinshore.store.opening import open_known
+
+    loaded = load(settings)
+    name = loaded.only(link).name
+    with open_known(loaded) as store:
+        planned = plan_delete(Delete(topic, [name]), loaded, store)
+        carry_out(planned, act_delete(planned, store, by=who()), dry_run=dry_run)
+
+
+def extents(
+    topic: str = typer.Argument(help="The topic as the source calls it."),
+    partition: int = PARTITION,
+    source_offset: int | None = SOURCE_OFFSET,
+    target_offset: int | None = TARGET_OFFSET,
+    most: int = MOST,
+    settings: Path = SETTINGS,
+    link: list[str] = LINKS,
+    json_output: bool = JSON,
+) -> None:
+    """Looks up an offset of a mapped topic, or shows the topic's map: runs of offsets with one difference.
+
+    An offset that no consumer sees, or that others wrote, has no counterpart: then the command names the next offset
+    that has one.
+    """
+    from twinshore.mirror.operations.extents import LookUp, look_up
+    from twinshore.store.opening import open_to_look
+
+    loaded = load(settings)
+    with open_to_look(loaded) as store:
+        asked = LookUp(
+            topic, partition, source_offset=source_offset, target_offset=target_offset, most=most, links=link
+        )
+        found = look_up(asked, loaded, store)
+    tell([one.as_values() for one in found], [one.sentence() for one in found], as_json=json_output, indent=2)
+
+
+def rebuild(
+    link: str = REBUILT,
+    topics: list[str] = TOPICS,
+    folder: Path = FOLDER,
+    anyway: bool = ANYWAY,
+    settings: Path = SETTINGS,
+    yes: bool = YES,
+    dry_run: bool = DRY_REBUILD,
+) -> None:
+    """Deletes spoilt twins and fills them again; what their home lacks is saved to files first.
+
+    The mirror must run. Nothing changes at the home. A killed rebuild goes on with `twinshore switch resume`. Exit code
+    1: it turned back, and nothing was deleted.
+    """
+    from twinshore.switch.operations.rebuilding import Rebuilt
+    from twinshore.switch.operations.rebuilding import plan as plan_rebuild
+
+    run_plan(plan_rebuild, Rebuilt(link, topics, folder, anyway), settings, yes=yes, dry_run=dry_run)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import typer
 
-from twinshore.cli.looking import JSON, SETTINGS, load_alone, who
+from twinshore.cli.looking import JSON, SETTINGS, load_alone, tell, who
 from twinshore.cli.steps import carry_out
 from twinshore.fleet import ConfigError
 from twinshore.fleet.sentences import moment, one_line
@@ -72,14 +73,11 @@ def list_pushes(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
 
     with open_to_look(load_alone(settings)) as store:
         found = look(store)
-    for line in [json.dumps(found)] if json_output else [one_line(_said(one)) for one in found] or ["none"]:
-        typer.echo(line)
+    tell(found, map(_said, found), as_json=json_output, none="none")
 
 
-def _said(found: dict[str, object]) -> str:
-    return (
-        f"{found['app']}: revision {found['revision']}, by {found['set_by']}, {moment(int(str(found['changed_ms'])))}"
-    )
+def _said(found: dict[str, Any]) -> str:
+    return f"{found['app']}: revision {found['revision']}, by {found['set_by']}, {moment(found['changed_ms'])}"
 
 
 def remove(app: str = APP, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
@@ -108,15 +106,11 @@ def tokens(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
 
     with open_to_look(load_alone(settings)) as store:
         found = look(store)
-    if json_output:
-        typer.echo(json.dumps(found))
-        return
-    for one in found:
-        made = moment(int(str(one["made_ms"])))
-        line = f"{one['token']}: {one['app']}, {one['may']}, made by {one['made_by']}, {made}"
-        typer.echo(one_line(line))
-    if not found:
-        typer.echo("none")
+    lines = [
+        f"{one['token']}: {one['app']}, {one['may']}, made by {one['made_by']}, {moment(one['made_ms'])}"
+        for one in found
+    ]
+    tell(found, lines, as_json=json_output, none="none")
 
 
 def revoke(beginning: str = BEGINNING, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:
@@ -137,8 +131,5 @@ def serve(settings: Path = SETTINGS) -> None:
     from twinshore.centre.operations.serve import serve as run
     from twinshore.service.log_lines import LogLines
 
-    log = LogLines()
-    try:
+    with LogLines() as log:
         run(load_alone(settings), log)
-    finally:
-        log.close()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import typer
 
-from twinshore.cli.looking import JSON, SETTINGS, load
+from twinshore.cli.looking import JSON, SETTINGS, load, tell
 
 
 def register(app: typer.Typer) -> None:
@@ -21,16 +20,11 @@ def topology(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
     from twinshore.mirror.topology.picture import drawing
 
     seen = listen(load(settings), lambda sentence: typer.echo(sentence, err=True))
-    if json_output:
-        typer.echo(json.dumps(seen.as_values()))
-        return
+    lines = []
     for link in seen.links:
         age = "" if link.age_s is None else f", last heartbeat {link.age_s:.0f} s ago"
         how = f" ({link.naming}{', chain' if link.chain else ''})" if link.settings else " (not in these settings)"
-        typer.echo(f"{link.link}{how}: {link.state}{age}")
-    for sentence in (*seen.says_of_broadcasts(), *seen.says_of_homes()):
-        typer.echo(sentence)
-    for name, why in seen.away:
-        typer.echo(f"{name} cannot be asked: {why}")
-    for line in ["", *drawing(seen)] if seen.paths else []:
-        typer.echo(line)
+        lines.append(f"{link.link}{how}: {link.state}{age}")
+    lines += [*seen.says_of_broadcasts(), *seen.says_of_homes()]
+    lines += [f"{name} cannot be asked: {why}" for name, why in seen.away]
+    tell(seen.as_values(), [*lines, *(["", *drawing(seen)] if seen.paths else [])], as_json=json_output)

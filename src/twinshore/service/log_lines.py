@@ -49,6 +49,12 @@ class LogLines:
                     self._thread = thread
             self._news.notify_all()
 
+    def __enter__(self) -> LogLines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """Waits a little for what is not written yet."""
         with self._news:
