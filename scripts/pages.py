@@ -22,7 +22,7 @@ from twinshore.cli.entry import EXIT_CODES
 from twinshore.cli.examples import command
 from twinshore.delay.simulation.page import with_table
 from twinshore.fleet.settings.page import render_settings_page
-from twinshore.mirror.incidents.page import render_incidents_page
+from twinshore.mirror.incidents.kinds import render_incidents_page
 from twinshore.mirror.lane.track import MOVES, Phase
 from twinshore.mirror.metrics.table import render_metrics_page
 from twinshore.switch.deeds import DEEDS, DUTIES, UNHELD, Deed, Kind

@@ -12,7 +12,7 @@ from tests.cli.asking import LINK, opened, write_settings
 from twinshore.fleet import ConfigError, Link
 from twinshore.mirror.control.named import remark
 from twinshore.mirror.lane.reading import JOINED, QUEUED, READ
-from twinshore.mirror.metrics.reading_word import as_row
+from twinshore.mirror.metrics.words import reading_row
 from twinshore.service.clock import wall_ms
 from twinshore.store import TwinRow
 
@@ -64,7 +64,7 @@ def test_a_list_says_which_broadcast_a_link_belongs_to_and_how_it_is_read(file: 
     assert held(file)["broadcast"]["name"] == "b"
     with opened(file) as store:
         told = {JOINED: 2.0, QUEUED: 0.0, READ: 0.0}
-        store.memories.remember([as_row(LINK, told, 3, 0.0, wall_ms())])
+        store.memories.remember([reading_row(LINK, told, 3, 0.0, wall_ms())])
     said = run(file, "list")
     assert said.count("of broadcast") == 1
     assert "  of broadcast b: 2 of 3 partitions read together with others; it reads nothing itself; 0.00 MB" in said

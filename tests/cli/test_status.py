@@ -23,8 +23,7 @@ from twinshore.fleet import ConfigError
 from twinshore.fleet.incidents import POLICY_STOP, POLICY_WAIT, IncidentSide
 from twinshore.mirror.incidents.watch_rules import silent_sentence
 from twinshore.mirror.lane.reading import JOINED, QUEUED, READ
-from twinshore.mirror.metrics import reading_word
-from twinshore.mirror.metrics.lag_word import LagWord, TopicLag, as_row
+from twinshore.mirror.metrics.words import LagWord, TopicLag, lag_row, reading_row
 from twinshore.store import Incident, IncidentKind, LinkStatus, Receipt, Store, TwinRow, open_store
 from twinshore.store.proof_values import ProofRow, ProofState
 
@@ -91,7 +90,7 @@ def _looked(store: Store, ago_s: float, unseen: int = 0) -> None:
     """The mirror looked at the source's ends so long ago."""
     topics = {"orders": TopicLag(2, 100, 140, 40, unseen)}
     word = LagWord(int((time.time() - ago_s) * 1000), 40, 2, unseen, topics)
-    store.memories.remember([as_row(LINK, word)])
+    store.memories.remember([lag_row(LINK, word)])
 
 
 def _status(settings_file: Path, *words: str) -> str:
@@ -206,7 +205,7 @@ def test_a_link_of_a_broadcast_says_which_and_how_it_is_read_there(store: Store,
     )
     store.links.save_status(_word(0))
     told = {JOINED: 2.0, QUEUED: 3_000_000.0, READ: 1.0}
-    store.memories.remember([reading_word.as_row(LINK, told, 2, 7e6, int(time.time() * 1000))])
+    store.memories.remember([reading_row(LINK, told, 2, 7e6, int(time.time() * 1000))])
     sentence = "2 of 2 partitions read together with others; it reads 7.00 MB/s of the source itself; 3.00 MB wait"
     assert f"{LINK}: of broadcast b: {sentence}" in _status(settings_file)
     found = _json(settings_file)
@@ -267,7 +266,7 @@ def test_what_is_paused_of_a_link_that_flows_is_named(store: Store, settings_fil
 def test_a_lag_of_twins_that_no_look_has_seen_yet_is_not_zero(store: Store, settings_file: Path) -> None:
     store.twins.save([TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)])
     store.links.save_status(_word(0))
-    store.memories.remember([as_row(LINK, LagWord(int(time.time() * 1000), 0, 0, 0))])
+    store.memories.remember([lag_row(LINK, LagWord(int(time.time() * 1000), 0, 0, 0))])
     found = _json(settings_file)[LINK]
     assert (found["state"], found["lag_records"]) == ("flowing", None), "the mirror looked before there was a twin"
     assert "east->west: lag unknown: east cannot be asked from here: " in _status(settings_file)
@@ -282,7 +281,7 @@ def test_of_a_link_without_a_twin_a_lag_is_known_where_it_flows(
     """One that could never begin has no twin whose end could be compared with what its source holds."""
     other = "west->east"
     store.links.save_status(replace(_word(age_s, "as it is", state), link=other))
-    store.memories.remember([as_row(other, LagWord(int((time.time() - age_s) * 1000), 0, 0, 0))])
+    store.memories.remember([lag_row(other, LagWord(int((time.time() - age_s) * 1000), 0, 0, 0))])
     assert "lag unknown: " not in _status(settings_file, "--link", other), "nobody is asked"
     found = _json(settings_file, "--link", other)[other]
     assert (found["state"], found["lag_records"]) == (state, lag)

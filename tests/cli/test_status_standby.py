@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli import asking
 from tests.cli.asking import LINK, opened, write_settings
-from twinshore.mirror.metrics import standby_word
+from twinshore.mirror.metrics.words import standby_row
 from twinshore.store import LinkStatus, Store
 
 WHO = "b-host process 3 5f"
@@ -36,7 +36,7 @@ def carried(store: Store, ago_s: float) -> None:
 
 def stands_by(store: Store, ago_s: float) -> None:
     said_ms = int((time.time() - ago_s) * 1000)
-    store.memories.remember([standby_word.as_row(LINK, WHO, WAITS, said_ms)])
+    store.memories.remember([standby_row(LINK, WHO, WAITS, said_ms)])
 
 
 def status(file: Path) -> str:

@@ -17,7 +17,7 @@ from twinshore.fleet.settings import Settings, parse_settings
 from twinshore.groups.place import MARK, State
 from twinshore.groups.rounds import Rounds
 from twinshore.links.homes import pair_of
-from twinshore.mirror.metrics.group_word import GROUPS_KIND
+from twinshore.mirror.metrics.words import GROUPS_KIND
 from twinshore.store import Asked, Remembered, Store, TopicInSwitch, TwinRow
 from twinshore.wire.group_places import Place
 

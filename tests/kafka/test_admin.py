@@ -16,7 +16,7 @@ from twinshore.kafka.rights import QuotaEntity
 from twinshore.kafka.rights_requests import alter_quotas
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import alter_brokers, client_settings, delete_topic, topic_id
-from twinshore.mirror.incidents.forgetting import SETTING, STATE_EXPIRY_MS_DEFAULT, state_expiry_ms
+from twinshore.mirror.incidents.slow_looks import SETTING, STATE_EXPIRY_MS_DEFAULT, state_expiry_ms
 
 NOWHERE = Cluster("nowhere", ("127.0.0.1:1",))
 

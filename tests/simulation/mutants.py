@@ -15,7 +15,7 @@ from twinshore.mirror.core.commands import Released
 from twinshore.mirror.core.pump_core import Grant
 from twinshore.mirror.desk.desk_core import DeskCore
 from twinshore.mirror.desk.relay import Relay
-from twinshore.mirror.incidents import beginnings
+from twinshore.mirror.incidents import watch_rules
 from twinshore.mirror.lane import answers, observe, runs
 from twinshore.mirror.lane.certainty import Strays
 from twinshore.mirror.lane.cutting import Blank, Halt, Parcel
@@ -109,7 +109,7 @@ def forget_the_epoch_at_a_look() -> None:
 
 
 def notice_no_lost_beginning() -> None:
-    beginnings.lacking = lambda *_places: {}
+    watch_rules.lacking = lambda *_places: {}
 
 
 def take_any_lease() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from twinshore.fleet import NamedPartition
-from twinshore.mirror.incidents.beginnings import Lack
+from twinshore.mirror.incidents.watch_rules import Lack
 from twinshore.mirror.lane.history import NOWHERE, Stand, told_on
 from twinshore.mirror.lane.orders import Carried, Stoppage
 from twinshore.store.values import LeaseRow

@@ -16,7 +16,7 @@ from tests.simulation.schedule import Schedule
 from tests.simulation.store_model import StoreModel
 from tests.simulation.twin_log import TwinLog, Violation
 from twinshore.fleet import NamedPartition
-from twinshore.mirror.incidents import beginnings
+from twinshore.mirror.incidents import watch_rules
 from twinshore.mirror.lane.orders import TrackOrder
 
 CALM_S_MAX = 240.0
@@ -250,9 +250,9 @@ class World:
         # A topic that was made again has a row of its own.
         same = {named: pair for named, pair in pairs.items() if "recreated topic" not in pair.excuses}
         twins = {named: pair.twin.start for named, pair in same.items() if self.clusters.leads("target", pair)}
-        asked = beginnings.suspects(twins, told, self.store.lacks)
+        asked = watch_rules.suspects(twins, told, self.store.lacks)
         sources = {named: pairs[named].source.start for named in asked if self.clusters.leads("source", pairs[named])}
-        lacks = beginnings.lacking(twins, sources, {})
+        lacks = watch_rules.lacking(twins, sources, {})
         for named in sources:
             self.store.lacks.pop(named, None)
         self.store.lacks.update(lacks)

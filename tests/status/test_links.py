@@ -14,7 +14,7 @@ from twinshore.fleet import Link
 from twinshore.fleet.incidents import POLICY_STOP, POLICY_TOPIC
 from twinshore.fleet.sentences import ago
 from twinshore.fleet.settings import Settings, parse_settings
-from twinshore.mirror.metrics.lag_word import LagWord, TopicLag, as_row
+from twinshore.mirror.metrics.words import LagWord, TopicLag, lag_row
 from twinshore.status import LinkView, as_values, look
 from twinshore.status.links import FROM_MIRROR, Lag, _by_topic
 from twinshore.store import (
@@ -78,7 +78,7 @@ def _word(updated_ms: int) -> LinkStatus:
 def test_a_view_has_the_links_word_its_lag_and_what_is_open(store: Store, settings: Settings) -> None:
     now_ms = int(time.time() * 1000)
     store.links.save_status(_word(now_ms))
-    store.memories.remember([as_row(LINK, LagWord(now_ms, 40, 1, 0, {"orders": TopicLag(1, 60, 100, 40, 0)}))])
+    store.memories.remember([lag_row(LINK, LagWord(now_ms, 40, 1, 0, {"orders": TopicLag(1, 60, 100, 40, 0)}))])
     store.ledger.add(
         Incident(LINK, "orders", 0, IncidentKind.RETENTION_GAP, 5, 9, POLICY_STOP, "they are gone"), now_ms=1
     )
@@ -121,7 +121,7 @@ def test_what_the_filters_leave_out_now_has_no_lag_and_is_called_excluded(store:
         ]
     )
     topics = {"orders": TopicLag(1, 60, 100, 40, 0), "till": TopicLag(1, 60, 115, 55, 0)}
-    store.memories.remember([as_row(LINK, LagWord(now_ms, 95, 2, 0, topics))])
+    store.memories.remember([lag_row(LINK, LagWord(now_ms, 95, 2, 0, topics))])
     store.links.save_status(_word(now_ms))
 
     def seen() -> LinkView:
@@ -143,7 +143,7 @@ def test_of_a_topic_that_is_refused_no_twin_ends_at_nought(store: Store, setting
     row = Incident(LINK, "theirs", -1, IncidentKind.FOREIGN_WRITE, -1, -1, POLICY_TOPIC, "holds data of others")
     store.ledger.add(row, now_ms=now_ms)
     topics = {"orders": TopicLag(1, 60, 100, 40, 0), "theirs": TopicLag(2, 0, 500, 500, 0)}
-    store.memories.remember([as_row(LINK, LagWord(now_ms, 540, 3, 0, topics))])
+    store.memories.remember([lag_row(LINK, LagWord(now_ms, 540, 3, 0, topics))])
     store.links.save_status(_word(now_ms))
     (view,) = look(store, settings, [LINK], clock=lambda: now_ms, topics=True)
     orders, theirs = view.topics
@@ -156,7 +156,7 @@ def test_a_row_of_a_topic_is_of_one_moment(store: Store, settings: Settings) -> 
     """Receipts that came after the look put the twin's end beyond the source's, with a lag beside it."""
     now_ms = int(time.time() * 1000)
     store.links.save_status(_word(now_ms))
-    store.memories.remember([as_row(LINK, LagWord(now_ms, 1, 1, 0, {"orders": TopicLag(1, 49, 50, 1, 0)}))])
+    store.memories.remember([lag_row(LINK, LagWord(now_ms, 1, 1, 0, {"orders": TopicLag(1, 49, 50, 1, 0)}))])
     (orders,) = look(store, settings, [LINK], clock=lambda: now_ms, topics=True)[0].topics
     assert (orders.twin_end, orders.source_end, orders.lag_records) == (49, 50, 1)
     (orders,) = look(store, settings, [LINK], clock=lambda: now_ms + 60_000, topics=True)[0].topics
@@ -225,7 +225,7 @@ def test_what_a_mirror_wrote_while_a_look_took_long_is_not_ahead(store: Store, s
     """The clock goes on by seconds between the reads, as where a source is asked that does not answer."""
     now_ms = int(time.time() * 1000)
     store.links.save_status(_word(now_ms))
-    store.memories.remember([as_row(LINK, LagWord(now_ms + 6_000, 40, 1, 0, {"orders": TopicLag(1, 60, 100, 40, 0)}))])
+    store.memories.remember([lag_row(LINK, LagWord(now_ms + 6_000, 40, 1, 0, {"orders": TopicLag(1, 60, 100, 40, 0)}))])
     readings = iter(range(now_ms, now_ms + 1_000_000, 6_000))
     (view,) = look(store, settings, [LINK], clock=lambda: next(readings))
     assert view.lag == Lag(40, 0.0, FROM_MIRROR)

@@ -17,7 +17,7 @@ from twinshore.fleet.settings import Settings, load_settings
 from twinshore.fleet.terms import TERM_MAX
 from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
 from twinshore.lab.ports import free_port
-from twinshore.mirror.metrics.lag_word import LagWord, TopicLag, as_row
+from twinshore.mirror.metrics.words import LagWord, TopicLag, lag_row
 from twinshore.store import Asked, ControlRow, Store, SwitchRow, TopicInSwitch, TwinRow, open_store
 from twinshore.switch.alone import alone
 from twinshore.switch.deeds import Deed, Kind
@@ -152,7 +152,7 @@ def test_what_operators_paused_is_not_held_for_nothing(store: Store) -> None:
 def test_what_a_store_has_never_seen_is_not_called_crossed(settings: Settings, store: Store) -> None:
     asked = asked_of(["orders"], "west", force=True)
     assert "how much of east had not crossed is not known" in plan(asked, settings, store).shown[1]
-    store.memories.remember([as_row("east->west", LagWord(NOW_MS, 2_581, 1, 0))])
+    store.memories.remember([lag_row("east->west", LagWord(NOW_MS, 2_581, 1, 0))])
     said = plan(asked, settings, store).shown[1]
     assert said.startswith("how much is lost is not known: ")
     assert said.endswith(" s before now, when east was last seen, 2,581 offsets had not crossed")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from twinshore.mirror.metrics.lag_word import LagWord, TopicLag
+from twinshore.mirror.metrics.words import LagWord, TopicLag
 from twinshore.store import Position
 from twinshore.store.values import PartitionState
 from twinshore.switch.uncrossed import Uncrossed, uncrossed

@@ -14,7 +14,7 @@ from twinshore.groups.home_line import HomeRelay
 from twinshore.groups.rounds import Round, Rounds, names_row
 from twinshore.groups.word import COMPARED_KIND, compared_among, word_of
 from twinshore.mirror.incidents import link_row
-from twinshore.mirror.metrics.group_word import GROUPS_KIND
+from twinshore.mirror.metrics.words import GROUPS_KIND
 from twinshore.service.cause_log import with_causes
 from twinshore.service.clock import wall_ms
 from twinshore.service.companions import Beside, Companion

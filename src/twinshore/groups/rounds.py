@@ -26,7 +26,7 @@ from twinshore.kafka.share_groups import ShareGroups
 from twinshore.links.homes import counterpart, pair_of
 from twinshore.links.in_force import in_force
 from twinshore.links.known import known
-from twinshore.mirror.metrics.group_word import GROUPS_KIND
+from twinshore.mirror.metrics.words import GROUPS_KIND
 from twinshore.service.clock import wall_ms
 from twinshore.service.connections import PATIENT
 from twinshore.service.ends import Ends

@@ -10,7 +10,7 @@ from typing import Any
 from twinshore.groups.book import Entry
 from twinshore.groups.place import State
 from twinshore.groups.rounds import Round, standing
-from twinshore.mirror.metrics.group_word import GROUPS_KIND
+from twinshore.mirror.metrics.words import GROUPS_KIND
 from twinshore.service.clock import wall_ms
 from twinshore.store import Store
 from twinshore.wire.group_places import GroupPlaces, Where

@@ -23,21 +23,26 @@ from twinshore.links.link_state import FLOWING, STANDBY, STOPPED, UNKNOWN
 from twinshore.links.standing import standing
 from twinshore.logs.ends import log_ends, starts_of, still_there
 from twinshore.mirror.follow.lifecycle import KEEP
-from twinshore.mirror.metrics.lag_word import (
+from twinshore.mirror.metrics.looks import admitted, made_again, refused_topics
+from twinshore.mirror.metrics.words import (
     LAG_KIND,
+    READING_KIND,
+    STANDBY_KIND,
     LagWord,
+    ReadingWord,
+    StandbyWord,
     TopicLag,
     fresh_s,
-    from_rows,
     is_ahead,
     is_fresh,
+    lag_of,
     lag_word,
     reached_of,
+    reading_of,
+    says_of_broadcast,
+    standby_of,
     word_holds_s,
 )
-from twinshore.mirror.metrics.left_out import admitted, made_again, refused_topics
-from twinshore.mirror.metrics.reading_word import READING_KIND, ReadingWord, reading_of, says_of_broadcast
-from twinshore.mirror.metrics.standby_word import STANDBY_KIND, StandbyWord, standby_of
 from twinshore.proof import lacking
 from twinshore.proof.again import Pass, in_words, whole_pass
 from twinshore.proof.surveying import Lack
@@ -305,7 +310,7 @@ def _lag(
 ) -> _Seen:
     """The mirror's own, if it is fresh; else as the source says now; else as it was when it was last seen."""
     asks, flows = state in (UNKNOWN, STOPPED), state == FLOWING
-    told = from_rows(store.memories.of(link.name, LAG_KIND))
+    told = lag_of(store.memories.of(link.name, LAG_KIND))
     told = told and told.only(partial(admits, link))  # the filters may be younger than the look
     age_s = _age_s(told.seen_ms, clock()) if told else 0.0
     # Of very many topics the mirror leaves the sum alone in the store; twins that were just made it has not seen yet.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from twinshore.mirror.metrics.reading_word import broadcast_values
+from twinshore.mirror.metrics.words import broadcast_values
 from twinshore.status.links import LinkView
 from twinshore.store.values import LedgerRow
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from twinshore.fleet.sentences import counted, listed
-from twinshore.mirror.metrics.lag_word import LagWord
+from twinshore.mirror.metrics.words import LagWord
 from twinshore.store.values import Position
 
 NAMED_MAX = 5

@@ -16,7 +16,7 @@ from twinshore.mirror.core.commands import SayReady, Used
 from twinshore.mirror.core.desk_words import Assign, Bounds, Go
 from twinshore.mirror.driver.desk import Desk
 from twinshore.mirror.lane.orders import TideOrder, TrackOrder
-from twinshore.mirror.pump.desk_line import DeskLine
+from twinshore.mirror.pump.lines import DeskLine
 
 LINK = "east->west"
 LANES = 2

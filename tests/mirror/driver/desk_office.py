@@ -16,7 +16,7 @@ from twinshore.mirror.core.pump_core import Grant
 from twinshore.mirror.desk.commands import Account
 from twinshore.mirror.driver.desk import Desk
 from twinshore.mirror.lane.orders import Carried, Handover, TideOrder
-from twinshore.mirror.pump.desk_line import DeskLine
+from twinshore.mirror.pump.lines import DeskLine
 from twinshore.service.clock import steady_s
 
 LINK = "east->west"

@@ -16,7 +16,7 @@ from twinshore.mirror.desk.commands import LaneKey
 from twinshore.mirror.driver.desk import Desk
 from twinshore.mirror.driver.tides import Tides
 from twinshore.mirror.lane.orders import TideOrder
-from twinshore.mirror.pump.desk_line import DeskLost, DriverLine
+from twinshore.mirror.pump.lines import DeskLost, DriverLine
 from twinshore.service.clock import steady_s
 
 SIDE = Cluster("east", ("127.0.0.1:1",))

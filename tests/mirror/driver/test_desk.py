@@ -23,7 +23,7 @@ from twinshore.mirror.lane.history import Stand
 from twinshore.mirror.lane.orders import Carried, Handover, TideOrder, TrackOrder, carried_from
 from twinshore.mirror.lane.quota import Learnt
 from twinshore.mirror.lane.reach import Reach, reach_of
-from twinshore.mirror.pump.desk_line import DeskLost
+from twinshore.mirror.pump.lines import DeskLost
 from twinshore.mirror.pump.tide import carry
 from twinshore.service.clock import steady_s
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from twinshore.mirror.driver.link_live import RATE_HALF_LIFE_S, LinkLive
+from twinshore.mirror.driver.recorder import RATE_HALF_LIFE_S, LinkLive
 
 
 @pytest.mark.parametrize("every_s", [0.25, 1.0, 3.0])

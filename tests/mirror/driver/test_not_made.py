@@ -12,9 +12,9 @@ from tests.mirror.driver.test_link_driver import Place
 from twinshore.links.registry import Registry
 from twinshore.mirror.driver import link_driver
 from twinshore.mirror.driver.engine import Engine
-from twinshore.mirror.driver.shared import Shared
-from twinshore.mirror.metrics import instruments as instruments_module
-from twinshore.mirror.metrics.instruments import Instruments
+from twinshore.mirror.driver.run import Shared
+from twinshore.mirror.metrics import collector
+from twinshore.mirror.metrics.collector import Instruments
 from twinshore.mirror.metrics.meters import Meters
 from twinshore.service.lease_keeper import kept
 from twinshore.service.scheduler import tasks
@@ -54,7 +54,7 @@ def test_a_driver_whose_source_could_not_be_watched_leaves_no_task_behind(
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as broken:
-        broken.setattr(instruments_module, "Looks", none_left)
+        broken.setattr(collector, "Looks", none_left)
         for _ in range(2):
             with pytest.raises(RuntimeError):
                 shared.driver_of(place.link)

@@ -17,8 +17,7 @@ from twinshore.mirror.driver import recorder as recording
 from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.lane.orders import Carried, Stoppage, row_of
 from twinshore.mirror.lane.reading import JOINED, QUEUED, READ
-from twinshore.mirror.metrics.reading_word import READING_KIND, reading_of
-from twinshore.mirror.metrics.standby_word import STANDBY_KIND, standby_of
+from twinshore.mirror.metrics.words import READING_KIND, STANDBY_KIND, reading_of, standby_of
 from twinshore.store import LinkStatus, Receipt, Store, open_store
 
 LINK = "east->west"

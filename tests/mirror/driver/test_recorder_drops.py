@@ -10,8 +10,8 @@ import pytest
 from tests.mirror.driver.test_recorder import LINK, account, locked_store
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.driver import recorder as recording
+from twinshore.mirror.driver.accounts import WaitingRows
 from twinshore.mirror.driver.recorder import REFUSED_MAX, Recorder
-from twinshore.mirror.driver.waiting_rows import WaitingRows
 from twinshore.mirror.lane.orders import Stoppage, row_of
 from twinshore.store import Incident, IncidentKind, TwinRow, ledger, open_store
 

@@ -16,10 +16,9 @@ from twinshore.links.operations.change import Add, Asked, Remove, Set, act, plan
 from twinshore.links.registry import Registry
 from twinshore.mirror.driver import roster
 from twinshore.mirror.driver.desk import Desk
-from twinshore.mirror.driver.drive import Drive
 from twinshore.mirror.driver.link_driver import LinkDriver
 from twinshore.mirror.driver.recorder import Recorder
-from twinshore.mirror.driver.roster import LinkRoster, Running, begun
+from twinshore.mirror.driver.roster import Drive, LinkRoster, Running, begun
 from twinshore.mirror.driver.term import Term
 from twinshore.mirror.driver.tides import Tides
 from twinshore.service.companions import Beside, Companion

@@ -18,7 +18,7 @@ from twinshore.mirror.driver.rafts import Rafts
 from twinshore.mirror.driver.sharing import HEIRS_MAX
 from twinshore.mirror.driver.tides import TIDES_MAX, Tides
 from twinshore.mirror.lane.orders import TideOrder
-from twinshore.mirror.pump.desk_line import DeskLost
+from twinshore.mirror.pump.lines import DeskLost
 from twinshore.mirror.pump.loop import Pump
 
 LINK = "east->west"

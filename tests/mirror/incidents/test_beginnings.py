@@ -12,9 +12,9 @@ import pytest
 from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.fleet.settings import parse_settings
 from twinshore.kafka.errors import Code
-from twinshore.mirror.driver.link_live import LinkLive
-from twinshore.mirror.incidents.beginning_watch import BeginningWatch
-from twinshore.mirror.incidents.beginnings import Lack, lacking, suspects
+from twinshore.mirror.driver.recorder import LinkLive
+from twinshore.mirror.incidents.slow_looks import BeginningWatch
+from twinshore.mirror.incidents.watch_rules import Lack, lacking, suspects
 from twinshore.store import LedgerRow, Store, TwinRow, open_store
 
 LINK = "east->west"

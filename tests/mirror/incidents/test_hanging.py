@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twinshore.fleet import NamedPartition
 from twinshore.kafka.questions import ProducerState
-from twinshore.mirror.incidents.hanging import KIND, Holder, Patience, holder_of
+from twinshore.mirror.incidents.watch_rules import HANGING, Holder, Patience, holder_of
 
 ONE, OTHER = NamedPartition("orders", 1), NamedPartition("orders", 2)
 
@@ -29,7 +29,7 @@ def test_a_transaction_is_named_once_it_has_held_for_too_long() -> None:
     (found,) = patience.seen({ONE: Holder(3, 40, 120), OTHER: Holder(4, 7, 8)}, 111.0)
     assert (found.named, found.age_s) == (ONE, 11.0)
     told = found.stoppage()
-    assert (told.topic, told.partition, told.kind, told.from_offset, told.to_offset) == ("orders", 1, KIND, 40, 120)
+    assert (told.topic, told.partition, told.kind, told.from_offset, told.to_offset) == ("orders", 1, HANGING, 40, 120)
     for words in ("producer id 3", "offset 40", "11 s", "80 offsets behind", "--start-offset 40"):
         assert words in told.sentence
 

@@ -14,8 +14,8 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import admin_of, client_settings
 from twinshore.mirror.driver.accounts import incident_of
-from twinshore.mirror.incidents.hanging import KIND
-from twinshore.mirror.incidents.held import GONE, LOOK_S_MIN, HeldTwins
+from twinshore.mirror.incidents.slow_looks import GONE, LOOK_S_MIN, HeldTwins
+from twinshore.mirror.incidents.watch_rules import HANGING
 from twinshore.mirror.lane.orders import Stoppage
 from twinshore.store import Store, open_store
 
@@ -60,7 +60,9 @@ def test_a_restart_closes_no_row_of_a_transaction_that_is_open(
     with closing(KafkaCluster(east.cluster)) as source, open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
 
         def open_rows() -> list[str]:
-            return [row.incident.topic for row in store.ledger.rows(LINK, open_only=True) if row.incident.kind == KIND]
+            return [
+                row.incident.topic for row in store.ledger.rows(LINK, open_only=True) if row.incident.kind == HANGING
+            ]
 
         until(lambda: open_rows() == [unique_topic], held_by(store, source), named)
         again = held_by(store, source)

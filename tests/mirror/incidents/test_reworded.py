@@ -11,7 +11,7 @@ from twinshore.fleet import Link, Secret
 from twinshore.fleet.incidents import POLICY_RETRY, POLICY_STOP, POLICY_TOPIC, POLICY_UNCUT
 from twinshore.mirror.incidents.kinds import KINDS, passing
 from twinshore.mirror.incidents.standing import retries, stopping
-from twinshore.mirror.metrics.left_out import refused_topics
+from twinshore.mirror.metrics.looks import refused_topics
 from twinshore.proof.crossing import uncrossed_topics
 from twinshore.store import Incident, Store, open_store
 from twinshore.store.engine import Database

@@ -19,8 +19,7 @@ from twinshore.kafka.metadata import ClusterMetadata
 from twinshore.mirror.driver.twins import orders_for
 from twinshore.mirror.mapping import adopting
 from twinshore.mirror.mapping.adopting import Adopter
-from twinshore.mirror.mapping.evidence import Unproven
-from twinshore.mirror.mapping.positions import Notes, Positions, Row
+from twinshore.mirror.mapping.evidence import Notes, Positions, Row, Unproven
 from twinshore.mirror.planned import CarryTopic, Refuse
 from twinshore.store import Store, TwinRow, open_store
 from twinshore.wire.fetch import FetchedPartition

@@ -14,9 +14,8 @@ import pytest
 from twinshore.fleet import Cluster, Link, MappedFrom, Mode, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.mirror.mapping import evidence
-from twinshore.mirror.mapping.evidence import Unproven
+from twinshore.mirror.mapping.evidence import Positions, Unproven
 from twinshore.mirror.mapping.offset_syncs import TAIL_RECORDS, Note
-from twinshore.mirror.mapping.positions import Positions
 from twinshore.mirror.planned import CarryTopic
 from twinshore.store import Store, open_store
 from twinshore.wire.batch import CONTROL, TIMESTAMP_APPEND, TRANSACTIONAL, split_batches

@@ -11,7 +11,7 @@ import pytest
 from twinshore.fleet import Link, QueuePolicy, QueueRules
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
-from twinshore.mirror.mapping.forecast import forecast
+from twinshore.mirror.driver.preview import forecast
 from twinshore.mirror.planned import Create
 from twinshore.store import open_store
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from twinshore.mirror.metrics import table
-from twinshore.mirror.metrics.group_word import GROUPS_KIND, group_word, put_groups
 from twinshore.mirror.metrics.table import Metric
+from twinshore.mirror.metrics.words import GROUPS_KIND, group_word, put_groups
 from twinshore.store import Remembered
 
 

@@ -10,9 +10,9 @@ import pytest
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.desk.commands import Account
 from twinshore.mirror.lane.orders import Carried
-from twinshore.mirror.metrics import lag_word as words
-from twinshore.mirror.metrics.lag_word import LAG_KIND, TopicLag, as_row, from_rows, is_fresh, lag_word, reached_of
+from twinshore.mirror.metrics import words
 from twinshore.mirror.metrics.meters import Meters
+from twinshore.mirror.metrics.words import LAG_KIND, TopicLag, is_fresh, lag_of, lag_row, lag_word, reached_of
 from twinshore.store import TwinRow, open_store
 
 LINK = "east->west"
@@ -34,13 +34,13 @@ def test_a_partition_that_was_not_seen_is_named_and_not_counted() -> None:
 def test_a_word_comes_back_from_the_store_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     word = lag_word([(ORDERS, 5, 9), (BILLS, 1, 1)], 1_000)
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
-        assert from_rows(store.memories.of(LINK, LAG_KIND)) is None
-        store.memories.remember([as_row(LINK, lag_word([(ORDERS, 0, 1)], 1))])
-        store.memories.remember([as_row(LINK, word)])
-        assert from_rows(store.memories.of(LINK, LAG_KIND)) == word
+        assert lag_of(store.memories.of(LINK, LAG_KIND)) is None
+        store.memories.remember([lag_row(LINK, lag_word([(ORDERS, 0, 1)], 1))])
+        store.memories.remember([lag_row(LINK, word)])
+        assert lag_of(store.memories.of(LINK, LAG_KIND)) == word
         monkeypatch.setattr(words, "TOPICS_MAX", 1)
-        store.memories.remember([as_row(LINK, word)])
-        bare = from_rows(store.memories.of(LINK, LAG_KIND))
+        store.memories.remember([lag_row(LINK, word)])
+        bare = lag_of(store.memories.of(LINK, LAG_KIND))
         assert bare is not None
         assert (bare.lag, bare.partitions, bare.topics) == (4, 2, {})
 

@@ -16,7 +16,7 @@ from twinshore.fleet.incidents import POLICY_TOPIC
 from twinshore.lab import LabCluster
 from twinshore.mirror.metrics.looks import TWINS_S, Looks
 from twinshore.mirror.metrics.meters import Meters
-from twinshore.mirror.metrics.waits_word import WAITS_KIND, Mark, as_row, from_rows
+from twinshore.mirror.metrics.words import WAITS_KIND, Mark, waits_of, waits_row
 from twinshore.service.clock import wall_ms
 from twinshore.store import Incident, IncidentKind, TwinRow, open_store
 
@@ -75,12 +75,12 @@ def test_a_restart_makes_no_recovery_point_young(east: LabCluster, unique_topic:
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
         store.twins.save([TwinRow(LINK.name, topic, 0, "aa", "bb", 0, 0, 5)])
         hours_ago_ms = wall_ms() - 2 * 3_600_000
-        store.memories.remember([as_row(LINK.name, {named: [Mark(hours_ago_ms, 3)]}, wall_ms())])
+        store.memories.remember([waits_row(LINK.name, {named: [Mark(hours_ago_ms, 3)]}, wall_ms())])
         with closing(Looks(lambda: LINK, east.cluster, store, meters, EVERY_S, lambda: True)):
             _until(meters, 5)
             _until_so(lambda: (meters.readings(LINK.name, time.monotonic())[named].recovery_point_s or 0) >= 7_200)
             _until_so(lambda: store.memories.of(LINK.name, WAITS_KIND)[0].since_ms > hours_ago_ms + 7_200_000)
-            kept, *_ = from_rows(store.memories.of(LINK.name, WAITS_KIND))[named]
+            kept, *_ = waits_of(store.memories.of(LINK.name, WAITS_KIND))[named]
             assert kept.end == 3, "what came since is younger"
             assert abs(kept.at_ms - hours_ago_ms) < 2_000
 
@@ -105,7 +105,7 @@ def test_what_the_source_does_not_tell_of_at_first_grows_no_younger_by_a_restart
         row = Incident(LINK.name, topic, -1, IncidentKind.RECREATED_TOPIC, -1, -1, POLICY_TOPIC, "another one")
         mute = store.ledger.add(row, now_ms=1)
         hours_ago_ms = wall_ms() - 2 * 3_600_000
-        store.memories.remember([as_row(LINK.name, {named: [Mark(hours_ago_ms, 3)]}, wall_ms())])
+        store.memories.remember([waits_row(LINK.name, {named: [Mark(hours_ago_ms, 3)]}, wall_ms())])
         for _ in range(2):
             with closing(Looks(lambda: LINK, east.cluster, store, meters, EVERY_S, lambda: True)):
                 _until(meters, 5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from twinshore.mirror.lane.reading import JOINED, QUEUED, READ
-from twinshore.mirror.metrics.reading_word import ReadingWord, as_row, broadcast_values, reading_of, says_of_broadcast
+from twinshore.mirror.metrics.words import ReadingWord, broadcast_values, reading_of, reading_row, says_of_broadcast
 
 LINK = "london->tokyo"
 TOLD = {JOINED: 3.0, QUEUED: 2_500_000.0, READ: 9e9}
@@ -13,7 +13,7 @@ TOLD = {JOINED: 3.0, QUEUED: 2_500_000.0, READ: 9e9}
 
 @pytest.mark.parametrize(("age_ms", "holds"), [(0, True), (5_000, True), (5_001, False), (-60_000, False)])
 def test_a_word_comes_back_while_it_holds(age_ms: int, holds: bool) -> None:
-    found = reading_of([as_row(LINK, TOLD, 4, 7e6, 100_000)], 100_000 + age_ms, 5.0)
+    found = reading_of([reading_row(LINK, TOLD, 4, 7e6, 100_000)], 100_000 + age_ms, 5.0)
     assert found == (ReadingWord(100_000, 4, 3, 2_500_000, 7e6) if holds else None)
     assert reading_of([], 0, 5.0) is None
 
@@ -40,6 +40,6 @@ def test_for_programs_what_nobody_says_is_null_and_a_link_of_none_has_none() -> 
 
 def test_what_joined_is_never_more_than_there_is() -> None:
     """A lane tells of what it has joined before anything of it was carried."""
-    found = reading_of([as_row(LINK, TOLD, 0, 0.0, 1)], 1, 5.0)
+    found = reading_of([reading_row(LINK, TOLD, 0, 0.0, 1)], 1, 5.0)
     assert found is not None
     assert (found.joined, found.partitions) == (3, 3)

@@ -7,7 +7,7 @@ from twinshore.mirror.follow import acls, quotas, topic_settings
 from twinshore.mirror.follow.change import Change, Remark
 from twinshore.mirror.follow.lifecycle import KIND
 from twinshore.mirror.mapping.cost import Cost
-from twinshore.mirror.operations.plan_lines import lines_of
+from twinshore.mirror.operations.running import lines_of
 from twinshore.mirror.planned import AtHome, CarryTopic, Create, Grow, Refuse, Rest, Settle, Stay, Step
 
 LINK = "east->west"

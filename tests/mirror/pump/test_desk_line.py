@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from twinshore.mirror.pump.desk_line import DeskLost, DriverLine
+from twinshore.mirror.pump.lines import DeskLost, DriverLine
 
 
 def test_a_line_whose_first_word_fails_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:

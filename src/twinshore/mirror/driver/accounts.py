@@ -1,7 +1,8 @@
-"""What pumps tell, in the store's words. Pure."""
+"""What pumps tell, in the store's words: receipts, and rows that wait for the ledger. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from twinshore.fleet.incidents import IncidentKind
@@ -9,6 +10,11 @@ from twinshore.mirror.incidents.kinds import halt_policy
 from twinshore.mirror.lane.orders import Carried, Stoppage
 from twinshore.store.receipt_rules import RefusedReceipt
 from twinshore.store.values import BATCHES_KEPT, Incident, Receipt, SourceBatch, SourceProducer
+
+ROWS_AT_ONCE = 500
+FEWER = 8  # times fewer at once, of those among which one was refused
+
+Place = tuple[object, ...]
 
 
 def place_of(link: str, stopped: Stoppage) -> tuple[object, ...]:
@@ -62,3 +68,69 @@ def receipt_of(link: str, entry: Carried) -> Receipt:
         extents=entry.extents,
         source_epoch=entry.epoch,
     )
+
+
+class WaitingRows:
+    """Many at once, as an overload brings some each tenth of a second and an outage leaves thousands. Those among which
+    one is refused come behind the others, ever fewer at once, in the end alone, so that it keeps no other from the
+    store. That a store is away says nothing of any of them."""
+
+    def __init__(self) -> None:
+        self._rows: dict[Place, tuple[str, Stoppage]] = {}
+        self._most: dict[Place, int] = {}  # of those among which one was refused
+        self._failed: set[Place] = set()  # in this turn
+        self._taken = False  # whether any was, in this turn
+        self._before: dict[Place, int] = {}  # how many at once before they failed with the store perhaps away
+
+    def put(self, link: str, stopped: Stoppage) -> None:
+        """Told again while the first telling waits for the store, it is one incident all the same."""
+        self._rows[place_of(link, stopped)] = link, stopped
+
+    def __iter__(self) -> Iterator[tuple[str, Stoppage]]:
+        return iter(self._rows.values())
+
+    def forget(self, link: str, topic: str) -> None:
+        """The topic begins anew."""
+        for place, (of, stopped) in list(self._rows.items()):
+            if (of, stopped.topic) == (link, topic):
+                self._gone(place)
+
+    def turn(self) -> Iterator[list[Place]]:
+        """What waits now, part by part; after each it is to be said what became of it."""
+        self._taken, self._failed = False, set()
+        left = sorted(self._rows, key=lambda place: -self._at_once(place))
+        while left:
+            first = [self._at_once(place) for place in left[: self._at_once(left[0])]]
+            part = left[: next((at for at, most in enumerate(first) if most != first[0]), len(first))]
+            left = left[len(part) :]
+            yield part
+
+    def rows(self, places: Sequence[Place]) -> list[tuple[str, Stoppage]]:
+        """What stands at these."""
+        return [self._rows[place] for place in places]
+
+    def written(self, places: Collection[Place]) -> None:
+        """They are in the store. If it was away until now, what it refused then it refused for that."""
+        for place in places:
+            self._gone(place)
+        if not self._taken:
+            self._most.update({place: most for place, most in self._before.items() if place not in self._failed})
+            self._before.clear()
+        self._taken = True
+
+    def failed(self, places: Collection[Place]) -> None:
+        """One of these is not taken, or none is now. They go behind the others."""
+        self._rows.update({place: self._rows.pop(place) for place in places})
+        self._failed.update(places)
+        for place in places:
+            if not self._taken:
+                self._before.setdefault(place, self._at_once(place))
+            self._most[place] = max(1, len(places) // FEWER)
+
+    def _at_once(self, place: Place) -> int:
+        return self._most.get(place, ROWS_AT_ONCE)
+
+    def _gone(self, place: Place) -> None:
+        del self._rows[place]
+        self._most.pop(place, None)
+        self._before.pop(place, None)

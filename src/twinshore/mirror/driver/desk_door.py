@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from twinshore.mirror.desk.commands import Seat
-from twinshore.mirror.pump.desk_line import LINE_BYTES_MAX
+from twinshore.mirror.pump.lines import LINE_BYTES_MAX
 from twinshore.service.clock import steady_s
 from twinshore.service.workers import failures, keep_on
 

@@ -1,4 +1,5 @@
-"""What can be said of a link while Spark still starts: whether both clusters answer, how much there is, what rests."""
+"""What must hold before links may run, and what can be said of one while Spark still starts: whether both clusters
+answer, how much there is, what rests."""
 
 from __future__ import annotations
 
@@ -6,21 +7,41 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from twinshore.fleet import KafkaError, Link, RefusedError, TwinshoreError
+from twinshore.fleet import ConfigError, KafkaError, Link, RefusedError, TwinshoreError
 from twinshore.fleet.sentences import counted
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links.filters import is_of_no_application
+from twinshore.links.rules import check_links
 from twinshore.mirror.driver.preview import holding
 from twinshore.mirror.driver.survey import Surveyor
 from twinshore.mirror.incidents.standing import stopping
 from twinshore.service.ends import Ends
 from twinshore.service.identity import recognise
 from twinshore.service.scheduler import tasks
-from twinshore.store import Store
+from twinshore.store import Store, open_store
 
 # Not long: the link's driver asks again, and says it, as soon as it runs.
 PATIENCE_S = 4.0
+
+
+def check_chosen(settings: Settings, links: Sequence[Link]) -> None:
+    """ConfigError where there is nothing to run, or where links taken together could loop or collide."""
+    if not links:
+        raise ConfigError("no link to run", hint='name one in the settings: [links."east->west"]')
+    # All links of the settings, though only some run here: another process may run the others.
+    check_links(settings.links)
+
+
+def open_writable(settings: Settings) -> Store:
+    """The store; StoreError where it cannot be had, or only be read."""
+    store = open_store(settings.store.url, settings.store.password)
+    try:
+        store.leases.check_writable()
+    except BaseException:
+        store.close()
+        raise
+    return store
 
 
 def refusals(links: Sequence[Link], settings: Settings, store: Store) -> dict[str, RefusedError]:

@@ -30,10 +30,8 @@ from twinshore.mirror.driver.term import Term
 from twinshore.mirror.driver.tides import Tides
 from twinshore.mirror.follow.follower import Follower
 from twinshore.mirror.follow.safety_now import SafetyNow
-from twinshore.mirror.incidents.forgetting import state_expiry_ms
-from twinshore.mirror.incidents.held import HeldTwins
 from twinshore.mirror.incidents.refusals import Refusals
-from twinshore.mirror.incidents.slow_looks import SlowLooks
+from twinshore.mirror.incidents.slow_looks import HeldTwins, SlowLooks, state_expiry_ms
 from twinshore.mirror.incidents.standing import Standing, grown
 from twinshore.mirror.incidents.watch import Watch
 from twinshore.mirror.lane.orders import TideOrder

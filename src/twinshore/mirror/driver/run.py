@@ -7,6 +7,7 @@ import socket
 import threading
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from twinshore.fleet import Link, RefusedError, TwinshoreError
@@ -16,16 +17,15 @@ from twinshore.links.link_state import STANDBY, STOPPED, Idle
 from twinshore.links.registry import Registry
 from twinshore.mirror.driver import engine as engines
 from twinshore.mirror.driver.desk import Desk
-from twinshore.mirror.driver.drive import Drive
-from twinshore.mirror.driver.first_words import first_words, refusals
+from twinshore.mirror.driver.engine import Engine
+from twinshore.mirror.driver.first_words import check_chosen, first_words, open_writable, refusals
+from twinshore.mirror.driver.link_driver import LinkDriver
 from twinshore.mirror.driver.plan import lanes_for
-from twinshore.mirror.driver.ready import check_chosen, open_writable
 from twinshore.mirror.driver.recorder import Recorder
-from twinshore.mirror.driver.roster import LinkRoster, Running, begun
-from twinshore.mirror.driver.shared import Shared
+from twinshore.mirror.driver.roster import Drive, LinkRoster, Running, begun
 from twinshore.mirror.driver.sharing import tasks_for
 from twinshore.mirror.driver.tides import Tides
-from twinshore.mirror.metrics.instruments import Instruments
+from twinshore.mirror.metrics.collector import Instruments
 from twinshore.mirror.metrics.meters import Meters
 from twinshore.service import signals
 from twinshore.service.cause_log import with_causes
@@ -37,6 +37,54 @@ TURN_S = 0.1
 # Room for links that are added while it runs: an embedded Spark's free slots cost nothing.
 LINKS_MORE = 32
 STARTING = "the mirror starts: Spark first, which takes some seconds, then it takes the link over"
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """`owner` is the process, as leases name it; `lanes` of each link."""
+
+    owner: str
+    lanes: int
+    store: Store
+    registry: Registry
+    recorder: Recorder
+    instruments: Instruments
+    engine: Engine
+    desk: Desk
+    tides: Tides
+    log: Callable[[str], None]
+
+    def driver_of(self, link: Link) -> LinkDriver:
+        """A driver for the link, whose source is looked at from now on."""
+        settings = self.registry.settings_around(link)
+        driver = LinkDriver(
+            link,
+            settings,
+            store=self.store,
+            desk=self.desk,
+            tides=self.tides,
+            recorder=self.recorder,
+            owner=self.owner,
+            lanes=self.lanes,
+            log=self.log,
+        )
+        try:
+            self.instruments.watch(lambda: driver.link, settings.cluster(link.source), driver.lease.generation)
+        except BaseException:
+            driver.close(clean=True)
+            self.leave(link)
+            raise
+        return driver
+
+    def leave(self, link: Link) -> None:
+        """The link's driver has ended, and another may begin."""
+        self.instruments.leave(link)
+        self.recorder.leave(link.name)
+
+    def close(self) -> None:
+        """Once no link runs any more."""
+        for close in (self.instruments, self.tides, self.desk, self.recorder, self.store, self.engine):
+            close.close()
 
 
 class Mirror:

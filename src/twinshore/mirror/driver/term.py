@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from twinshore.fleet import Cluster, Link
 from twinshore.fleet.settings import MirrorSettings
-from twinshore.mirror.incidents.forgetting import SETTING
+from twinshore.mirror.incidents.slow_looks import SETTING
 from twinshore.mirror.lane.orders import TideOrder, fence_of, limits_of
 from twinshore.store.values import LinkIdentity
 

@@ -1,16 +1,124 @@
 """When a side counts as away and as back, what is said of one that is silent, and what disks with little room ask for.
-Pure: looks and clocks in."""
+Which twins begin later than their sources, and which open transactions have held theirs for too long. Pure: looks and
+clocks in.
+
+A twin's log start follows its source's. One above it is somebody else's doing: retention set on the twin, or records
+deleted there. What is missing so can be copied no more.
+
+How old a transaction is cannot be read from the log, whose time stamps are the producer's own; so its age counts from
+when it was first seen to hold a twin.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
+from twinshore.fleet import NamedPartition
+from twinshore.fleet.incidents import IncidentKind
 from twinshore.kafka.broker_answers import Disk
+from twinshore.kafka.questions import ProducerState
+from twinshore.mirror.incidents.kinds import known
+from twinshore.mirror.lane.orders import Stoppage
 
+HANGING = IncidentKind.HANGING_TRANSACTION
 SETTLED_S = 2.0  # so long it must be well before it counts as back: by then lags are known again
 ROOM_AGAIN_PERCENT = 0.2  # above the bound, so that a broker at it does not stop and go
+
+
+class Holder(NamedTuple):
+    """The oldest open transaction of a partition; `end` is the source's end behind it."""
+
+    producer_id: int
+    first_offset: int
+    end: int
+
+
+class Hanging(NamedTuple):
+    """A transaction that has held a twin for longer than it may."""
+
+    named: NamedPartition
+    holder: Holder
+    age_s: float
+
+    @property
+    def place(self) -> tuple[str, int, int]:
+        """What tells it from every other one, in the ledger as well."""
+        return self.named.topic, self.named.partition, self.holder.first_offset
+
+    def stoppage(self) -> Stoppage:
+        """What the ledger says of it."""
+        topic, partition, first = self.place
+        sentence = (
+            f"producer id {self.holder.producer_id} holds a transaction open that began at offset {first}, for"
+            f" {self.age_s:.0f} s or longer: the twin waits there, {self.holder.end - first} offsets behind. End it at"
+            f" its application, or with kafka-transactions.sh abort --topic {topic} --partition {partition}"
+            f" --start-offset {first} on the source"
+        )
+        return Stoppage(topic, partition, HANGING, first, self.holder.end, sentence, known(HANGING).policy)
+
+
+def holder_of(stable: int, end: int, producers: Iterable[ProducerState]) -> Holder | None:
+    """Who holds the last stable offset below the end; nobody does where the two are the same."""
+    opened = [one for one in producers if one.current_txn_start >= 0]
+    if stable >= end or not opened:
+        return None
+    first = min(opened, key=lambda one: one.current_txn_start)
+    return Holder(first.producer_id, first.current_txn_start, end)
+
+
+class Patience:
+    """Since when each transaction has been seen to hold its twin."""
+
+    def __init__(self, after_s: float) -> None:
+        self._after_s = after_s
+        self._since_s: dict[tuple[NamedPartition, int, int], float] = {}
+
+    def seen(self, holders: Mapping[NamedPartition, Holder], now_s: float) -> list[Hanging]:
+        """Those that hold too long. `holders` are all there are now: any other has ended."""
+        before, self._since_s = self._since_s, {}
+        found = []
+        for named, holder in holders.items():
+            key = (named, holder.producer_id, holder.first_offset)
+            since_s = self._since_s[key] = before.get(key, now_s)
+            if now_s - since_s >= self._after_s:
+                found.append(Hanging(named, holder, now_s - since_s))
+        return found
+
+
+class Lack(NamedTuple):
+    """Offsets [begin, end) that the source still has and the twin has not."""
+
+    begin: int
+    end: int
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"the twin begins at {self.end}, its source at {self.begin}: records {self.begin} to {self.end - 1} are"
+            " missing on the twin; they were deleted there, or retention is set on it"
+        )
+
+
+def suspects(
+    twins: Mapping[NamedPartition, int], told: Mapping[NamedPartition, int], known: Mapping[NamedPartition, Lack]
+) -> list[NamedPartition]:
+    """Whose source is to be asked where it begins now: pumps may have told of less, never of more."""
+    return [named for named, start in twins.items() if start > told.get(named, 0) or named in known]
+
+
+def lacking(
+    twins: Mapping[NamedPartition, int], sources: Mapping[NamedPartition, int], cut: Mapping[NamedPartition, int]
+) -> dict[NamedPartition, Lack]:
+    """What twins lack that begin at `twins`. `sources` must have been read after that. `cut`: where a source began
+    once, as far as known; a new leader may begin lower for a while, and the mirror itself cut the twin there."""
+    return {
+        named: Lack(sources[named], start)
+        for named, start in twins.items()
+        if named in sources and start > max(sources[named], cut.get(named, 0))
+    }
 
 
 class Turn(Enum):

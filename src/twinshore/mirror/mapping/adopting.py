@@ -14,8 +14,7 @@ from twinshore.fleet.once import Once, in_words
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
 from twinshore.mirror.lane.answers import RIGHTS
-from twinshore.mirror.mapping.evidence import Unproven
-from twinshore.mirror.mapping.positions import Notes, Positions, Row, refusal
+from twinshore.mirror.mapping.evidence import Notes, Positions, Row, Unproven, refusal
 from twinshore.mirror.planned import CarryTopic, Refuse
 from twinshore.service.connections import PATIENT
 from twinshore.service.scheduler import UNTIL_WOKEN, Task, tasks

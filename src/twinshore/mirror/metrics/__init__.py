@@ -2,6 +2,6 @@
 
 Pumps' accounts and looks at the source's ends enter (`meters`, `looks`); readings of links, topics and partitions leave
 at each scrape, with states and the ledger from the store (`collector`). The `table` names every metric once, for the
-server and for its page alike. `lag_word` is what `twinshore status` reads of it in the store. Of pumps and lanes this
+server and for its page alike. `words` are what `twinshore status` reads of it in the store. Of pumps and lanes this
 knows only the words in which they account.
 """

@@ -5,28 +5,133 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
-from twinshore.fleet import Link, NamedPartition, StoreError
+from twinshore.fleet import Cluster, Link, NamedPartition, StoreError
 from twinshore.fleet.incidents import Effect
+from twinshore.fleet.settings import MirrorSettings
 from twinshore.links.in_force import in_force
 from twinshore.links.link_state import STATES, STOPPED, UNKNOWN
+from twinshore.mirror.desk.commands import Account
 from twinshore.mirror.lane.quota import SIDES
 from twinshore.mirror.lane.reading import JOINED, QUEUED, READ
 from twinshore.mirror.metrics import table
-from twinshore.mirror.metrics.group_word import GROUPS_KIND, group_word, put_groups
-from twinshore.mirror.metrics.lag_word import WORD_S_MIN, is_fresh
+from twinshore.mirror.metrics.looks import Looks
 from twinshore.mirror.metrics.meters import NOTHING, MeterReading, Meters
 from twinshore.mirror.metrics.table import Kind, Metric
+from twinshore.mirror.metrics.words import GROUPS_KIND, WORD_S_MIN, group_word, is_fresh, put_groups, word_holds_s
 from twinshore.service.clock import wall_ms
+from twinshore.service.server import AddressTaken, MetricsServer
 from twinshore.store import IncidentCount, LinkStatus, Store
 
+AGAIN_S = 2.0
 TOPICS_MAX = 1_000
 PARTITIONS_MAX = 2_000
+
+
+class Recording(Protocol):
+    """Who writes down what pumps tell, and knows how each link stands."""
+
+    def take(self, account: Account) -> None: ...
+
+    def quotas(self, link: str) -> dict[str, float]: ...
+
+    def reading(self, link: str) -> dict[str, float]: ...
+
+    def words(self) -> Mapping[str, Mapping[str, str]]: ...
+
+
+class Instruments:
+    """Serves as soon as its port is free: another mirror on this host, for whose links this one stands by, may have it.
+    Without a port it measures all the same."""
+
+    def __init__(
+        self,
+        settings: MirrorSettings,
+        links: Sequence[Link],
+        store: Store,
+        recorder: Recording,
+        meters: Meters,
+        log: Callable[[str], None],
+    ) -> None:
+        self._settings, self._store, self._recorder, self._meters = settings, store, recorder, meters
+        self._looks: dict[str, Looks] = {}
+        self._server: MetricsServer | None = None
+        self._log = log
+        self._tried_at_s: float | None = None
+        bounds = SeriesBounds(settings.metrics_topics_max, settings.metrics_partitions_max)
+        holds_s = word_holds_s(settings.receipts_s)
+        before = _words(store)
+        self._collector = MirrorCollector(
+            links, self._meters, store, bounds, holds_s, recorder.quotas, reading=recorder.reading, before=before
+        )
+        self._serve()
+
+    def take(self, account: Account) -> None:
+        """What a pump told."""
+        self._recorder.take(account)
+        self._meters.take(account)
+
+    def watch(self, holds: Callable[[], Link], source: Cluster, ours: Callable[[], object]) -> None:
+        """From now on the source's ends are looked at, while `ours` says that this process carries the link. `holds`:
+        the link, with the filters that hold now."""
+        link = holds()
+        self._looks[link.name] = Looks(holds, source, self._store, self._meters, self._settings.ends_s, ours)
+        self._collector.watch(link)
+
+    def leave(self, link: Link) -> None:
+        """Nobody here carries the link any more."""
+        self._collector.leave(link)
+        if look := self._looks.pop(link.name, None):
+            look.close()
+        self._meters.forget(link.name)
+
+    def _words(self) -> dict[str, dict[str, Any]]:
+        """How each link stands, for /health; a lag that is not known now is null."""
+        now_s = time.monotonic()
+        return {
+            link: {**said, "lag_records": self._meters.lag(link), "look_age_s": self._meters.look_age_s(link, now_s)}
+            for link, said in self._recorder.words().items()
+        }
+
+    def beat(self) -> None:
+        """The driver's loop turns."""
+        self._serve()
+        if self._server:
+            self._server.beat()
+
+    def _serve(self) -> None:
+        now_s, settings = time.monotonic(), self._settings
+        first = self._tried_at_s is None
+        if self._server or not settings.metrics_port or now_s < (self._tried_at_s or 0.0) + AGAIN_S:
+            return
+        self._tried_at_s = now_s
+        try:
+            self._server = MetricsServer(settings.metrics_address, settings.metrics_port, self._collector, self._words)
+        except AddressTaken as error:
+            if first:
+                self._log(f"no metrics yet: {error.message}; another mirror may serve there; tried every {AGAIN_S:g} s")
+            return
+        if not first:
+            self._log(f"metrics are served at {settings.metrics_address}:{settings.metrics_port} now")
+
+    def close(self) -> None:
+        if self._server:
+            self._server.close()
+        for look in list(self._looks.values()):
+            look.close()
+
+
+def _words(store: Store) -> Sequence[LinkStatus]:
+    """What mirrors said last of their links."""
+    try:
+        return store.links.statuses()
+    except StoreError:
+        return ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,25 +5,52 @@ What they come to is left in the store, with its time: `twinshore status` reads 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from twinshore.fleet import Cluster, Link, NamedPartition, TwinshoreError
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.links.filters import admits
 from twinshore.links.link_state import STANDBY
 from twinshore.logs.ends import log_ends, starts_of, still_there
-from twinshore.mirror.metrics import waits_word
-from twinshore.mirror.metrics.lag_word import LOOK_S_MAX, as_row, reached_of
-from twinshore.mirror.metrics.left_out import admitted, made_again, refused_topics
+from twinshore.mirror.incidents.kinds import rests
 from twinshore.mirror.metrics.meters import Meters
-from twinshore.mirror.metrics.waits_word import WAITS_KIND, Mark
+from twinshore.mirror.metrics.words import (
+    LOOK_S_MAX,
+    WAITS_KIND,
+    Mark,
+    lag_row,
+    reached_of,
+    waits_of,
+    waits_row,
+    waits_told,
+)
 from twinshore.service.clock import wall_ms
 from twinshore.service.connections import QUICK
 from twinshore.service.scheduler import tasks
-from twinshore.store import Store
+from twinshore.store import IncidentKind, Store
 
 TWINS_S = 15.0
 OURS_S = 0.2
+
+
+def made_again(store: Store, link: str) -> frozenset[str]:
+    """Topics of which the ledger says that they are others now than their twins were made of."""
+    rows = store.ledger.rows(link, open_only=True)
+    return frozenset(row.incident.topic for row in rows if row.incident.kind is IncidentKind.RECREATED_TOPIC)
+
+
+def refused_topics(store: Store, link: str) -> frozenset[str]:
+    """Topics of which the ledger says that the link refuses them, and that it never began with."""
+    rows = [row.incident for row in store.ledger.rows(link, open_only=True)]
+    found = {one.topic for one in rows if one.topic and one.partition < 0 and rests(one.kind, one.policy)}
+    return frozenset(found - store.twins.begun(link, found)) if found else frozenset()
+
+
+def admitted(link: Link, reached: Mapping[NamedPartition, int]) -> dict[NamedPartition, int]:
+    """The partitions of topics that the link's filters admit; each topic is asked about once."""
+    topics = {topic for topic in {named.topic for named in reached} if admits(link, topic)}
+    return {named: at for named, at in reached.items() if named.topic in topics}
 
 
 class Looks:
@@ -107,11 +134,11 @@ class Looks:
         self._recall()
         self._before = {}
         now_ms = wall_ms()
-        waits = waits_word.told(self._meters.waits(self._link, time.monotonic(), now_ms))
+        waits = waits_told(self._meters.waits(self._link, time.monotonic(), now_ms))
         word = self._meters.word(self._link)
-        rows = [as_row(self._link, word)] if word is not None else []
+        rows = [lag_row(self._link, word)] if word is not None else []
         if waits or self._waited:
-            rows.append(waits_word.as_row(self._link, waits, now_ms))
+            rows.append(waits_row(self._link, waits, now_ms))
         if rows:
             self._store.memories.remember(rows)
         self._waited = bool(waits)
@@ -136,7 +163,7 @@ class Looks:
 
     def _remember(self, at_s: float) -> None:
         """So that a restart does not make a recovery point young."""
-        self._before = waits_word.from_rows(self._store.memories.of(self._link, WAITS_KIND))
+        self._before = waits_of(self._store.memories.of(self._link, WAITS_KIND))
         for at in self._store.receipts.positions(self._link):
             named = NamedPartition(at.topic, at.partition)
             self._meters.knew(self._link, named, at.to_offset, self._end_before(named, at.source_end), at_s)

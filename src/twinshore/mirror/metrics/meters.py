@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.desk.commands import Account
 from twinshore.mirror.metrics.arrivals import Arrivals
-from twinshore.mirror.metrics.lag_word import LagWord, fresh_s, lag_word
-from twinshore.mirror.metrics.waits_word import WAITS_S_MIN, Mark
+from twinshore.mirror.metrics.words import WAITS_S_MIN, LagWord, Mark, fresh_s, lag_word
 from twinshore.service.clock import wall_ms
 
 ENDS_S = 2.0

@@ -13,13 +13,13 @@ from twinshore.links.in_force import InForce, as_json, in_force
 from twinshore.links.known import known
 from twinshore.links.seeds import Difference
 from twinshore.links.standing import standing
-from twinshore.mirror.metrics.lag_word import word_holds_s
-from twinshore.mirror.metrics.reading_word import (
+from twinshore.mirror.metrics.words import (
     READING_KIND,
     ReadingWord,
     broadcast_values,
     reading_of,
     says_of_broadcast,
+    word_holds_s,
 )
 from twinshore.service.clock import wall_ms
 from twinshore.store import Store

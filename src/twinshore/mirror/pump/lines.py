@@ -3,17 +3,21 @@ received into the buffers that its flow names."""
 
 from __future__ import annotations
 
+import json
 import selectors
+import socket
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
-from twinshore.fleet import KafkaError, WireError
+from twinshore.fleet import KafkaError, TwinshoreError, WireError
 from twinshore.kafka.connection import Connection, explain_wire_error
 from twinshore.kafka.transport import WOULD_BLOCK
 from twinshore.mirror.core.commands import Fetch, Flight
+from twinshore.mirror.core.desk_words import Message, OfDesk, OfPump, heard_by_pump, line_of, said
 from twinshore.mirror.core.source_flow import ANSWER_SLACK_S, SourceFlow
 from twinshore.mirror.core.target_flow import Answered, TargetFlow
 from twinshore.mirror.lane.marking import asked, layers
+from twinshore.mirror.lane.orders import TideOrder
 from twinshore.mirror.lane.track import Sent
 from twinshore.wire.exchange import Answer
 from twinshore.wire.fetch import FETCH_KEY, FetchAnswer, encode_fetch, parse_fetch
@@ -30,11 +34,84 @@ from twinshore.wire.markers import (
 from twinshore.wire.primitives import I32, Buffer
 from twinshore.wire.produce import PRODUCE_KEY, encode_produce, parse_produced
 
+LINE_BYTES_MAX = 64 << 20
+HELLO_S = 20.0
+TELL_S = 1.0
 CLIENT_ID = "twinshore-pump"
 BUFFER_BYTES_MIN = 256 << 10
 READ_COMMITTED = 1
 # A turn of the loop costs about what receiving 100 KB costs, and nothing is cut from an answer before it is whole.
 WAKE_BYTES = 1 << 20
+
+
+class DeskLost(TwinshoreError):
+    """The driver cannot be reached; the grant decides how long the pump goes on."""
+
+
+class DriverLine:
+    """Blocking writes of small lines, non-blocking reads. `hello`: what it says of itself, first of all."""
+
+    def __init__(self, host: str, port: int, **hello: Any) -> None:
+        try:
+            self._sock = socket.create_connection((host, port), timeout=HELLO_S)
+            self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError as error:
+            raise DeskLost(f"the driver cannot be reached at {host}:{port}: {error}") from error
+        self._received = bytearray()
+        try:
+            self.tell({"what": "hello", **hello}, HELLO_S)
+        except DeskLost:
+            self.close()
+            raise
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    def tell(self, message: Message, within_s: float = TELL_S) -> None:
+        """One message to the driver. A stuck driver costs no more time than this."""
+        line = line_of(message)
+        try:
+            self._sock.settimeout(within_s)
+            self._sock.sendall(line)
+        except OSError as error:
+            raise DeskLost(f"the driver cannot be told: {error}") from error
+
+    def heard(self) -> list[Message]:
+        """Every message that has come."""
+        self._sock.setblocking(False)
+        while True:
+            try:
+                got = self._sock.recv(1 << 16)
+            except BlockingIOError:
+                break
+            except OSError as error:
+                raise DeskLost(f"the driver is gone: {error}") from error
+            if not got:
+                raise DeskLost("the driver hung up")
+            self._received += got
+            if len(self._received) > LINE_BYTES_MAX:
+                raise DeskLost("the driver sends a line without an end")
+        *lines, rest = self._received.split(b"\n")
+        self._received = bytearray(rest)
+        return [json.loads(line) for line in lines]
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+class DeskLine(DriverLine):
+    """A pump's."""
+
+    def __init__(self, order: TideOrder) -> None:
+        who = {"token": order.desk_token, "link": order.link, "lane": order.lane, "tide": order.tide}
+        super().__init__(order.desk_host, order.desk_port, **who)
+
+    def say(self, word: OfPump) -> None:
+        self.tell(said(word))
+
+    def words(self) -> list[OfDesk]:
+        """All that have come."""
+        return [heard_by_pump(message) for message in self.heard()]
 
 
 class HasFileno(Protocol):

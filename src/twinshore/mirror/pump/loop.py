@@ -22,8 +22,7 @@ from twinshore.mirror.core.target_flow import TargetFlow
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.orders import TideOrder
 from twinshore.mirror.lane.reading import Reading
-from twinshore.mirror.pump.desk_line import DeskLine, DeskLost
-from twinshore.mirror.pump.lines import SourceLine, TargetLine, unregister
+from twinshore.mirror.pump.lines import DeskLine, DeskLost, SourceLine, TargetLine, unregister
 from twinshore.mirror.pump.scout import Dialled, Looked, Report, Routes, Scout
 from twinshore.mirror.pump.units import Closed
 from twinshore.service.clock import steady_s, wall_ms

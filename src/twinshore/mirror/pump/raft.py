@@ -26,7 +26,7 @@ from twinshore.mirror.core.raft_words import (
     said,
 )
 from twinshore.mirror.lane.reading import Readings
-from twinshore.mirror.pump.desk_line import DeskLost, DriverLine
+from twinshore.mirror.pump.lines import DeskLost, DriverLine
 from twinshore.mirror.pump.loop import Pump
 from twinshore.service.clock import steady_s
 

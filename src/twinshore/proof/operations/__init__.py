@@ -1,4 +1,4 @@
 """What operators may ask of proofs, as functions: a module for each, in the shape of `fleet.operations`.
 
-Both run for a while: whoever asks hands in what runs bundles (`runner`), and hears reports and troubles as they come.
+A proof runs for a while: whoever asks hands in what runs bundles (`job`), and hears reports and troubles as they come.
 """

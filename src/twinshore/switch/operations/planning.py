@@ -22,7 +22,7 @@ from twinshore.kafka.rights_requests import read_acls
 from twinshore.links.filters import admits
 from twinshore.links.homes import counterpart, pair_of
 from twinshore.links.standing import standing
-from twinshore.mirror.metrics.lag_word import LAG_KIND, from_rows
+from twinshore.mirror.metrics.words import LAG_KIND, lag_of
 from twinshore.mirror.pump.probing import may_write_markers
 from twinshore.service.clock import wall_ms
 from twinshore.service.ends import Ends
@@ -285,7 +285,7 @@ def _shown(asked: Switch, link: Link, rows: Sequence[TwinRow], store: Store, *, 
     elif asked.kind is Kind.FORCED:
         positions = [at for at in store.receipts.positions(link.name) if at.topic in topics]
         every = {row.topic for row in store.twins.of(link.name)} == set(topics)
-        word = from_rows(store.memories.of(link.name, LAG_KIND))
+        word = lag_of(store.memories.of(link.name, LAG_KIND))
         missing = uncrossed(Counter(row.topic for row in rows), positions, word, every=every)
         yield from missing.sentences(link.source, len(topics), wall_ms())
 
