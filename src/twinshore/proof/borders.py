@@ -14,8 +14,9 @@ from math import inf
 from twinshore.fleet import NamedPartition
 from twinshore.fleet.incidents import IncidentKind
 from twinshore.mirror.incidents.kinds import After, known
+from twinshore.mirror.lane.orders import form_of
 from twinshore.proof.cursors import narrowed
-from twinshore.proof.values import Difference, DifferenceKind, Way, difference_from
+from twinshore.proof.values import Difference, DifferenceKind, Way
 from twinshore.store.proof_values import ProofRow, ProofState
 from twinshore.store.values import Incident, LedgerRow
 
@@ -30,7 +31,7 @@ PARTED = frozenset({IncidentKind.TRUNCATION, IncidentKind.FOREIGN_WRITE, Inciden
 
 def incident_of(row: ProofRow) -> Incident | None:
     """What the ledger is told of a partition that differs. No record's content: the ledger is kept for ever."""
-    found = difference_from(json.loads(row.sentence)) if row.state is ProofState.DIFFERS else None
+    found = difference_of(row) if row.state is ProofState.DIFFERS else None
     if found is None:
         return None
     sentence = f"both sides part at offset {found.offset}: {found.kind}: {found.sentence}"
@@ -270,7 +271,7 @@ class PartitionLook:
 
 def difference_of(row: ProofRow) -> Difference | None:
     """How the partition differs, out of what the store keeps."""
-    return difference_from(json.loads(row.sentence)) if row.sentence else None
+    return form_of(Difference).validate_json(row.sentence) if row.sentence else None
 
 
 def _to_offset(incident: Incident) -> float:

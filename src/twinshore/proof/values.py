@@ -6,10 +6,10 @@ import dataclasses
 import json
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from twinshore.fleet import Cluster, NamedPartition
-from twinshore.mirror.lane.orders import cluster_from
+from twinshore.mirror.lane.orders import form_of
 
 SHOWN_BYTES_MAX = 200
 
@@ -107,15 +107,7 @@ class Stretch:
 
     @staticmethod
     def from_json(text: str) -> Stretch:
-        raw = json.loads(text)
-        raw |= {side: cluster_from(raw[side]) for side in ("source", "target")}
-        raw["named"] = NamedPartition(**raw["named"])
-        raw["way"] = Way(raw["way"])
-        for name in ("extents", "dropped"):
-            raw[name] = tuple(tuple(one) for one in raw[name])
-        for name in ("cluster_ids", "topic_ids"):
-            raw[name] = tuple(raw[name])
-        return Stretch(**raw)
+        return form_of(Stretch).validate_json(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,21 +142,4 @@ class Proven:
 
     @staticmethod
     def from_json(text: str) -> Proven:
-        raw = json.loads(text)
-        raw["difference"] = difference_from(raw["difference"])
-        raw["owed_keys"] = tuple(OwedKey(*one) for one in raw["owed_keys"])
-        return Proven(**raw)
-
-
-def difference_from(raw: dict[str, Any] | None) -> Difference | None:
-    """A difference out of its JSON form."""
-    if raw is None:
-        return None
-    sides = {side: _shown_from(raw[side]) for side in ("source", "target")}
-    return Difference(DifferenceKind(raw["kind"]), raw["offset"], raw["sentence"], sides["source"], sides["target"])
-
-
-def _shown_from(raw: dict[str, Any] | None) -> Shown | None:
-    if raw is None:
-        return None
-    return Shown(**{**raw, "headers": tuple((name, content) for name, content in raw["headers"])})
+        return form_of(Proven).validate_json(text)

@@ -80,7 +80,7 @@ def travelled(message: desk_words.Message) -> Any:
     ],
 )
 def test_words_of_the_desk(word: OfDesk) -> None:
-    assert desk_words.heard_by_pump(travelled(desk_words.told(word))) == word
+    assert desk_words.heard_by_pump(travelled(desk_words.said(word))) == word
 
 
 @given(word=WORDS_OF_A_PUMP)
@@ -90,7 +90,7 @@ def test_words_of_a_pump(word: OfPump) -> None:
 
 @pytest.mark.parametrize("word", [Carry(9, ORDER), Leave()])
 def test_words_to_a_raft(word: Carry | Leave) -> None:
-    assert raft_words.heard_by_raft(travelled(raft_words.told(word))) == word
+    assert raft_words.heard_by_raft(travelled(raft_words.said(word))) == word
 
 
 @pytest.mark.parametrize("word", [Afloat(), Turn(4), Turn(0), Ended(3, "finished"), Ended(3, "it died", died=True)])

@@ -72,7 +72,7 @@ def test_a_late_answer_is_not_taken_for_that_to_a_later_question() -> None:
             stream.readline()
             asked = [json.loads(stream.readline())["asked_s"] for _ in range(3)]
             for answered in asked[:2]:
-                stream.write(json.dumps({"what": "grant", "grant_s": 4.0, "asked_s": answered}).encode() + b"\n")
+                stream.write(json.dumps({"what": "granted", "grant_s": 4.0, "asked_s": answered}).encode() + b"\n")
             stream.flush()
             heard(line, Granted)
             line.words()

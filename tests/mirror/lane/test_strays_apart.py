@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -23,7 +24,7 @@ from tests.mirror.lane.test_strays import (
 )
 from twinshore.fleet import QueueRules
 from twinshore.mirror.core.desk_words import Go as GoWord
-from twinshore.mirror.core.desk_words import heard_by_pump, told
+from twinshore.mirror.core.desk_words import heard_by_pump, line_of, said
 from twinshore.mirror.desk.relay import Post, Relay
 from twinshore.mirror.lane.certainty import Strays
 from twinshore.mirror.lane.cutting import Blank, Hold
@@ -87,7 +88,7 @@ def test_a_new_twin_is_untouched_for_the_first_holder_alone() -> None:
     post.place(order)
     first = post.begin((), 0.0)
     assert first.untouched == (NAMED,)
-    assert heard_by_pump(told(first)) == first
+    assert heard_by_pump(json.loads(line_of(said(first)))) == first
     assert post.begin((), 1.0).untouched == ()
     post.relay.holder = 7
     post.place(replace(order, partition=1))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.core.commands import Beat, Done, Pace, Released, SayReady, Used
 from twinshore.mirror.lane.history import Stand
-from twinshore.mirror.lane.orders import Handover, TrackOrder, carried_from, stands_from, stoppage_from
+from twinshore.mirror.lane.orders import Handover, TrackOrder, carried_from, stoppage_from
 from twinshore.mirror.lane.quota import Learnt
 from twinshore.mirror.lane.reach import Reach
 
@@ -85,35 +85,12 @@ def _fields_of(value: Any) -> list[Any]:
     return [getattr(value, name) for name in value.__slots__]
 
 
-# -- what the desk says
-
-
-def told(word: OfDesk) -> Message:
-    """As it travels."""
-    match word:
-        case Assign(tracks):
-            return {"what": "assign", "tracks": [dataclasses.asdict(order) for order in tracks]}
-        case Go(handovers, stands, reached, paces, untouched):
-            return {
-                "what": "go",
-                "handovers": [dataclasses.astuple(entry) for entry in handovers],
-                "told": [[named.topic, named.partition, *stand] for named, stand in stands.items()],
-                "reached": [[named.topic, named.partition, *reach] for named, reach in reached.items()],
-                "paces": paces,
-                "untouched": [[named.topic, named.partition] for named in untouched],
-            }
-        case Granted(asked_s, grant_s):
-            return {"what": "grant", "asked_s": asked_s, "grant_s": grant_s}
-        case Release(named):
-            return {"what": "release", "topic": named.topic, "partition": named.partition}
-        case Bounds(link, topics, weights):
-            return {"what": "bounds", "link": link, "topics": dict(topics), "weights": dict(weights)}
-        case Take(handovers):
-            return {"what": "take", "handovers": [dataclasses.astuple(entry) for entry in handovers]}
-        case Finish():
-            return {"what": "finish"}
-        case Stop():
-            return {"what": "stop"}
+def said(word: OfDesk | OfPump) -> Message:
+    """A word of either side, as it travels."""
+    fields = word._asdict()
+    if isinstance(word, Go):  # no key in JSON is more than a text
+        fields |= {"told": list(word.told.items()), "reached": list(word.reached.items())}
+    return {"what": type(word).__name__.lower(), **fields}
 
 
 def heard_by_pump(message: Message) -> OfDesk:
@@ -122,13 +99,14 @@ def heard_by_pump(message: Message) -> OfDesk:
         case "assign":
             return Assign(tuple(_orders(message)))
         case "go":
-            reached = {NamedPartition(topic, number): Reach(*reach) for topic, number, *reach in message["reached"]}
+            told = {NamedPartition(*named): Stand(*stand) for named, stand in message["told"]}
+            reached = {NamedPartition(*named): Reach(*reach) for named, reach in message["reached"]}
             untouched = tuple(NamedPartition(*raw) for raw in message["untouched"])
-            return Go(_handovers(message), stands_from(message["told"]), reached, tuple(_paces(message)), untouched)
-        case "grant":
+            return Go(_handovers(message), told, reached, tuple(_paces(message)), untouched)
+        case "granted":
             return Granted(float(message["asked_s"]), float(message["grant_s"]))
         case "release":
-            return Release(_named(message))
+            return Release(NamedPartition(*message["named"]))
         case "bounds":
             return Bounds(message["link"], message["topics"], message["weights"])
         case "take":
@@ -141,29 +119,10 @@ def heard_by_pump(message: Message) -> OfDesk:
             raise ValueError(f"a pump does not know the word {other!r}")
 
 
-# -- what a pump says
-
-
-def said(word: OfPump) -> Message:
-    """As it travels."""
-    match word:
-        case SayReady():
-            return {"what": "ready"}
-        case Beat():
-            return {"what": "beat", **word._asdict()}
-        case Used():
-            return {"what": "used", **word._asdict()}
-        case Released(named, handover, carried):
-            place = {"topic": named.topic, "partition": named.partition}
-            return {"what": "released", **place, "handover": handover, "carried": carried}
-        case Done():
-            return {"what": "done", **word._asdict()}
-
-
 def heard_by_desk(message: Message) -> OfPump:
     """What a pump said, out of its JSON form; KeyError, TypeError or ValueError where it is none."""
     match message["what"]:
-        case "ready":
+        case "sayready":
             return SayReady()
         case "beat":
             return Beat(_carried(message), _incidents(message), message["speed"], float(message["asked_s"]))
@@ -172,16 +131,12 @@ def heard_by_desk(message: Message) -> OfPump:
         case "released":
             handover, carried = message["handover"], message["carried"]
             stand, account = handover and Handover(*handover), carried and carried_from(carried)
-            return Released(_named(message), stand, account)
+            return Released(NamedPartition(*message["named"]), stand, account)
         case "done":
             speed, unread_s, paces = message["speed"], float(message["unread_s"]), list(_paces(message))
             return Done(_carried(message), _incidents(message), list(_handovers(message)), speed, unread_s, paces)
         case other:
             raise ValueError(f"the desk does not know the word {other!r} of a pump")
-
-
-def _named(message: Message) -> NamedPartition:
-    return NamedPartition(str(message["topic"]), int(message["partition"]))
 
 
 def _handovers(message: Message) -> tuple[Handover, ...]:
@@ -190,8 +145,8 @@ def _handovers(message: Message) -> tuple[Handover, ...]:
 
 def _orders(message: Message) -> Iterator[TrackOrder]:
     for raw in message["tracks"]:
-        reached = raw["reached"] and Reach(*raw["reached"])
-        yield TrackOrder(**{**raw, "reached": reached})
+        order = TrackOrder(*raw)
+        yield dataclasses.replace(order, reached=Reach(*order.reached)) if order.reached else order
 
 
 def _paces(message: Message) -> Iterator[Pace]:

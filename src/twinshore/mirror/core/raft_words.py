@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from twinshore.mirror.lane.orders import LaneLimits, TideOrder
+from twinshore.mirror.lane.orders import LaneLimits, TideOrder, form_of
 
 # Lanes on a raft take turns: what one turn may fetch and cut is a part of what a lane with a task of its own may.
 FETCH_BYTES_MAX = 4 << 20
@@ -19,6 +20,7 @@ JOINED_BYTES_MAX = 8 << 20
 WORK_MAX = 10_000
 # So many fetches of a broadcast are held at least.
 FETCHES_HELD = 8
+Word = TypeVar("Word")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,50 +78,29 @@ OfRaft = Afloat | Turn | Ended
 
 def order_of(text: str) -> TideOrder | RaftOrder:
     """What a Spark task is to carry: one lane, or a raft."""
-    raw = json.loads(text)
-    return RaftOrder(**raw) if "raft" in raw else TideOrder.from_json(text)
+    return form_of(RaftOrder if "raft" in json.loads(text) else TideOrder).validate_json(text)
 
 
-def told(word: Carry | Leave) -> dict[str, Any]:
-    """A word to the raft, as it travels."""
-    if isinstance(word, Leave):
-        return {"what": "leave"}
-    return {"what": "carry", "berth": word.berth, "order": dataclasses.asdict(word.order)}
+def said(word: Carry | Leave | OfRaft) -> dict[str, Any]:
+    """A word of either side, as it travels."""
+    return {"what": type(word).__name__.lower(), **dataclasses.asdict(word)}
 
 
 def heard_by_raft(message: dict[str, Any]) -> Carry | Leave:
-    """A word of the driver, out of its JSON form."""
-    match message["what"]:
-        case "carry":
-            return Carry(int(message["berth"]), TideOrder.from_json(json.dumps(message["order"])))
-        case "leave":
-            return Leave()
-        case other:
-            raise ValueError(f"a raft does not know the word {other!r}")
-
-
-def said(word: OfRaft) -> dict[str, Any]:
-    """A word of the raft, as it travels."""
-    match word:
-        case Afloat():
-            return {"what": "afloat"}
-        case Turn(berth):
-            return {"what": "turn", "berth": berth}
-        case Ended(berth, sentence, died):
-            return {"what": "ended", "berth": berth, "sentence": sentence, "died": died}
+    """A word of the driver, out of its JSON form; ValueError where it is none."""
+    return _heard(message, {"carry": Carry, "leave": Leave}, "a raft")
 
 
 def heard_of_raft(message: dict[str, Any]) -> OfRaft:
-    """A word of the raft, out of its JSON form."""
-    match message["what"]:
-        case "afloat":
-            return Afloat()
-        case "turn":
-            return Turn(int(message["berth"]))
-        case "ended":
-            return Ended(int(message["berth"]), str(message["sentence"]), bool(message["died"]))
-        case other:
-            raise ValueError(f"a driver does not know the word {other!r} of a raft")
+    """A word of the raft, out of its JSON form; ValueError where it is none."""
+    return _heard(message, {"afloat": Afloat, "turn": Turn, "ended": Ended}, "a driver")
+
+
+def _heard(message: dict[str, Any], words: Mapping[str, type[Word]], who: str) -> Word:
+    what = message["what"]
+    if what not in words:
+        raise ValueError(f"{who} does not know the word {what!r}")
+    return form_of(words[what]).validate_python({name: said for name, said in message.items() if name != "what"})
 
 
 def narrowed(limits: LaneLimits, high_bytes: int = 0) -> LaneLimits:

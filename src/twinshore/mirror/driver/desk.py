@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from twinshore.fleet import NamedPartition
-from twinshore.mirror.core.desk_words import Bounds, OfDesk, heard_by_desk, line_of, told
+from twinshore.mirror.core.desk_words import Bounds, OfDesk, heard_by_desk, line_of, said
 from twinshore.mirror.desk.commands import Account, Command, Dismiss, Keep, LaneKey, Seat, Tell
 from twinshore.mirror.desk.desk_core import DeskCore
 from twinshore.mirror.driver.desk_door import Door, Place, RaftPlace, hang_up
@@ -223,6 +223,6 @@ class Desk:
         if pump is None:
             return
         try:
-            pump.sendall(line_of(told(word)))
+            pump.sendall(line_of(said(word)))
         except OSError:
             hang_up(pump)

@@ -10,7 +10,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from twinshore.mirror.core.desk_words import line_of
-from twinshore.mirror.core.raft_words import Carry, Leave, OfRaft, heard_of_raft, told
+from twinshore.mirror.core.raft_words import Carry, Leave, OfRaft, heard_of_raft, said
 from twinshore.mirror.driver.desk_door import RaftPlace, hang_up
 
 
@@ -60,7 +60,7 @@ class RaftLines:
         if raft is None:
             return False
         try:
-            raft.sendall(line_of(told(word)))
+            raft.sendall(line_of(said(word)))
         except OSError:
             hang_up(raft)
             return False

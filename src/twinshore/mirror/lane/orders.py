@@ -6,17 +6,20 @@ import dataclasses
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from typing import Any, TypeVar
 
-from twinshore.fleet import Cluster, NamedPartition, QueuePolicy, QueueRules, SaslMechanism, Secret, Security
+from pydantic import TypeAdapter
+
+from twinshore.fleet import Cluster, NamedPartition, QueueRules
 from twinshore.fleet.extents import Extent
 from twinshore.fleet.incidents import POLICY_DROP, Effect, IncidentKind, IncidentSide, Policy
 from twinshore.fleet.settings import MirrorSettings
-from twinshore.mirror.lane.history import Stand
 from twinshore.mirror.lane.reach import Reach
 from twinshore.wire.merge import MERGED_PLAIN_BYTES_MAX
 
 KEPT = QueueRules()
+T = TypeVar("T")
 UNDELIVERED_S_MAX = 4.0  # and a part of a tide at most, or a lane of short tides would never be sure
 
 
@@ -175,22 +178,13 @@ class TideOrder:
 
     @staticmethod
     def from_json(text: str) -> TideOrder:
-        raw = json.loads(text)
-        raw["source"] = cluster_from(raw["source"])
-        raw["target"] = cluster_from(raw["target"])
-        raw["limits"] = LaneLimits(**raw["limits"])
-        raw["queue"] = QueueRules(**{**raw["queue"], "policy": QueuePolicy(raw["queue"]["policy"])})
-        return TideOrder(**raw)
+        return form_of(TideOrder).validate_json(text)
 
 
-def cluster_from(raw: dict[str, Any]) -> Cluster:
-    """A cluster out of its JSON form."""
-    security = dict(raw["security"])
-    security["key_password"] = Secret(**security["key_password"])
-    security["password"] = Secret(**security["password"])
-    if security["sasl"] is not None:
-        security["sasl"] = SaslMechanism(security["sasl"])
-    return Cluster(raw["name"], tuple(raw["bootstrap"]), Security(**security), raw["site"])
+@cache
+def form_of(kind: type[T]) -> TypeAdapter[T]:
+    """How values of this kind come out of JSON; ValueError where it is none of them. Made once, when it is needed."""
+    return TypeAdapter(kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,11 +241,6 @@ def carried_from(raw: list[Any]) -> Carried:
     fields: Any = [tuple(map(tuple, value)) if isinstance(value, list) else value for value in raw]
     found = Carried(*fields)
     return dataclasses.replace(found, extents=tuple(Extent(*one) for one in found.extents))
-
-
-def stands_from(raw: Iterable[list[Any]]) -> dict[NamedPartition, Stand]:
-    """What was told of each partition, out of the JSON form of the word to go."""
-    return {NamedPartition(topic, number): Stand(*stand) for topic, number, *stand in raw}
 
 
 @dataclass(frozen=True, slots=True)
