@@ -15,10 +15,8 @@ from twinshore.lab import LabCluster
 from twinshore.lab.clients import clear, forget_links
 from twinshore.lab.stages.copiers import bench_cluster
 from twinshore.lab.stages.figures import StageError, ratio
-from twinshore.lab.stages.loader import load, warm_broker
-from twinshore.lab.stages.mirror_process import MirrorProcess, settings_of
-from twinshore.lab.stages.monitors import Verb, delay_text
-from twinshore.lab.stages.workloads import PARTITIONS, Workload, plain
+from twinshore.lab.stages.loader import PARTITIONS, Workload, load, plain, warm_broker
+from twinshore.lab.stages.mirror_process import MirrorProcess, Verb, delay_text, settings_of
 from twinshore.lab.watermarks import TopicEnd
 from twinshore.store import open_store
 

@@ -25,9 +25,8 @@ from bench.kit.tree import ProcessTree
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import forget_links
 from twinshore.lab.stages.figures import StageError
-from twinshore.lab.stages.loader import load
+from twinshore.lab.stages.loader import PARTITIONS, Workload, load, lz4, plain
 from twinshore.lab.stages.mirror_process import MirrorProcess
-from twinshore.lab.stages.workloads import PARTITIONS, Workload, lz4, plain
 from twinshore.lab.watermarks import TopicEnd
 
 SOURCE = "source"

@@ -15,7 +15,7 @@ from twinshore.lab.errors import log_tail
 from twinshore.lab.processes import Child
 from twinshore.lab.stages.copiers import Copier, CopyJob
 from twinshore.lab.stages.figures import Sample, StageError, Window, WindowRule, window_of
-from twinshore.lab.stages.workloads import PARTITIONS, Workload
+from twinshore.lab.stages.loader import PARTITIONS, Workload
 from twinshore.lab.watermarks import TopicEnd
 
 _SAMPLE_EVERY_S = 0.1

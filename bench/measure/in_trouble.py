@@ -26,8 +26,8 @@ from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings
 from twinshore.lab.stages.faults import dead, on_slow_line, stalled
 from twinshore.lab.stages.figures import StageError, percentile
+from twinshore.lab.stages.loader import PARTITIONS, plain
 from twinshore.lab.stages.mirror_process import MirrorProcess
-from twinshore.lab.stages.workloads import PARTITIONS, plain
 from twinshore.lab.watermarks import TopicEnd
 
 TARGETS = 4

@@ -17,7 +17,7 @@ from twinshore.fleet import Cluster
 from twinshore.lab.clients import client_settings
 from twinshore.lab.stages.copiers import Copier, CopyJob
 from twinshore.lab.stages.figures import StageError, percentile
-from twinshore.lab.stages.workloads import PARTITIONS
+from twinshore.lab.stages.loader import PARTITIONS
 from twinshore.lab.watermarks import TopicEnd
 
 _SENT = struct.Struct(">qi")  # when, and which record it is

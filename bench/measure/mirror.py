@@ -21,8 +21,7 @@ from bench.measure.latency import Latency, Pace, copied_latency, direct_latency
 from twinshore.lab.clients import clear
 from twinshore.lab.stages.copiers import Copier, CopyJob, MirrorMaker, Twinshore, bench_cluster, mirror_makers
 from twinshore.lab.stages.figures import WindowRule, median, ratio
-from twinshore.lab.stages.loader import WARM_PART, load, warm_broker, warm_source
-from twinshore.lab.stages.workloads import PARTITIONS, WORKLOADS, Workload
+from twinshore.lab.stages.loader import PARTITIONS, WARM_PART, WORKLOADS, Workload, load, warm_broker, warm_source
 from twinshore.lab.watermarks import TopicEnd
 
 OURS, THEIRS = Twinshore().name, MirrorMaker().name

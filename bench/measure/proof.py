@@ -24,8 +24,7 @@ from twinshore.fleet.settings import Settings, parse_settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster, compare_topic
 from twinshore.lab.stages.figures import StageError, median, ratio
-from twinshore.lab.stages.loader import load
-from twinshore.lab.stages.workloads import Batch, Workload, lz4, plain
+from twinshore.lab.stages.loader import Batch, Workload, load, lz4, plain
 from twinshore.lab.watermarks import TopicEnd
 from twinshore.proof import DifferenceKind, Way
 from twinshore.proof.job import in_this_process

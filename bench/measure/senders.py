@@ -20,7 +20,7 @@ from bench.measure.broadcast import ARRIVE_S_MAX, Place, stage
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings
 from twinshore.lab.stages.figures import StageError
-from twinshore.lab.stages.workloads import PARTITIONS, plain
+from twinshore.lab.stages.loader import PARTITIONS, plain
 from twinshore.lab.watermarks import TopicEnd
 
 LINE_BYTES_S = 5_000_000.0

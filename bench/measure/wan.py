@@ -18,8 +18,7 @@ from bench.measure.mirror import OURS, THEIRS, middle
 from twinshore.lab.clients import clear
 from twinshore.lab.stages.copiers import Copier, CopyJob, Twinshore, bench_cluster, mirror_makers
 from twinshore.lab.stages.figures import WindowRule, ratio
-from twinshore.lab.stages.loader import load, warm_broker
-from twinshore.lab.stages.workloads import PARTITIONS, WORKLOADS
+from twinshore.lab.stages.loader import PARTITIONS, WORKLOADS, load, warm_broker
 from twinshore.lab.watermarks import TopicEnd
 
 ROUND_TRIP_MS = 60.0

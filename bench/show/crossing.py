@@ -23,7 +23,7 @@ from bench.measure.relay import bare_relay
 from bench.measure.wan import ROUND_TRIP_MS, WanBench, run_wan_bench
 from twinshore.lab.stages.faults import run_faults
 from twinshore.lab.stages.figures import StageError
-from twinshore.lab.stages.workloads import WORKLOADS
+from twinshore.lab.stages.loader import WORKLOADS
 
 HEAD = """\
 # The crossing, shown

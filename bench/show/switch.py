@@ -10,8 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from bench.kit.claims import Claim, Finding, Once
 from bench.kit.showing import run_show, to_stderr
-from twinshore.lab.stages.failback_at_size import returned
-from twinshore.lab.stages.switch_under_load import Outcome, planned
+from twinshore.lab.stages.switch_under_load import Outcome, planned, returned
 
 HEAD = """\
 # The switch, shown

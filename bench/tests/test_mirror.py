@@ -18,7 +18,7 @@ from twinshore.fleet import Cluster
 from twinshore.fleet.settings import parse_settings
 from twinshore.lab.stages.copiers import CopyJob, MirrorMaker, Twinshore, mirror_makers
 from twinshore.lab.stages.figures import StageError, Window
-from twinshore.lab.stages.workloads import LZ4_BATCH_BYTES, WORKLOADS
+from twinshore.lab.stages.loader import LZ4_BATCH_BYTES, WORKLOADS
 from twinshore.wire.batch import check_crc, split_batches
 
 MACHINE = Machine("a processor", 2, 24, "Linux", "3.11", "17", "4.3.1", "4.1")

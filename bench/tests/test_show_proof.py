@@ -6,7 +6,7 @@ import pytest
 
 from bench.measure.proof import SPOILT, Found, Speed, Spoil, spoilt
 from bench.show.proof import claims
-from twinshore.lab.stages.workloads import lz4
+from twinshore.lab.stages.loader import lz4
 from twinshore.proof import DifferenceKind
 from twinshore.proof.comparison import first_difference
 from twinshore.wire.batch import check_crc, split_batches

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,8 +13,6 @@ from tests.advisor.seen_kit import SOUND, broker, having, part, topic
 from tests.scenarios.mirror_rig import settings_text
 from twinshore.advisor.losing import Stake, sentences_of, stake_of
 from twinshore.advisor.operations.losing import (
-    Bounds,
-    Clients,
     Losing,
     answered,
     exit_code,
@@ -27,13 +26,15 @@ from twinshore.fleet import ConfigError
 from twinshore.fleet.settings import Settings, parse_settings
 from twinshore.lab import LabCluster
 from twinshore.loss.operations import explore
+from twinshore.loss.operations.explore import Asked
 from twinshore.loss.settings import Acks, Harm
 
-CRASHES = Bounds(kinds=("crash", "slow"))
+CRASHES = ("crash", "slow")
 
 
-def asked(seen: Seen, clients: Clients = Clients(), bounds: Bounds = CRASHES) -> Losing:  # noqa: B008
-    return answered(stake_of(seen, "orders"), seen.cluster, clients, bounds)
+def asked(seen: Seen, kinds: tuple[str, ...] = CRASHES, **words: Any) -> Losing:
+    client = Asked(**{"acks": "", "kinds": kinds, **words})
+    return answered(stake_of(seen, "orders"), seen.cluster, client)
 
 
 def lost(found: Losing) -> dict[Acks, int]:
@@ -45,7 +46,7 @@ def test_what_a_topic_is_set_to_reaches_the_model() -> None:
     stake = stake_of(replace(SOUND, eligible=True), "orders")
     assert stake == Stake("orders", 0, 2, 3, 0, True, 2, False, False, True, True)
     weak = topic("orders", also={"flush.messages": "1"}, unclean_leader_election_enable="true", min_insync_replicas="1")
-    found = asked(having(weak), Clients(acks="all", idempotent=False, retries=False, in_flight=False, commit="after"))
+    found = asked(having(weak), acks="all", idempotent=False, retries=False, in_flight=False, commit="after")
     setup = found.answers[0].setup
     assert (setup.replicas, setup.min_insync, setup.unclean, setup.flush, setup.elr) == (3, 1, True, "each", False)
     assert (setup.idempotent, setup.retries, setup.in_flight, setup.commit) == (False, False, False, "after")
@@ -55,8 +56,8 @@ def test_without_acks_each_is_answered() -> None:
     assert lost(asked(SOUND)) == {Acks.LEADER: 1, Acks.NONE: 1}
     unclean = having(topic("orders", unclean_leader_election_enable="true", min_insync_replicas="1"))
     assert lost(asked(unclean)) == {Acks.ALL: 2, Acks.LEADER: 1, Acks.NONE: 1}
-    assert [one.setup.idempotent for one in asked(SOUND, Clients(idempotent=True)).answers] == [True, False, False]
-    assert lost(asked(SOUND, Clients("all"))) == {}
+    assert [one.setup.idempotent for one in asked(SOUND, idempotent=True).answers] == [True, False, False]
+    assert lost(asked(SOUND, acks="all")) == {}
 
 
 def test_the_partition_that_is_worst_off_counts_as_it_is_now() -> None:
@@ -66,18 +67,18 @@ def test_the_partition_that_is_worst_off_counts_as_it_is_now() -> None:
     assert (stake.partition, stake.away) == (1, 2)
     assert "2 replicas of partition 1 are not in sync now: what follows begins so." in list(sentences_of(stake, "east"))
     # Nobody is there who could be in sync: with flushed logs and no power lost one fault is enough no more.
-    assert lost(asked(seen, Clients("all"), Bounds(faults_max=1, kinds=("power",)))) == {Acks.ALL: 1}
+    assert lost(asked(seen, acks="all", faults_max=1, kinds=("power",))) == {Acks.ALL: 1}
     whole = having(topic("orders", min_insync_replicas="1"))
-    assert lost(asked(whole, Clients("all"), Bounds(faults_max=1, kinds=("power",)))) == {}
+    assert lost(asked(whole, acks="all", faults_max=1, kinds=("power",))) == {}
 
 
 def test_what_was_acknowledged_before_is_at_stake_where_replicas_are_away() -> None:
     """Nothing more is acknowledged with one of three in sync, and what was is on one disk."""
     seen = having(topic("orders", part(0, 1, 2, 3, isr=(1,)), min_insync_replicas="2"))
-    (answer,) = asked(seen, Clients("all"), Bounds(faults_max=1)).answers
+    (answer,) = asked(seen, acks="all", kinds=(), faults_max=1).answers
     schedule = answer.found[Harm.LOST]
     assert (schedule.damage.record, schedule.faults) == (1, 1)
-    assert lost(asked(having(topic("orders", min_insync_replicas="2")), Clients("all"), Bounds(faults_max=1))) == {}
+    assert lost(asked(having(topic("orders", min_insync_replicas="2")), acks="all", kinds=(), faults_max=1)) == {}
 
 
 def test_the_fewest_in_sync_are_worse_off_than_the_fewest_replicas() -> None:
@@ -95,21 +96,21 @@ def test_one_without_a_leader_or_that_nobody_can_write_to_is_told() -> None:
     old = of_versions(dead, 14, 14)
     said = " ".join(sentences_of(stake_of(old, "orders"), "east"))
     assert "Partition 0 has no leader now" in said and "refuse all that is written with acks=all" in said
-    assert lost(asked(old, Clients("all"))) == {}
+    assert lost(asked(old, acks="all")) == {}
 
 
 def test_of_more_in_sync_than_there_are_kafka_takes_all_since_3_7() -> None:
     """One replica, and the brokers' default of two: it is written to, and lost by one loss of power."""
     alone = having(topic("orders", part(0, 1), min_insync_replicas="2"))
-    power = Bounds(faults_max=1, kinds=("power",))
+    power: dict[str, Any] = {"faults_max": 1, "kinds": ("power",)}
     stake = stake_of(alone, "orders")
     asks = "min.insync.replicas asks for 2 in sync of 1: Kafka takes 1, and acknowledges with acks=all what one has."
     assert (stake.min_insync, stake.capped) == (2, True) and asks in list(sentences_of(stake, "east"))
-    assert lost(asked(alone, Clients("all"), power)) == {Acks.ALL: 1}
-    assert lost(asked(of_versions(alone, 14, 19), Clients("all"), power)) == {Acks.ALL: 1}, "the newer one may lead"
-    assert lost(asked(of_versions(alone, 14, 14), Clients("all"), power)) == {}
+    assert lost(asked(alone, acks="all", **power)) == {Acks.ALL: 1}
+    assert lost(asked(of_versions(alone, 14, 19), acks="all", **power)) == {Acks.ALL: 1}, "the newer one may lead"
+    assert lost(asked(of_versions(alone, 14, 14), acks="all", **power)) == {}
     many = having(topic("orders", part(0, 1), min_insync_replicas="99"))
-    assert lost(asked(many, Clients("all"), power)) == {Acks.ALL: 1}
+    assert lost(asked(many, acks="all", **power)) == {Acks.ALL: 1}
 
 
 def test_where_it_matters_and_no_version_could_be_seen_that_is_no_answer() -> None:
@@ -138,8 +139,8 @@ def test_it_is_told_with_the_logs_after_each_step_and_as_values() -> None:
     assert "No broker tells the acks of producers" in lines[2]
     assert "LOST by 1 fault in 3 steps:" in lines and any("broker 2 | records - " in line for line in lines)
     assert exit_code(found) == 1
-    assert exit_code(asked(SOUND, Clients("all"))) == 0
-    assert exit_code(asked(SOUND, Clients("all"), Bounds(states_max=5))) == 2
+    assert exit_code(asked(SOUND, acks="all")) == 0
+    assert exit_code(asked(SOUND, acks="all", kinds=(), states_max=5)) == 2
     values = json.loads(json.dumps(values_of(found)))
     assert (values["topic"]["min_insync"], [one["settings"]["acks"] for one in values["answers"]]) == (
         2,
@@ -158,11 +159,11 @@ def settings_of(folder: Path, cluster: LabCluster) -> Settings:
 def test_a_live_topic_is_asked(east: LabCluster, unique_topic: str, tmp_path: Path) -> None:
     settings = settings_of(tmp_path, east)
     with pytest.raises(ConfigError, match=f"there is no topic {unique_topic} on east"):
-        lost_of("east", unique_topic, Clients(), Bounds(), settings)
+        lost_of("east", unique_topic, Asked(acks=""), settings)
     with pytest.raises(ConfigError, match="did you mean all"):
-        lost_of("east", unique_topic, Clients("al"), Bounds(), settings)
+        lost_of("east", unique_topic, Asked(acks="al"), settings)
     east.create_topic(unique_topic, settings={"flush.messages": "1"})
-    found = lost_of("", unique_topic, Clients(), CRASHES, settings)
+    found = lost_of("", unique_topic, Asked(acks="", kinds=CRASHES), settings)
     assert (found.stake.copies, found.stake.flushed, found.stake.min_insync) == (1, True, 1)
     assert lost(found) == {Acks.NONE: 1}
     assert found.stake.eligible, "the newest Kafka begins so"

@@ -10,8 +10,9 @@ from tests.advisor.seen_kit import having, topic
 from tests.browser.chromium import NONE, Chromium, found
 from twinshore.advisor import RULES, Policy, advise
 from twinshore.advisor.losing import stake_of
-from twinshore.advisor.operations.losing import Bounds, Clients, answered, page_of
+from twinshore.advisor.operations.losing import answered, page_of
 from twinshore.advisor.telling import page
+from twinshore.loss.operations.explore import Asked
 
 WEAK = having(topic("orders", min_insync_replicas="1", unclean_leader_election_enable="true"))
 AGAIN = pytest.mark.claim(
@@ -48,7 +49,7 @@ def test_what_a_topic_loses_is_stepped_through(tmp_path: Path) -> None:
     if program is None:
         print(f"told: {NONE}")
         return
-    losing = answered(stake_of(WEAK, "orders"), "east", Clients("all"), Bounds(kinds=("crash", "slow")))
+    losing = answered(stake_of(WEAK, "orders"), "east", Asked(kinds=("crash", "slow")))
     file = tmp_path / "orders.html"
     file.write_text(page_of(losing), encoding="utf-8")
     steps = len(next(iter(losing.answers[0].found.values())).steps)

@@ -7,7 +7,7 @@ import hmac
 import pytest
 
 from twinshore.fleet import KafkaError, SaslMechanism
-from twinshore.kafka.scram import ScramClient
+from twinshore.kafka.sasl import ScramClient
 
 NONCE = "rOprNGfwEbeRWgbNEkqO"
 SERVER_FIRST = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"

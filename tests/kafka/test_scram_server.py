@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.kafka.test_scram import NONCE, SERVER_FINAL, SERVER_FIRST
 from twinshore.fleet import ConfigError, SaslMechanism
-from twinshore.kafka.scram import LoginRefusedError, ScramClient, ScramKeys, ScramServer, keys_of, read_keys
+from twinshore.kafka.sasl import LoginRefusedError, ScramClient, ScramKeys, ScramServer, keys_of, read_keys
 
 SHA_512 = SaslMechanism.SCRAM_SHA_512
 KEYS = keys_of("sesame", SHA_512, b"of the sea", 4096)

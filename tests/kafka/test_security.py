@@ -14,8 +14,8 @@ from confluent_kafka import Producer
 
 from tests.conftest import ClusterFactory
 from twinshore.fleet import Cluster, KafkaError, NamedPartition, SaslMechanism, Secret, Security
-from twinshore.kafka.client_settings import client_settings
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
+from twinshore.kafka.opening import client_settings
 from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster, LabSecurity
 from twinshore.lab.clients import allow, topic_id
 

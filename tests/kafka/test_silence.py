@@ -12,7 +12,7 @@ from tests.kafka.peers import peer, silent
 from twinshore.fleet import Cluster, KafkaError
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.nodes import Pool
-from twinshore.kafka.silence import GATE_AFTER_S, PROBE_AGAIN_S, Silence, SilentError
+from twinshore.kafka.patience import GATE_AFTER_S, PROBE_AGAIN_S, Silence, SilentError
 
 AWAY = KafkaError("east 127.0.0.1:1: cannot connect", retriable=True, hint="is it up?")
 

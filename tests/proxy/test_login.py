@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.proxy.talks import by_kio, view
 from twinshore.fleet import SaslMechanism, WireError
 from twinshore.kafka.errors import Code
-from twinshore.kafka.scram import ScramClient, keys_of
+from twinshore.kafka.sasl import ScramClient, keys_of
 from twinshore.proxy.core.login import Answer, Enter, Judge, Login, Refuse, Who
 from twinshore.proxy.core.messages import filled, request_kind, written
 from twinshore.proxy.core.moves import HangUp, Parts

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from twinshore.fleet import ConfigError, SaslMechanism, Secret
-from twinshore.kafka.scram import ScramClient, ScramServer, keys_of
+from twinshore.kafka.sasl import ScramClient, ScramServer, keys_of
 from twinshore.proxy.certificates import Watched
 from twinshore.proxy.operations.run import user_table
 from twinshore.proxy.users import UsersOfFile, read_users

@@ -24,8 +24,7 @@ from twinshore.lab import LabCluster, Workload
 from twinshore.lab.clients import client_settings
 from twinshore.lab.ports import free_port
 from twinshore.lab.stages.copiers import CopyJob, MirrorMaker
-from twinshore.lab.stages.mirror_process import MirrorProcess, addresses
-from twinshore.lab.stages.monitors import PERIOD_S, History, Verb, delay_text, until
+from twinshore.lab.stages.mirror_process import PERIOD_S, History, MirrorProcess, Verb, addresses, delay_text, until
 
 LINK = "east->west"
 WITHIN_S = 4 * PERIOD_S

@@ -13,8 +13,7 @@ from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, unt
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.fleet import ConfigError
 from twinshore.kafka import KafkaCluster
-from twinshore.kafka.groups import Groups
-from twinshore.kafka.share_groups import ShareGroups
+from twinshore.kafka.groups import Groups, ShareGroups
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings
 from twinshore.lab.clients import committed as places_of_group

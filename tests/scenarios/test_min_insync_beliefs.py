@@ -10,12 +10,13 @@ import pytest
 from tests.conftest import ClusterFactory
 from tests.scenarios.loss_stage import Sent
 from tests.scenarios.mirror_rig import settings_text
-from twinshore.advisor.operations.losing import Bounds, Clients, Losing, lost_of
+from twinshore.advisor.operations.losing import Losing, lost_of
 from twinshore.fleet.settings import parse_settings
 from twinshore.lab import KAFKA_3, KAFKA_OLDEST, LabCluster
+from twinshore.loss.operations.explore import Asked
 from twinshore.loss.settings import Harm
 
-POWER = Bounds(records=1, faults_max=1, kinds=("power",))
+POWER = Asked(records=1, faults_max=1, kinds=("power",))
 
 
 @pytest.fixture(params=["newest", KAFKA_3, KAFKA_OLDEST])
@@ -29,7 +30,7 @@ def lab(request: pytest.FixtureRequest, cluster_factory: ClusterFactory) -> Iter
 
 def answer(cluster: LabCluster, topic: str, folder: Path) -> Losing:
     settings = parse_settings(settings_text(folder, [cluster.cluster], {}), name="settings", env={})
-    return lost_of("", topic, Clients("all"), POWER, settings)
+    return lost_of("", topic, POWER, settings)
 
 
 def test_one_replica_is_enough_for_a_minimum_of_two_since_3_7(

@@ -17,7 +17,7 @@ from tests.conftest import ClusterFactory
 from tests.proxy.served import ProxyProcess, proxy_before
 from tests.wire.serving.java_clients import java_clients
 from twinshore.fleet import SaslMechanism
-from twinshore.kafka.scram import keys_of
+from twinshore.kafka.sasl import keys_of
 from twinshore.lab import KAFKA_NEWEST, KAFKA_OLDEST, LabCluster, LabSecurity
 from twinshore.lab.clients import allow
 from twinshore.lab.keys import Authority, write_whole

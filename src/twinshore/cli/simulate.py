@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -133,10 +134,14 @@ def topic(
 
     Exit code 0: no schedule within the bounds does; 1: one does; 2: there are more states than --states.
     """
-    from twinshore.advisor.operations.losing import Bounds, Clients, exit_code, lost_of, page_of, told, values_of
+    from twinshore.advisor.operations.losing import exit_code, lost_of, page_of, told, values_of
+    from twinshore.loss.operations.explore import Asked
 
-    clients = Clients(acks, idempotence, retries, in_flight, commit, reset)
-    found = lost_of(cluster, name, clients, Bounds(records, faults, tuple(fault), states), load(settings))
+    client = Asked(
+        records=records, acks=acks, idempotent=idempotence, retries=retries, in_flight=in_flight, reset=reset
+    )
+    client = replace(client, commit=commit, kinds=tuple(fault), faults_max=faults, states_max=states)
+    found = lost_of(cluster, name, client, load(settings))
     if html is not None:
         write(html, page_of(found))
     for line in [json.dumps(values_of(found))] if json_output else told(found):

@@ -19,8 +19,8 @@ from twinshore.client.sites import Site
 from twinshore.client.spool.marks import HEADER, Left, mark_of, own_mark
 from twinshore.client.threads import client_thread
 from twinshore.fleet.once import in_words
-from twinshore.kafka.client_settings import client_settings
 from twinshore.kafka.clock import steady_s, wall_ms
+from twinshore.kafka.opening import client_settings
 
 BACK_MS = 60_000  # a topic may bear its brokers' time, and clocks differ
 SEARCH_S = 20.0

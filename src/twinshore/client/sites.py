@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from twinshore.fleet import Cluster, ConfigError, NotYetError, SaslMechanism, Secret, Security
-from twinshore.kafka.client_settings import client_settings
 from twinshore.kafka.nodes import parse_address
+from twinshore.kafka.opening import client_settings
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 CLUSTER_ID = "twinshore.cluster.id"

@@ -21,8 +21,7 @@ from twinshore.groups.place import Rules, State, decide, decide_back, has_note
 from twinshore.groups.translation import NOWHERE, ByExtents, Scope, Translation, scope_of
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
-from twinshore.kafka.groups import SHARE, GroupListing, Groups, Listed, always
-from twinshore.kafka.share_groups import ShareGroups
+from twinshore.kafka.groups import SHARE, GroupListing, Groups, Listed, ShareGroups, always
 from twinshore.links.homes import counterpart, pair_of
 from twinshore.links.in_force import in_force
 from twinshore.links.known import known

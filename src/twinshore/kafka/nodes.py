@@ -12,7 +12,7 @@ from twinshore.fleet import Cluster, ConfigError, KafkaError, Security
 from twinshore.kafka.connection import Connection
 from twinshore.kafka.metadata import BrokerAddress
 from twinshore.kafka.opening import open_connection
-from twinshore.kafka.silence import AskedOnce, Silence, Unheard
+from twinshore.kafka.patience import AskedOnce, Silence, Unheard
 
 Key = tuple[tuple[str, int], Security]
 UNHEARD = Unheard()

@@ -1,12 +1,14 @@
-"""A new control connection: dialled, handshaken, authenticated."""
+"""How a fleet.Cluster is entered: by a new control connection, dialled, handshaken and authenticated, or by
+confluent-kafka's settings."""
 
 from __future__ import annotations
 
 import math
 import secrets
 import time
+from typing import Any
 
-from twinshore.fleet import ConfigError, SaslMechanism, Security
+from twinshore.fleet import Cluster, ConfigError, SaslMechanism, Security
 from twinshore.kafka.connection import TIMEOUT_S, Connection
 from twinshore.kafka.oauth import fetch_token
 from twinshore.kafka.sasl import Credentials, choose, log_in
@@ -65,3 +67,44 @@ def credentials_of(security: Security, mechanism: SaslMechanism, timeout_s: floa
     if not security.username:
         raise ConfigError(f"SASL {mechanism} needs a username")
     return Credentials(mechanism, security.username, given or security.password.read(), secrets.token_urlsafe(24))
+
+
+_TOKEN_TIMEOUT_S = 10.0
+_TOKEN_LIFETIME_S = 300.0
+
+
+def client_settings(cluster: Cluster) -> dict[str, Any]:
+    """For a Producer, Consumer or AdminClient. Holds secrets as they stand now: never log it, never keep it."""
+    security = cluster.security
+    settings: dict[str, Any] = {
+        "bootstrap.servers": ",".join(cluster.bootstrap),
+        "security.protocol": security.protocol,
+    }
+    if security.tls:
+        settings |= _tls(security)
+    if security.sasl is SaslMechanism.OAUTHBEARER:
+        settings |= _oauthbearer(security)
+    elif security.sasl:
+        settings |= {
+            "sasl.mechanism": security.sasl.value,
+            "sasl.username": security.username,
+            "sasl.password": security.password.read(),
+        }
+    return settings
+
+
+def _tls(security: Security) -> dict[str, Any]:
+    settings: dict[str, Any] = {"ssl.endpoint.identification.algorithm": "https" if security.check_hostname else "none"}
+    files = {"ca": security.ca_file, "certificate": security.cert_file, "key": security.key_file or security.cert_file}
+    settings |= {f"ssl.{kind}.location": path for kind, path in files.items() if path}
+    if security.key_password:
+        settings["ssl.key.password"] = security.key_password.read()
+    return settings
+
+
+def _oauthbearer(security: Security) -> dict[str, Any]:
+    def token(_: str) -> tuple[str, float]:
+        found = fetch_token(security, timeout_s=_TOKEN_TIMEOUT_S)
+        return found.text, found.expires_s or time.time() + _TOKEN_LIFETIME_S
+
+    return {"sasl.mechanism": SaslMechanism.OAUTHBEARER.value, "oauth_cb": token}

@@ -30,11 +30,11 @@ from twinshore.fleet import (
     NamedPartition,
     SaslMechanism,
 )
-from twinshore.kafka.client_settings import client_settings as kafka_client_settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.kafka.metadata import NO_LEADER
 from twinshore.kafka.nodes import parse_address
+from twinshore.kafka.opening import client_settings as kafka_client_settings
 from twinshore.kafka.opening import open_connection
 from twinshore.lab.errors import LabError
 

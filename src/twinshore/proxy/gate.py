@@ -15,7 +15,7 @@ from twinshore.kafka.clock import steady_s
 from twinshore.kafka.errors import Code
 from twinshore.kafka.nodes import parse_address
 from twinshore.kafka.opening import open_connection
-from twinshore.kafka.scram import ScramKeys
+from twinshore.kafka.sasl import ScramKeys
 from twinshore.kafka.transport import client_context
 from twinshore.proxy.access import DIAL_S, Access, Tokens
 from twinshore.proxy.certificates import Watched, server_context, subject_of

@@ -15,7 +15,7 @@ from twinshore.fleet import ConfigError, SaslMechanism, Secret
 from twinshore.fleet.declaring import setting
 from twinshore.fleet.settings.edge import Complaints, read_section
 from twinshore.fleet.settings.shapes import read_secret
-from twinshore.kafka.scram import ScramKeys, keys_of, read_keys
+from twinshore.kafka.sasl import ScramKeys, keys_of, read_keys
 
 # As many as Kafka's own tool takes where it is not told.
 ITERATIONS: Final = 4096

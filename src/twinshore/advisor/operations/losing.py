@@ -14,31 +14,9 @@ from twinshore.fleet.settings import Settings
 from twinshore.loss.operations import explore
 from twinshore.loss.operations.explore import REPLICAS_MAX, Asked
 from twinshore.loss.page import of_explored, page
-from twinshore.loss.search import STATES_MAX, Explored
+from twinshore.loss.search import Explored
 from twinshore.loss.settings import Acks, Harm
 from twinshore.loss.telling import outcome
-
-
-@dataclass(frozen=True, slots=True)
-class Clients:
-    """What is said of producers and consumers, as it is typed: no broker tells it. Without `acks` each is answered."""
-
-    acks: str = ""
-    idempotent: bool | None = None
-    retries: bool = True
-    in_flight: bool = True
-    commit: str = "none"
-    reset: str = "none"
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """How far it is looked: records, faults, which kinds of them, states."""
-
-    records: int = 2
-    faults_max: int = 2
-    kinds: tuple[str, ...] = ()
-    states_max: int = STATES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,44 +26,29 @@ class Losing:
     answers: tuple[Explored, ...]
 
 
-def lost_of(cluster: str, topic: str, clients: Clients, bounds: Bounds, settings: Settings) -> Losing:
-    """Looks at the topic as it is now, and searches. ConfigError where there is none, or the model cannot take it."""
+def lost_of(cluster: str, topic: str, client: Asked, settings: Settings) -> Losing:
+    """Looks at the topic as it is now, and searches. `client`: what is said of producers and consumers, which no broker
+    tells; without `acks` each is answered. ConfigError where there is none, or the model cannot take it."""
     meant = cluster_of(cluster, settings)
     # What is typed wrongly is told before the cluster is asked.
-    for acks in _acks(clients):
-        explore.setup_of(_asked(None, clients, bounds, acks))
-    return answered(stake_of(look_at_topic(meant, topic), topic), meant.name, clients, bounds)
+    for one in _each(client):
+        explore.setup_of(one)
+    return answered(stake_of(look_at_topic(meant, topic), topic), meant.name, client)
 
 
-def answered(stake: Stake, cluster: str, clients: Clients, bounds: Bounds) -> Losing:
+def answered(stake: Stake, cluster: str, client: Asked) -> Losing:
     """Searches with these settings. ConfigError where the model cannot take them."""
     if stake.copies > REPLICAS_MAX:
         raise ConfigError(f"{stake.topic} has {stake.copies} replicas; the model takes {REPLICAS_MAX} at most")
-    answers = tuple(explore.explored(_asked(stake, clients, bounds, acks)) for acks in _acks(clients))
-    return Losing(cluster, stake, answers)
+    return Losing(cluster, stake, tuple(explore.explored(_of_topic(stake, one)) for one in _each(client)))
 
 
-def _acks(clients: Clients) -> list[str]:
-    return [clients.acks] if clients.acks else [one.value for one in reversed(Acks)]
-
-
-def _asked(stake: Stake | None, clients: Clients, bounds: Bounds, acks: str) -> Asked:
-    # Idempotence goes with acks=all alone: with the others of several it is off, whatever was said.
-    off = clients.idempotent and not clients.acks and acks != Acks.ALL
-    client = Asked(
-        records=bounds.records,
-        acks=acks,
-        idempotent=False if off else clients.idempotent,
-        retries=clients.retries,
-        in_flight=clients.in_flight,
-        commit=clients.commit,
-        reset=clients.reset,
-        kinds=bounds.kinds,
-        harms=(Harm.LOST,),
-        faults_max=bounds.faults_max,
-        states_max=bounds.states_max,
-    )
-    return client if stake is None else _of_topic(stake, client)
+def _each(client: Asked) -> Iterator[Asked]:
+    """With each acks that may be meant."""
+    for acks in [client.acks] if client.acks else [one.value for one in reversed(Acks)]:
+        # Idempotence goes with acks=all alone: with the others of several it is off, whatever was said.
+        off = client.idempotent and not client.acks and acks != Acks.ALL
+        yield replace(client, acks=acks, idempotent=False if off else client.idempotent, harms=(Harm.LOST,))
 
 
 def _of_topic(stake: Stake, client: Asked) -> Asked:

@@ -15,9 +15,8 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from twinshore.fleet import Cluster
 from twinshore.lab.clients import client_settings
 from twinshore.lab.stages.figures import StageError, percentile
-from twinshore.lab.stages.loader import load
+from twinshore.lab.stages.loader import load, plain
 from twinshore.lab.stages.mirror_process import run_verb
-from twinshore.lab.stages.workloads import plain
 from twinshore.lab.watermarks import TopicEnd
 
 T = TypeVar("T")
