@@ -18,8 +18,7 @@ from typing import Any
 
 from bench.clients.trying import NO, Job
 from twinshore.lab import java
-from twinshore.lab.jars import ONE_COMPILER, Module, fetched, ivy_jar
-from twinshore.lab.wheels import packages
+from twinshore.lab.jars import ONE_COMPILER, Module, fetched, ivy_jar, packages
 
 ROOT = Path(__file__).resolve().parents[2]
 STEP_S = 150.0

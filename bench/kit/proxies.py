@@ -19,11 +19,10 @@ import twinshore
 from twinshore.fleet import Cluster
 from twinshore.lab import LabCluster, LabError, java
 from twinshore.lab.errors import log_tail
-from twinshore.lab.jars import Module, compiled, fetched
+from twinshore.lab.jars import Module, compiled, fetched, packages
 from twinshore.lab.ports import run_of_ports
 from twinshore.lab.processes import Child, start_child
 from twinshore.lab.stages.copiers import KAFKA_JVM
-from twinshore.lab.wheels import packages
 from twinshore.proxy.operations.fuses import Guard, act, limits_of, named, plan_limits
 from twinshore.store import open_store
 

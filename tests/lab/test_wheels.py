@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from twinshore.lab import LabError
-from twinshore.lab.wheels import packages
+from twinshore.lab.jars import packages
 
 
 def test_what_cannot_be_had_is_named_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

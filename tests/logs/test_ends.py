@@ -10,7 +10,7 @@ from twinshore.fleet import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import admin_of
-from twinshore.logs.ends import log_ends, still_there
+from twinshore.logs.looks import log_ends, still_there
 
 
 def test_a_deleted_topic_holds_up_no_other(east: LabCluster, unique_topic: str) -> None:

@@ -16,9 +16,8 @@ from confluent_kafka import OFFSET_INVALID, Consumer, Message, TopicPartition
 
 from twinshore.client.centres.homes import must_be_lease
 from twinshore.client.consumer_moves import ConsumerMoves, Functions, Moving
-from twinshore.client.dealing import Dealing, Told
 from twinshore.client.handed_out import Where
-from twinshore.client.member import Member
+from twinshore.client.member import Dealing, Member, Told
 from twinshore.client.places import ASK_S, Places, behind
 from twinshore.client.reach import Clusters, Reach
 from twinshore.client.sites import Site, must_have_group, names_of

@@ -14,9 +14,8 @@ from typing import Any
 from confluent_kafka import Consumer, TopicPartition
 
 from twinshore.client.centres.homes import HomesCentre
-from twinshore.client.dealing import Dealt
 from twinshore.client.handed_out import since
-from twinshore.client.member import Farewell, Member
+from twinshore.client.member import Dealt, Farewell, Member
 from twinshore.client.places import Places
 from twinshore.client.reach import Reach
 from twinshore.client.warned import Warned

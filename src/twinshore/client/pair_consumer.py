@@ -13,7 +13,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from twinshore.client.dealing import Dealing, Told
+from twinshore.client.member import Dealing, Told
 from twinshore.client.pair_member import STRATEGY, Log, PairMember, Wish
 from twinshore.client.pairs import name_at
 from twinshore.client.places import behind

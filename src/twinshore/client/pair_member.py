@@ -14,10 +14,9 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from twinshore.client.dealing import Dealt
 from twinshore.client.handed_out import habits
 from twinshore.client.log_ends import LogEnds
-from twinshore.client.member import LEAVE_S, Farewell
+from twinshore.client.member import LEAVE_S, Dealt, Farewell
 from twinshore.client.pairs import NOWHERE, Held, Pair, name_at, unequal
 from twinshore.client.places import asks_for_the_groups_place, commit
 from twinshore.client.sites import Site

@@ -24,7 +24,7 @@ from pathlib import Path
 from twinshore.lab.broker import LabBroker
 from twinshore.lab.broker_settings import BrokerPorts, broker_settings
 from twinshore.lab.errors import LabError
-from twinshore.lab.home import cache_folder, locked, tell
+from twinshore.lab.home import cache_folder, locked, made_once, tell
 from twinshore.lab.jars import ONE_COMPILER, java, kafka_classpath
 from twinshore.lab.ports import free_port
 
@@ -50,19 +50,11 @@ def format_storage(version: str, data: Path, *, cluster_id: str, node_id: int) -
 
 def _template(version: str) -> Path:
     folder = cache_folder() / "formatted" / version
-    if folder.is_dir():
-        return folder
-    classpath = kafka_classpath(version)
-    with locked("format"):
-        if not folder.is_dir():
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            _run_storage_tool(classpath, folder)
-    return folder
+    return made_once(folder, "format", lambda data: _run_storage_tool(version, kafka_classpath(version), data))
 
 
-def _run_storage_tool(classpath: str, folder: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
-        data = Path(scratch, "data")
+def _run_storage_tool(version: str, classpath: str, data: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix=".format-", dir=data.parent) as scratch:
         ports = BrokerPorts(node_id=1, controller=9093, internal=9094, client=9092)
         settings = broker_settings(ports, (ports,), data=data, protocol="PLAINTEXT", security={}, chosen={})
         properties = Path(scratch, "server.properties")
@@ -71,8 +63,7 @@ def _run_storage_tool(classpath: str, folder: Path) -> None:
         command = [java(), ONE_COMPILER, "-Xmx128m", "-cp", classpath, *tool]
         said = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         if said.returncode or not (data / "meta.properties").exists():
-            raise LabError(f"Kafka {folder.name} could not format its storage: {said.stderr[-2000:] or said.stdout}")
-        data.rename(folder)
+            raise LabError(f"Kafka {version} could not format its storage: {said.stderr[-2000:] or said.stdout}")
 
 
 _HEAP_MB = 256

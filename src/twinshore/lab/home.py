@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import shutil
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from twinshore.service.cache import cache_place
@@ -24,6 +26,22 @@ def locked(name: str) -> Iterator[None]:
     with (cache_folder() / f".{name}.lock").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
+
+
+def made_once(folder: Path, lock: str, make: Callable[[Path], None]) -> Path:
+    """The folder, which is made at the first call on this machine: whole, or not at all. `make` fills an empty one."""
+    if not folder.is_dir():
+        with locked(lock):
+            if not folder.is_dir():
+                folder.parent.mkdir(parents=True, exist_ok=True)
+                making = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+                try:
+                    make(making)
+                    making.chmod(0o755)
+                    making.rename(folder)
+                finally:
+                    shutil.rmtree(making, ignore_errors=True)
+    return folder
 
 
 def tell(sentence: str) -> None:

@@ -1,22 +1,24 @@
 """Java, found once and refused clearly when it is missing or too old, and jars from Maven's public repository, fetched
-once by the Ivy that PySpark ships."""
+once by the Ivy that PySpark ships. Packages of Python that benches try and nobody depends on are fetched once by
+pip."""
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib.util
 import os
 import re
 import shutil
 import subprocess
-import tempfile
+import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
 
 from twinshore.fleet import ConfigError
 from twinshore.lab.errors import LabError
-from twinshore.lab.home import cache_folder, locked, tell
+from twinshore.lab.home import cache_folder, made_once, tell
 
 JAVA_OLDEST = 17
 # For what lives for seconds or minutes: the JVM's second compiler would cost more than it saves.
@@ -141,12 +143,7 @@ def compiled(source: Path, classpath: str, folder: Path) -> str:
 def fetched(what: str, module: Module, *, with_dependencies: bool = True) -> Path:
     """The folder that holds the module's jars; complete if it exists. `what` names it in the progress line."""
     folder = cache_folder() / "jars" / f"{module.artifact}-{module.version}"
-    if folder.is_dir():
-        return folder
-    with locked("ivy"):
-        if not folder.is_dir():
-            _fetch(what, module, folder, with_dependencies=with_dependencies)
-    return folder
+    return made_once(folder, "ivy", lambda target: _fetch(what, module, target, with_dependencies=with_dependencies))
 
 
 def ivy_jar() -> Path:
@@ -167,23 +164,18 @@ def _class_path(*folders: Path) -> str:
     return os.pathsep.join(str(jar) for jar in jars.values())
 
 
-def _fetch(what: str, module: Module, folder: Path, *, with_dependencies: bool) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    tell(f"fetching {what} (once; kept in {folder.parent})")
+def _fetch(what: str, module: Module, target: Path, *, with_dependencies: bool) -> None:
+    tell(f"fetching {what} (once; kept in {target.parent})")
     started_s = time.monotonic()
     said = ""
     for attempt in range(1, _TRIES + 1):
-        target = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-        try:
-            code, said = _ivy(what, module, target, with_dependencies=with_dependencies)
-            jars = len(list(target.iterdir()))
-            if code == 0 and jars:
-                target.chmod(0o755)
-                target.rename(folder)
-                tell(f"fetched {what}: {jars} jars in {time.monotonic() - started_s:.0f} s")
-                return
-        finally:
-            shutil.rmtree(target, ignore_errors=True)
+        code, said = _ivy(what, module, target, with_dependencies=with_dependencies)
+        jars = list(target.iterdir())
+        if code == 0 and jars:
+            tell(f"fetched {what}: {len(jars)} jars in {time.monotonic() - started_s:.0f} s")
+            return
+        for jar in jars:
+            jar.unlink()
         if attempt < _TRIES:
             tell(f"fetching {what} failed, trying again ({attempt} of {_TRIES})")
             # A half-written entry of Ivy's own cache would fail the same way for ever.
@@ -223,3 +215,26 @@ def _reason(said: str) -> str:
             if mark in line:
                 return line.strip(" \t:")
     return said.strip().splitlines()[-1] if said.strip() else "Ivy said nothing"
+
+
+_WITHIN_S = 600.0
+
+
+def packages(*pinned: str) -> Path:
+    """The folder to put on a Python's path, with these packages (as `name==version`) and what they need.
+
+    Wheels alone, so nothing is built. LabError where one cannot be had.
+    """
+    digest = hashlib.sha256(" ".join((sys.implementation.cache_tag or "", *pinned)).encode()).hexdigest()[:8]
+    folder = cache_folder() / "wheels" / f"{'+'.join(pinned).replace('==', '-')}-{digest}"
+    return made_once(folder, "wheels", lambda target: _pip(pinned, target))
+
+
+def _pip(pinned: tuple[str, ...], target: Path) -> None:
+    tell(f"fetching {', '.join(pinned)} (once; kept in {target.parent})")
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    command += ["--only-binary", ":all:", "--target", str(target), *pinned]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_WITHIN_S, check=False)
+    if done.returncode:
+        said = [line for line in done.stderr.splitlines() if "ERROR" in line] or ["pip said nothing"]
+        raise LabError(f"{', '.join(pinned)} cannot be had: {said[-1].removeprefix('ERROR: ')}")

@@ -21,7 +21,7 @@ from twinshore.links.filters import admits
 from twinshore.links.known import known
 from twinshore.links.link_state import FLOWING, STANDBY, STOPPED, UNKNOWN
 from twinshore.links.standing import standing
-from twinshore.logs.ends import log_ends, starts_of, still_there
+from twinshore.logs.looks import log_ends, starts_of, still_there
 from twinshore.mirror.follow.lifecycle import KEEP
 from twinshore.mirror.metrics.looks import admitted, made_again, refused_topics
 from twinshore.mirror.metrics.words import (

@@ -12,7 +12,7 @@ from twinshore.fleet import Cluster, Link, NamedPartition, TwinshoreError
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links.filters import admits
 from twinshore.links.link_state import STANDBY
-from twinshore.logs.ends import log_ends, starts_of, still_there
+from twinshore.logs.looks import log_ends, starts_of, still_there
 from twinshore.mirror.incidents.kinds import rests
 from twinshore.mirror.metrics.meters import Meters
 from twinshore.mirror.metrics.words import (
