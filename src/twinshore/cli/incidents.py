@@ -70,7 +70,7 @@ def audit(
     These are settings, ACLs, quotas, users, and twins that were deleted. It also prints what operators changed for
     links, topics and groups. To see older rows than --last shows, give the id of the last row to --before.
     """
-    from twinshore.mirror.operations.audit import Changes, changes, in_words
+    from twinshore.mirror.operations.begin_again import Changes, changes, in_words
     from twinshore.store.opening import open_known
 
     loaded = load(settings)

@@ -15,7 +15,7 @@ from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.kafka.questions import OffsetKind
-from twinshore.logs.ends import log_ends
+from twinshore.logs.looks import log_ends
 from twinshore.mirror.incidents.kinds import After, known
 from twinshore.mirror.incidents.watch_rules import HANGING, Holder, Lack, Patience, holder_of, lacking, suspects
 from twinshore.mirror.lane.orders import Stoppage

@@ -17,7 +17,7 @@ from twinshore.fleet.settings.sections.proxy import SECTION
 from twinshore.homes.home_lines import HomeLine
 from twinshore.homes.home_notes import HomeNotes
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.scram import keys_of
+from twinshore.kafka.sasl import keys_of
 from twinshore.proxy.core.near import Rules
 from twinshore.proxy.core.prospect import Prospect
 from twinshore.proxy.gate import Gate

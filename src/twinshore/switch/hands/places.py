@@ -1,8 +1,5 @@
-"""Places of consumer groups at a switch: copied to the new home as they are, since a twin has its source's offsets; set on
-twins so that they follow their home; saved and put back; and which groups a forced switch may tear.
-
-A coordinator forgets the places of a topic that is deleted, a while after brokers show the new one. So a place counts
-only once it has been seen to stand for a while.
+"""Committed offsets at a switch: copied to the new home, as a twin has its source's offsets; set on twins so that they
+follow their home; saved and put back; and which groups a forced switch may tear.
 """
 
 from __future__ import annotations
