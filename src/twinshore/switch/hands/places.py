@@ -1,5 +1,8 @@
 """Committed offsets at a switch: copied to the new home, as a twin has its source's offsets; set on twins so that they
 follow their home; saved and put back; and which groups a forced switch may tear.
+
+A coordinator forgets the offsets of a topic that is deleted, a while after brokers show the new one. So an offset
+counts only once it has been seen to stand for a while.
 """
 
 from __future__ import annotations
