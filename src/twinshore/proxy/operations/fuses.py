@@ -119,9 +119,12 @@ def seconds_of(text: str, option: str = "--for") -> int:
 
 def plan_open(asked: Cut, store: Store, *, by: str) -> Plan[FuseStep]:
     """ConfigError where it names nothing, or says no reason."""
-    now_ms = wall_ms()
-    until_ms = now_ms + asked.for_s * 1000 if asked.for_s else 0
-    return _planned(asked, store, by, lambda old: (FuseState.OPEN, until_ms, old.limits if old else Limits()))
+
+    def becomes(old: FuseRow | None, now_ms: int) -> tuple[FuseState, int, Limits]:
+        until_ms = now_ms + asked.for_s * 1000 if asked.for_s else 0
+        return FuseState.OPEN, until_ms, old.limits if old else Limits()
+
+    return _planned(asked, store, by, becomes)
 
 
 def plan_limits(asked: Guard, store: Store, *, by: str) -> Plan[FuseStep]:
@@ -136,7 +139,7 @@ def plan_limits(asked: Guard, store: Store, *, by: str) -> Plan[FuseStep]:
             "what consumers read is measured in bytes alone, since records are not counted and brokers wait for them",
             hint="add --produce, or give --bytes-s only",
         )
-    return _planned(asked, store, by, lambda old: (*_stood(old), limits))
+    return _planned(asked, store, by, lambda old, _: (*_stood(old), limits))
 
 
 def _stood(old: FuseRow | None) -> tuple[FuseState, int]:
@@ -144,17 +147,18 @@ def _stood(old: FuseRow | None) -> tuple[FuseState, int]:
 
 
 def _planned(
-    asked: Cut | Guard, store: Store, by: str, becomes: Callable[[FuseRow | None], tuple[FuseState, int, Limits]]
+    asked: Cut | Guard, store: Store, by: str, becomes: Callable[[FuseRow | None, int], tuple[FuseState, int, Limits]]
 ) -> Plan[FuseStep]:
-    """`becomes`: state, end and limits, of what the fuse was."""
+    """`becomes`: state, end and limits, of what the fuse was and of the time."""
     _check(asked.named, asked.reason)
     seen, rows = _known(store)
+    now_ms = wall_ms()
     steps = []
     for kind in asked.named.kinds:
         old = rows.get((asked.named.topic, asked.named.client, kind))
-        state, until_ms, limits = becomes(old)
+        state, until_ms, limits = becomes(old, now_ms)
         named = (asked.named.topic, asked.named.client, kind, state, asked.policy)
-        row = FuseRow(*named, asked.reason, by, wall_ms(), until_ms, limits)
+        row = FuseRow(*named, asked.reason, by, now_ms, until_ms, limits)
         steps.append(FuseStep(row, words(old) if old else "not there", seen))
     return Plan(tuple(steps), shown=_warning(asked.policy, asked.named), remarks=_unseen(asked.named, store))
 
