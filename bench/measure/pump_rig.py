@@ -42,14 +42,13 @@ if TYPE_CHECKING or find_spec("twinshore.mirror.driver"):
     from twinshore.mirror.pump import tide
     from twinshore.mirror.pump.scout import Dialled, Looked, Routes
 else:  # a tree from before the rooms were parted
-    from twinshore.mirror.observe import Observation
-    from twinshore.mirror.orders import LaneLimits, TideOrder, TrackOrder, limits_of
-    from twinshore.mirror.route import Route
-    from twinshore.mirror.scout import Dialled, Looked, Routes
-
     import twinshore.mirror.pump as shipped
     import twinshore.mirror.pump as tide
-    from twinshore.mirror.desk import Desk
+    from twinshore.mirror.driver.desk import Desk
+    from twinshore.mirror.lane.observe import Observation
+    from twinshore.mirror.lane.orders import LaneLimits, TideOrder, TrackOrder, limits_of
+    from twinshore.mirror.lane.track import Route
+    from twinshore.mirror.pump.scout import Dialled, Looked, Routes
 
 if TYPE_CHECKING:
     from twinshore.mirror.desk.commands import Account

@@ -74,7 +74,7 @@ def test_a_place_that_was_never_seen_before_is_the_links_by_its_mark_its_note_or
     assert found(Place(20, None)) is State.OWN
     assert found(ours(20)) is State.MOVES
     assert found(Place(20, "a consumer's note, which nobody may write over")) is State.MOVES
-    assert found(Place(20), Rules(trusts=True)) is State.MOVES, "an earlier version left no marks"
+    assert found(Place(20), Rules(trusts=True)) is State.MOVES, "the link left no marks before"
     same = decide(Place(50), Spot(50), 99, Place(50))
     assert (same.state, same.to) == (State.SAME, ours(50))
     assert decide(Place(50, MARK), Spot(50), 99, None).to == ours(50), "a mark of another link is no note of a consumer"

@@ -15,10 +15,9 @@ from tests.groups.test_direction import PARTS, TWINS, Stage
 from twinshore.fleet import GroupRules, KafkaError, NamedPartition, StoreError
 from twinshore.fleet.settings import Settings, parse_settings
 from twinshore.groups.place import MARK, State
-from twinshore.groups.rounds import Rounds
+from twinshore.groups.rounds import EVERYBODY, MARKS_KIND, Rounds, names_row
 from twinshore.links.homes import pair_of
-from twinshore.mirror.metrics.words import GROUPS_KIND
-from twinshore.store import Asked, Remembered, Store, TopicInSwitch, TwinRow
+from twinshore.store import Asked, Store, TopicInSwitch, TwinRow
 from twinshore.wire.group_places import Place
 
 
@@ -132,11 +131,11 @@ def owing(tmp_path: Path) -> Iterator[Owing]:
         yield Owing(parse_settings(file.read_text(), name=file.name, env={}), store)
 
 
-def an_older_version_was_here(owing: Owing) -> None:
-    owing.store.memories.remember([Remembered(LINK, GROUPS_KIND, "", "{}", GROUPS_KIND, 5)])
+def no_marks_were_left(owing: Owing) -> None:
+    owing.store.memories.remember([names_row(LINK, MARKS_KIND, [EVERYBODY], 5)])
 
 
-def test_places_without_a_mark_are_the_links_own_only_after_a_version_that_left_none(owing: Owing) -> None:
+def test_places_without_a_mark_are_the_links_own_only_after_the_link_left_none(owing: Owing) -> None:
     owing.found("g")
     owing.process()
     owing.turn()
@@ -144,7 +143,7 @@ def test_places_without_a_mark_are_the_links_own_only_after_a_version_that_left_
 
 
 def test_each_group_is_trusted_until_it_was_settled_and_no_group_that_comes_later_is(owing: Owing) -> None:
-    an_older_version_was_here(owing)
+    no_marks_were_left(owing)
     owing.stage.east.groups["elsewhere"] = {("not-mirrored", 0): Place(5)}
     owing.found("g")
     owing.process()
@@ -162,7 +161,7 @@ def test_each_group_is_trusted_until_it_was_settled_and_no_group_that_comes_late
 @pytest.mark.parametrize("hindered", ["source away", "no leader", "elsewhere", "no answer"])
 def test_a_group_that_could_not_be_settled_stays_trusted(owing: Owing, hindered: str, *, restarts: bool) -> None:
     """Nothing could be compared, or committed: also the next process takes its place for the link's."""
-    an_older_version_was_here(owing)
+    no_marks_were_left(owing)
     owing.found("g")
     owing.process()
     stage, twin = owing.stage, TWINS[PARTS[0]]

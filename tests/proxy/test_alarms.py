@@ -6,8 +6,7 @@ import pytest
 
 from twinshore.fleet.settings.sections.proxy import AlarmSection
 from twinshore.proxy.core.alarms import Alarms
-from twinshore.proxy.core.counting import waited
-from twinshore.proxy.core.flows import Flows
+from twinshore.proxy.core.flows import Flows, waited
 from twinshore.store import Flow, FlowKey, FlowKind
 from twinshore.store.traffic_values import OTHERS
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from tests.proxy.talks import EAST, LAYOUT, answer, asked, asked_part, carried, request, said_part, seen, view
 from twinshore.kafka.errors import Code
-from twinshore.proxy.core.counting import SAMPLE_BYTES, STEP_MAX
-from twinshore.proxy.core.flows import Flows
+from twinshore.proxy.core.flows import SAMPLE_BYTES, STEP_MAX, Flows
 from twinshore.proxy.core.messages import error, filled
 from twinshore.proxy.core.moves import Ask, Pass, Run
 from twinshore.proxy.core.session import Session

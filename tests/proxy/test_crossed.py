@@ -15,7 +15,7 @@ from twinshore.proxy.core.moved import Sequel, batch_in, offset_in, sequel
 from twinshore.proxy.core.moves import Pass
 from twinshore.proxy.core.seen import Seen
 from twinshore.proxy.core.session import Session
-from twinshore.proxy.crossed import doubts
+from twinshore.proxy.late_store import doubts
 from twinshore.store import Crossing, SourceBatch, SourceProducer
 from twinshore.wire.batch import SEQUENCE_SPAN
 from twinshore.wire.serving import produce

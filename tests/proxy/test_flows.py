@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from twinshore.proxy.core.counting import waited
-from twinshore.proxy.core.flows import IDLE_WINDOWS, KEPT_MAX, UNKNOWN_MAX, Flows, Totals, busiest, join
+from twinshore.proxy.core.flows import IDLE_WINDOWS, KEPT_MAX, UNKNOWN_MAX, Flows, Totals, busiest, join, waited
 from twinshore.store import Flow, FlowKey, FlowKind
 from twinshore.store.traffic_values import LATENCY_MS, OTHERS
 

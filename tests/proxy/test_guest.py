@@ -12,13 +12,12 @@ from tests.proxy.stage import Stage, about_topics, appended, nothing, on_stage, 
 from tests.proxy.talks import by_kio
 from twinshore.kafka.clock import steady_s
 from twinshore.proxy import guest as guests
-from twinshore.proxy.access import Access
 from twinshore.proxy.core.login import Who
 from twinshore.proxy.core.messages import answer_kind, filled, part_of, read_asked, request_kind, written
 from twinshore.proxy.core.moves import ERRAND_S, Parts
 from twinshore.proxy.core.offers import HEARTBEAT, LIST_GROUPS
-from twinshore.proxy.guest import Guest
-from twinshore.proxy.intake import HALF_REQUEST_S
+from twinshore.proxy.guest import HALF_REQUEST_S, Guest
+from twinshore.proxy.upstream import Access
 from twinshore.store import FlowKind
 from twinshore.wire.api_versions import Software, encode_versions_request
 from twinshore.wire.apis import API_VERSIONS, FETCH, METADATA, PRODUCE

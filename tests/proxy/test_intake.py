@@ -14,7 +14,7 @@ from tests.proxy.talks import request, seen, session
 from twinshore.fleet import WireError
 from twinshore.proxy.core.limits import Budget
 from twinshore.proxy.core.moves import Parts, Run
-from twinshore.proxy.intake import FIRST_BYTES, HALF_REQUEST_S, OTHERS_BYTES_MAX, SLOW_S, Intake
+from twinshore.proxy.guest import FIRST_BYTES, HALF_REQUEST_S, OTHERS_BYTES_MAX, SLOW_S, Intake
 from twinshore.wire.apis import LIST_OFFSETS, METADATA, OFFSET_COMMIT, PRODUCE
 from twinshore.wire.primitives import uvarint
 from twinshore.wire.serving import produce

@@ -8,7 +8,7 @@ import pytest
 
 from twinshore.fleet import KafkaError, Security
 from twinshore.kafka.oauth import Token
-from twinshore.proxy.access import OPAQUE_S, Tokens
+from twinshore.proxy.upstream import OPAQUE_S, Tokens
 
 ANNA = Security(token_url="https://tokens", username="anna")
 

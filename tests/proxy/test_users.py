@@ -8,9 +8,8 @@ import pytest
 
 from twinshore.fleet import ConfigError, SaslMechanism, Secret
 from twinshore.kafka.sasl import ScramClient, ScramServer, keys_of
-from twinshore.proxy.certificates import Watched
+from twinshore.proxy.gate import UsersOfFile, Watched, read_users
 from twinshore.proxy.operations.run import user_table
-from twinshore.proxy.users import UsersOfFile, read_users
 
 SHA_512 = SaslMechanism.SCRAM_SHA_512
 SALTED = keys_of("open", SHA_512, b"of the sea", 4096).text

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from twinshore.store import AuditRow, ResetGoal, ResetRow, ResetState, ResetWord, Store
-from twinshore.store.proxy_resets import FORGOTTEN_MS
+from twinshore.store.proxies import RESET_FORGOTTEN_MS as FORGOTTEN_MS
 
 GOALS = ResetGoal("east", "orders", 0, 40, 10), ResetGoal("west", "bills", 3, None, 0)
 HELD = ResetRow("billing", "1" * 32, ResetState.HELD, "anna", 1_000, 61_000, GOALS)

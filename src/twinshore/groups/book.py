@@ -93,7 +93,7 @@ class Entry:
 
 class Book:
     """`renew_s`: how often an idle group is committed again, so that its target does not forget it. `owed`: groups
-    whose places without a mark may be an earlier version's, as this one has not settled them yet; None: all. `noted`:
+    whose places without a mark may be of when the link left none, as they are not settled yet; None: all. `noted`:
     groups whose consumers have left a note."""
 
     def __init__(self, verify_s: float, renew_s: float) -> None:

@@ -60,7 +60,7 @@ class Decision(NamedTuple):
 
 class Rules(NamedTuple):
     """`resets`: a group that is set back on the source is set back on the target. `trusts`: a place that is found
-    without a mark may be an earlier version's of the link. `returns`: what is read at the target comes to the source,
+    without a mark may be of when the link left none. `returns`: what is read at the target comes to the source,
     so that a place that both sides share is nobody's own. `marks`: places can carry a mark. `notes`: the group's
     consumers leave notes, and may fail at a mark; so none is left, and the link's places are known by memory. `makes`:
     a group that has no place at all on the side that is written gets one there."""

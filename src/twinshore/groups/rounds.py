@@ -25,7 +25,6 @@ from twinshore.kafka.groups import SHARE, GroupListing, Groups, Listed, ShareGro
 from twinshore.links.homes import counterpart, pair_of
 from twinshore.links.in_force import in_force
 from twinshore.links.known import known
-from twinshore.mirror.metrics.words import GROUPS_KIND
 from twinshore.service.clock import wall_ms
 from twinshore.service.connections import PATIENT
 from twinshore.service.ends import Ends
@@ -270,14 +269,12 @@ class Rounds:
         return rules._replace(notes=rules.notes or any(has_note(place) for one in sides for place in one.values()))
 
     def _know_names(self, book: Book) -> None:
-        """What the processes before have learned. Where a version that left no marks has moved this link's groups, any
-        place without one may be the link's."""
+        """What the processes before have learned. Where the link left no marks, any place may be its own."""
         name = self.link.name
         book.noted = set(names_in(self._store.memories.of(name, NOTES_KIND)))
         marked = self._store.memories.of(name, MARKS_KIND)
-        older = not marked and bool(self._store.memories.of(name, GROUPS_KIND))
         owed = names_in(marked)
-        book.owed = None if older or EVERYBODY in owed else set(owed)
+        book.owed = None if EVERYBODY in owed else set(owed)
         self._kept = {NOTES_KIND: frozenset(book.noted)}
         if marked:
             self._kept[MARKS_KIND] = owed

@@ -8,14 +8,15 @@ A process that starts meanwhile goes by the file of the last one, or waits for t
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
+
+from pydantic import TypeAdapter
 
 from twinshore.client.centres import last_good
 from twinshore.fleet.once import Once, in_words
@@ -27,12 +28,8 @@ from twinshore.store import (
     DropRow,
     FuseCountRow,
     FuseKey,
-    FuseKind,
-    FusePolicy,
     FuseRow,
-    FuseState,
     InstanceRow,
-    Limits,
     ResetRow,
     ResetWord,
     Store,
@@ -96,6 +93,7 @@ FIRST_S: Final = 5.0  # how long a process that remembers no fuses waits for a s
 
 T = TypeVar("T")
 _Heard = tuple[int, tuple[FuseRow, ...]]
+_FUSES: Final = TypeAdapter(_Heard)
 
 
 class Control:
@@ -197,7 +195,7 @@ class Control:
         if self._memory is None:
             return
         try:
-            last_good.keep(self._memory, json.dumps([heard[0], [asdict(row) for row in heard[1]]]))
+            last_good.keep(self._memory, _FUSES.dump_json(heard).decode())
         except OSError as error:
             self._unkept.say(
                 f"{self._memory} cannot be written: {error}; a proxy that starts without the store has no fuses"
@@ -254,16 +252,9 @@ class Control:
 def fuses_in(text: str) -> _Heard | None:
     """What `_keep` wrote; None where it is something else."""
     try:
-        revision, rows = json.loads(text)
-        return int(revision), tuple(_fuse(**row) for row in rows)
-    except (ValueError, TypeError):
+        return _FUSES.validate_json(text)
+    except ValueError:
         return None
-
-
-def _fuse(*, kind: str, state: str, policy: str, limits: dict[str, int], **rest: Any) -> FuseRow:
-    return FuseRow(
-        kind=FuseKind(kind), state=FuseState(state), policy=FusePolicy(policy), limits=Limits(**limits), **rest
-    )
 
 
 def _read(store: Store, known: int) -> _Heard | None:

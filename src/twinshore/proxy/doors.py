@@ -11,11 +11,11 @@ from typing import Final, cast
 
 from twinshore.fleet import ConfigError, WireError
 from twinshore.fleet.once import in_words
-from twinshore.proxy.certificates import name_asked, why_no_handshake
 from twinshore.proxy.core.layout import Place
 from twinshore.proxy.core.near import Networks
 from twinshore.proxy.core.proxy_header import ProxyHeader
 from twinshore.proxy.core.seen import Seen
+from twinshore.proxy.gate import name_asked, why_no_handshake
 from twinshore.proxy.guest import Guest
 from twinshore.proxy.house import House
 from twinshore.service.server import not_served

@@ -20,9 +20,8 @@ from twinshore.fleet.sentences import listed
 from twinshore.homes.following import LEASE_S
 from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.proxy import crossed
 from twinshore.proxy.core.leads import Crossed, Lead, Wrote, doubtful, leads_of, wrote_of
-from twinshore.proxy.late_store import LateStore
+from twinshore.proxy.late_store import NO_STORE, LateStore, ask_crossed, doubts
 
 # A client gives up a record after two minutes by default; what its producer wrote before is of no use long after that.
 KEPT_S: Final = 900.0
@@ -211,7 +210,7 @@ class Follows:
         found = {topic: doubtful(topic, lead) for topic, lead in topics.items()}
         try:
             found = await self._crossed(link, topics)
-            if why := crossed.doubts(found):
+            if why := doubts(found):
                 self._log(why)
         except Exception as error:  # the topics' writers would wait for ever
             names = listed(sorted(topics), NAMED_MAX)
@@ -226,8 +225,8 @@ class Follows:
     async def _crossed(self, link: str, topics: Mapping[str, Lead]) -> dict[str, Crossed]:
         """A store that hangs is not waited for."""
         if self._store is None or self._loop is None:
-            raise StoreError(crossed.NO_STORE)
-        asked = self._loop.run_in_executor(self._store_thread, partial(crossed.ask, self._store, link, topics))
+            raise StoreError(NO_STORE)
+        asked = self._loop.run_in_executor(self._store_thread, partial(ask_crossed, self._store, link, topics))
         try:
             async with asyncio.timeout(PATIENCE_S):
                 return await asked

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from twinshore.fleet import Link, StoreVersionError
+from twinshore.fleet import Link, StoreError, StoreVersionError
+from twinshore.fleet.sentences import counted, listed
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.clock import steady_s
 from twinshore.links.known import of_all_settings
+from twinshore.proxy.core.leads import UNBOUNDED, Crossed, Lead, crossed_of
 from twinshore.store import Store
 from twinshore.store.opening import open_if_there
 
@@ -65,3 +67,29 @@ class LateStore:
 
 
 WITHOUT: Final = "each topic is led to where links and clusters say, else to the first cluster that has it"
+
+
+NAMED_MAX = 5
+NO_STORE = "there is no store, which the mirror tells who wrote what"
+
+
+def ask_crossed(store: LateStore, link: str, topics: Mapping[str, Lead]) -> dict[str, Crossed]:
+    """Of these topics, which `link` carried. StoreError where the store does not say it."""
+    there = store.get()
+    if there is None:
+        raise StoreError(NO_STORE)
+    since_ms = min(lead.torn.since_ms for lead in topics.values() if lead.torn is not None)
+    known = there.crossings.of(link, {topic: lead.term for topic, lead in topics.items()}, since_ms)
+    return {topic: crossed_of(topic, lead, known) for topic, lead in topics.items()}
+
+
+def doubts(found: Mapping[str, Crossed]) -> str:
+    """What may be written twice all the same; empty where nothing may."""
+    unsure = {topic: sum(one.unsure.values()) for topic, one in found.items() if one.unsure}
+    if not unsure:
+        return ""
+    names, offsets = listed(sorted(unsure), NAMED_MAX), sum(unsure.values())
+    why = f"of the last {counted(offsets, 'offset')} it is not known who wrote them"
+    if offsets >= UNBOUNDED:
+        why = "so many producers wrote there that some were forgotten"
+    return f"{names} came by force, and {why}: as much may be written twice"

@@ -22,8 +22,7 @@ from twinshore.store.ledger import Ledger
 from twinshore.store.links import LinkRows, Links
 from twinshore.store.memories import Memories
 from twinshore.store.proofs import KeyLooks, Proofs
-from twinshore.store.proxies import Proxies
-from twinshore.store.proxy_resets import ProxyResets
+from twinshore.store.proxies import Proxies, ProxyResets
 from twinshore.store.pushes import PushStore
 from twinshore.store.receipts import Receipts
 from twinshore.store.revisions import Revisions

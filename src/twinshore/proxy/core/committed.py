@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 from twinshore.fleet.nouns import GROUPS_HOME
 from twinshore.kafka.errors import Code
 from twinshore.proxy.core import epochs
-from twinshore.proxy.core.counting import Counting
+from twinshore.proxy.core.flows import Counting
 from twinshore.proxy.core.groups import described, is_idle
 from twinshore.proxy.core.layout import ANY, Place
 from twinshore.proxy.core.messages import (

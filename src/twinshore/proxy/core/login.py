@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 from twinshore.fleet import SaslMechanism
 from twinshore.kafka.errors import Code
 from twinshore.kafka.sasl import LoginRefusedError, ScramKeys, ScramServer
-from twinshore.proxy.core.counting import software_of
+from twinshore.proxy.core.flows import software_of
 from twinshore.proxy.core.messages import answer_kind, error, filled, read_asked, written
 from twinshore.proxy.core.moves import HangUp, Parts
 from twinshore.proxy.core.offers import versions_body

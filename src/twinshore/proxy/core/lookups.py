@@ -21,7 +21,7 @@ from twinshore.fleet import is_twinshores
 from twinshore.fleet.errors import WireError
 from twinshore.kafka.errors import Code
 from twinshore.proxy.core import epochs, transactions
-from twinshore.proxy.core.counting import Counting
+from twinshore.proxy.core.flows import Counting
 from twinshore.proxy.core.layout import ANY, NOBODY, Layout, Place
 from twinshore.proxy.core.leads import mark_in, mark_of, marked, unmarked
 from twinshore.proxy.core.messages import (

@@ -13,7 +13,7 @@ from functools import partial
 from twinshore.kafka.errors import Code
 from twinshore.links.filters import is_guarded
 from twinshore.proxy.core import epochs
-from twinshore.proxy.core.counting import Counting
+from twinshore.proxy.core.flows import Counting
 from twinshore.proxy.core.layout import Layout, Place
 from twinshore.proxy.core.moved import Judged, MovedWriters, Writer
 from twinshore.proxy.core.moves import ANSWER_S, Ask, Drop, Errand, HangUp, Hold, Later, Move, Parts, Pass, Run, Say

@@ -52,20 +52,11 @@ def target_of(
 ) -> Target | None:
     """As it is asked for; None where nothing is. `undone`: a reset that was not finished is taken up, and says by
     itself where places go. ConfigError where more than one thing is asked for."""
-    found: list[Target | None] = []
-    if earliest:
-        found.append(Target(GoalKind.EARLIEST))
-    if latest:
-        found.append(Target(GoalKind.LATEST))
-    if offset is not None:
-        found.append(Target(GoalKind.OFFSET, offset))
-    if time:
-        found.append(Target(GoalKind.TIME, time_ms_of(time)))
-    if shift is not None:
-        found.append(Target(GoalKind.SHIFT, shift))
-    if undone:
-        found.append(None)
-    if len(found) > 1:
+    since_ms = time_ms_of(time) if time else None
+    numbers = {GoalKind.OFFSET: offset, GoalKind.TIME: since_ms, GoalKind.SHIFT: shift}
+    numbers |= {GoalKind.EARLIEST: 0 if earliest else None, GoalKind.LATEST: 0 if latest else None}
+    found = [Target(way, number) for way, number in numbers.items() if number is not None]
+    if len(found) + undone > 1:
         raise ConfigError(
             "places are set to one thing at a time",
             hint="one of --to-earliest, --to-latest, --to-offset, --to-time, --shift-by, --resume and --undo",

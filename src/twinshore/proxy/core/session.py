@@ -12,8 +12,7 @@ from typing import Final
 from twinshore.proxy.core import groups, lookups, transactions
 from twinshore.proxy.core.admin import Judge, judges, refused_as_guarded
 from twinshore.proxy.core.committed import Committed
-from twinshore.proxy.core.counting import Counting, software_of
-from twinshore.proxy.core.flows import Flows
+from twinshore.proxy.core.flows import Counting, Flows, software_of
 from twinshore.proxy.core.fused import Fused
 from twinshore.proxy.core.fuses import Fusebox
 from twinshore.proxy.core.layout import Layout, Place

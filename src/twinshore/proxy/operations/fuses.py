@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from twinshore.fleet import ConfigError, RefusedError
@@ -263,22 +263,14 @@ def look(store: Store) -> list[dict[str, Any]]:
     for row in store.proxies.fuses()[1]:
         ours = [one for one in counts if one.key == row.key]
         cuts = row.state is FuseState.OPEN and (not row.until_ms or now_ms < row.until_ms)
+        sums = {name: sum(getattr(one, name) for one in ours) for name in ("requests", "records", "bytes")}
         found.append(
-            {
-                "topic": row.topic,
-                "client": row.client,
-                "kind": str(row.kind),
+            asdict(row)
+            | {
                 "open": cuts,
                 "tripped_at": sum(one.tripped and one.instance in live for one in ours),
                 "stands": words(row) if cuts or row.state is FuseState.CLOSED else "closed: its time is over",
-                "policy": str(row.policy),
-                "reason": row.reason,
-                "set_by": row.set_by,
-                "since_ms": row.since_ms,
-                "until_ms": row.until_ms,
-                "requests": sum(one.requests for one in ours),
-                "records": sum(one.records for one in ours),
-                "bytes": sum(one.bytes for one in ours),
+                **sums,
             }
         )
     return found

@@ -157,61 +157,11 @@ class GroupWords:
     def awaited(self, line: HomeLine) -> list[str]:
         """Proxies that may still commit places at the old home."""
         self._hear()
-        waits: Mapping[str, Sequence[object]] = self._followers.awaited({GROUPS_HOME: line.word}, steady_s())
-        return sorted(getattr(one, "name", "") or getattr(one, "id", "") for one in waits.get(GROUPS_HOME, ()))
+        waits = self._followers.awaited({GROUPS_HOME: line.word}, steady_s())
+        return sorted(one.name or one.id for one in waits.get(GROUPS_HOME, ()))
 
 
 NAMED_MAX = 5
-
-
-def left_behind(old: KafkaCluster, new: KafkaCluster, seen: Mapping[str, GroupSeen]) -> dict[str, list[str]]:
-    """Topics by group. `seen`: what links would take along. At the new home places are looked for in the groups there,
-    where that cluster has a topic of the name, whatever it holds. RefusedError where a broker does not tell."""
-    both = (old.metadata().topics.keys() & new.metadata().topics.keys()) - INTERNAL
-    found: dict[str, list[str]] = {}
-    with closing(Groups(old)) as groups:
-        _, places, why = groups.all_places()
-    if why:
-        raise RefusedError(f"where groups stand on {old.name} is not known: {why[0].message}")
-    for name, group in places.items():
-        taken = seen.get(name, GroupSeen())
-        known = {goal.left_topic for goal in taken.goals}  # a group that has just begun may have more places by now
-        lacking = {
-            topic
-            for topic, number in group.places
-            if topic in both and topic not in known and f"{topic}-{number}" not in taken.lost
-        }
-        if lacking:
-            found[name] = sorted(lacking)
-    return dict(sorted(found.items()))
-
-
-def refused_for(left: Mapping[str, list[str]], old: str, to: str) -> RefusedError | None:
-    """Why groups do not move while some would lose places; None where none would."""
-    if not left:
-        return None
-    named = [f"{group} in {listed(topics, NAMED_MAX)}" for group, topics in left.items()]
-    return RefusedError(
-        f"both clusters have topics of which no link takes places along: those of {listed(named, NAMED_MAX, '; ')}",
-        hint='let a link with naming = "same" carry these topics and groups; or take away what nobody needs of these'
-        f" places on {old}, or of these topics on {to}",
-    )
-
-
-def none_of_newer_protocol(home: KafkaCluster) -> None:
-    """RefusedError where such a group has members there: nothing has them commit what they have read, and wait."""
-    with closing(Groups(home)) as groups:
-        found = groups.listed()
-    if found.away:
-        why = next(iter(found.away.values())).message
-        raise RefusedError(f"which groups {home.name} has is not known: {why}")
-    if live := sorted(one.group for one in found.groups.values() if one.kind == CONSUMER and one.live):
-        raise RefusedError(
-            f"groups of the new protocol move only while they have no members: {listed(live, NAMED_MAX)}",
-            hint="stop their members, which have group.protocol=consumer, until groups have moved",
-        )
-
-
 ASK_S = 5.0
 # Members hear of it with their next heartbeat, three seconds apart by default, commit, and wait; proxies say which
 # groups have some that have not. For so long a proxy that knows of none is not believed: it may have just begun.
@@ -305,7 +255,7 @@ def plan(asked: Asked, settings: Settings, store: Store | None) -> Plan[GroupsSt
         return Plan((), (shown,), tuple(remarks), busy)
     seen = see_all(links_between(settings, store, home, asked.to), settings, store, ".*", asked.to, stable=False)
     why_not, more = _judged(seen, home, asked.to)
-    why_not = why_not or refused_for(_left(seen, home, asked.to, settings), home, asked.to)
+    why_not = why_not or _left_behind(seen, home, asked.to, settings)
     remarks += [*more, read_again(seen.values(), home, asked.to)]
     whole = (Stage.GATHER, Stage.HOLD, Stage.COPY, Stage.MOVE)
     steps = tuple(GroupsStep(stage, home, asked.to) for stage in whole) if why_not is None else ()
@@ -465,7 +415,7 @@ def _copy(old: str, to: str, settings: Settings, store: Store, by: str) -> tuple
             raise RefusedError(short[0])
         time.sleep(PAUSE_S)
     refused, _ = _judged(seen, old, to)
-    if refused := refused or refused_for(_left(seen, old, to, settings), old, to):
+    if refused := refused or _left_behind(seen, old, to, settings):
         raise refused
     moves = {name: [goal for goal in one.goals if goal.has is None or goal.has < goal.to] for name, one in seen.items()}
     steps = [step for some in set_places(links, settings, store, moves, by).values() for step in some]
@@ -490,15 +440,44 @@ def _follow(seen: dict[str, GroupSeen], old: str, to: str, settings: Settings, s
     return f"`twinshore groups move` for {listed(bad, NAMED_MAX)}" if bad else ""
 
 
-def _none_newer(home: str, settings: Settings) -> None:
-    with closing(_cluster(home, settings)) as cluster:
-        none_of_newer_protocol(cluster)
-
-
-def _left(seen: dict[str, GroupSeen], old: str, to: str, settings: Settings) -> dict[str, list[str]]:
+def _left_behind(seen: Mapping[str, GroupSeen], old: str, to: str, settings: Settings) -> RefusedError | None:
+    """Why groups do not move while some would lose places: in topics that both clusters have, whatever these hold, and
+    that no link takes along. `seen`: what links would take along."""
     with ExitStack() as stack:
         one, other = (stack.enter_context(closing(_cluster(name, settings))) for name in (old, to))
-        return left_behind(one, other, seen)
+        both = (one.metadata().topics.keys() & other.metadata().topics.keys()) - INTERNAL
+        _, places, why = stack.enter_context(closing(Groups(one))).all_places()
+    if why:
+        return RefusedError(f"where groups stand on {old} is not known: {why[0].message}")
+    named = []
+    for name, group in sorted(places.items()):
+        taken = seen.get(name, GroupSeen())
+        known = {goal.left_topic for goal in taken.goals}  # a group that has just begun may have more places by now
+        left = {where[0] for where in group.places if f"{where[0]}-{where[1]}" not in taken.lost} & (both - known)
+        if left:
+            named.append(f"{name} in {listed(sorted(left), NAMED_MAX)}")
+    if not named:
+        return None
+    return RefusedError(
+        f"both clusters have topics of which no link takes places along: those of {listed(named, NAMED_MAX, '; ')}",
+        hint='let a link with naming = "same" carry these topics and groups; or take away what nobody needs of these'
+        f" places on {old}, or of these topics on {to}",
+    )
+
+
+def _none_newer(home: str, settings: Settings) -> None:
+    """RefusedError where a group of the newer protocol (KIP-848) has members there: nothing has them commit what they
+    have read, and wait."""
+    with closing(_cluster(home, settings)) as cluster, closing(Groups(cluster)) as groups:
+        found = groups.listed()
+    if found.away:
+        why = next(iter(found.away.values())).message
+        raise RefusedError(f"which groups {home} has is not known: {why}")
+    if live := sorted(one.group for one in found.groups.values() if one.kind == CONSUMER and one.live):
+        raise RefusedError(
+            f"groups of the new protocol move only while they have no members: {listed(live, NAMED_MAX)}",
+            hint="stop their members, which have group.protocol=consumer, until groups have moved",
+        )
 
 
 def _cluster(name: str, settings: Settings) -> KafkaCluster:

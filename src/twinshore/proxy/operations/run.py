@@ -20,14 +20,13 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.sasl import keys_of
 from twinshore.proxy.core.near import Rules
 from twinshore.proxy.core.prospect import Prospect
-from twinshore.proxy.gate import Gate
+from twinshore.proxy.gate import ITERATIONS, SALT_BYTES, Gate
 from twinshore.proxy.late_store import LateStore
 from twinshore.proxy.lookout import Lookout
 from twinshore.proxy.serving import chosen, layout_of
 from twinshore.proxy.serving import serve as until_ended
 from twinshore.proxy.several.keeper import keep
 from twinshore.proxy.several.part import Part, Word
-from twinshore.proxy.users import ITERATIONS, SALT_BYTES
 from twinshore.proxy.whereabouts import leads_by
 from twinshore.service.open_files import allow_most
 
