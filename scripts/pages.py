@@ -20,7 +20,7 @@ from bench.kit.page import PAGE
 from twinshore.advisor.page import with_habits, with_rules
 from twinshore.cli.entry import EXIT_CODES
 from twinshore.cli.examples import command
-from twinshore.delay.simulation.page import with_table
+from twinshore.delay.simulation.trial import with_table
 from twinshore.fleet.settings.page import render_settings_page
 from twinshore.mirror.incidents.kinds import render_incidents_page
 from twinshore.mirror.lane.track import MOVES, Phase

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from twinshore.delay.alarms import (
     SETTLE_MS,
+    STORE,
     AlarmKey,
     AlarmKind,
     Event,
@@ -17,10 +18,14 @@ from twinshore.delay.alarms import (
     Manner,
     Sign,
     Standing,
+    causes,
+    cluster_key,
     in_words,
+    parts,
+    rank,
+    root,
     turn,
 )
-from twinshore.delay.causes import STORE, causes, cluster_key, parts, rank, root
 
 pytestmark = pytest.mark.claim(
     "groups",

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from twinshore.delay.engines import PlainEngine, Rules, by_tick
+from twinshore.delay.engines import KEEP_FILES, Journal, PlainEngine, Rules, by_tick, from_line, to_line
 from twinshore.delay.guard import Guarded
-from twinshore.delay.journal import KEEP_FILES, Journal, from_line, to_line
 from twinshore.delay.readings import Axis, Reading, WatchedPlace
 from twinshore.delay.signs import Judged
 from twinshore.delay.streaming import UNREAD_MAX, _judge, from_state, to_state

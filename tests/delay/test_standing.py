@@ -21,9 +21,9 @@ from twinshore.delay.alarms import (
     Happening,
     Sign,
     Standing,
+    cluster_key,
     moved,
 )
-from twinshore.delay.causes import cluster_key
 from twinshore.delay.metrics import DelayCollector
 from twinshore.delay.readings import Axis, Reading, WatchedPlace
 from twinshore.delay.standing import StandingAlarms, manners_of

@@ -14,9 +14,8 @@ from random import Random
 import pytest
 from pyspark.sql import SparkSession
 
-from twinshore.delay.engines import Rules
+from twinshore.delay.engines import Journal, Rules, to_line
 from twinshore.delay.guard import Guarded, observe
-from twinshore.delay.journal import Journal, to_line
 from twinshore.delay.readings import Reading, WatchedPlace
 from twinshore.delay.signs import Judged
 from twinshore.delay.streaming import SCHEMA, judge_batch, open_session, start_windows

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts.pages import options, verbs
-from twinshore.delay.ages import fresh_s
-from twinshore.delay.zabbix import ITEMS, discovery, figure, unknown
+from twinshore.delay.ages import ITEMS, discovery, figure, fresh_s, unknown
 from twinshore.fleet.settings.sections.delay import DelaySection
 from twinshore.store import AlarmRow, DelayPlace
 

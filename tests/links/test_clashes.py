@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from twinshore.fleet import Control, Link
-from twinshore.links.clashes import settled
 from twinshore.links.filters import filters_json, with_filters
-from twinshore.links.in_force import SETTINGS, STORE, InForce, as_json, in_force
+from twinshore.links.in_force import SETTINGS, STORE, InForce, as_json, in_force, settled
 from twinshore.links.rules import conflicts
 from twinshore.store import ControlRow
 

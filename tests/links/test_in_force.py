@@ -38,7 +38,7 @@ def test_the_store_wins_and_says_so() -> None:
         ("topics", "[]", "at least one"),
         ("topics", '["("]', "not a regular expression"),
         ("paused", '"yes"', "must be true or false"),
-        ("throttle_bytes_s", "-1", "is -1, must be 0 to"),
+        ("throttle_bytes_s", "-1", "is -1, the least is 0"),
         ("priorities", '[["a", 101]]', "is 101, must be 1 to 100"),
         ("priorities", '{"a": 1}', "must be a list of pairs"),
         ("paused", "{", "does not count"),

@@ -7,8 +7,19 @@ import re
 
 import pytest
 
-from twinshore.links.names import EVERYTHING, Term, apart, beginnings, blank, both, derived, example, without
-from twinshore.links.patterns import StrangeError, names_of
+from twinshore.links.names import (
+    EVERYTHING,
+    StrangeError,
+    Term,
+    apart,
+    beginnings,
+    blank,
+    both,
+    derived,
+    example,
+    names_of,
+    without,
+)
 
 PATTERNS = [
     "orders",

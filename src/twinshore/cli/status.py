@@ -100,7 +100,7 @@ def render(views: list[LinkView], about: Sequence[AboutLink] = (), *, topics: bo
     from rich.console import Group
     from rich.table import Table
 
-    from twinshore.status.away import says_of_incidents, says_of_link, silent_clusters
+    from twinshore.status.links import says_of_incidents, says_of_link, silent_clusters
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("link", "state"):

@@ -1,4 +1,5 @@
-"""Which alarms somebody judges now, and when the others were judged last: what stood then may be over.
+"""The alarms that stand, which of them follow from others, and which somebody judges now; when the others were judged
+last, as what stood then may be over.
 
 A monitor that ends in good order leaves the moment in the store; of one that was killed its last beat is there."""
 
@@ -7,11 +8,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from twinshore.delay.causes import AlarmKind
+from twinshore.delay.alarms import STORE, AlarmKey, AlarmKind, root
 from twinshore.delay.watchers import WATCHES_WATCHERS, stale, unwatched
 from twinshore.fleet import Link
 from twinshore.fleet.sentences import ago
 from twinshore.store import AlarmRow, Remembered, Store, WatchRow
+
+Heads = dict[AlarmRow, AlarmRow]
+
+
+def standing_of(links: Sequence[Link], store: Store) -> list[AlarmRow]:
+    """The open alarms of these links, of their clusters and of the store."""
+    clusters = sorted({cluster for one in links for cluster in (one.source, one.target)})
+    names = [*(one.name for one in links), *clusters, STORE.link]
+    return [row for name in names for row in store.delay.alarms(name, open_only=True)]
+
+
+def heads_of(standing: Sequence[AlarmRow]) -> Heads:
+    """For each alarm the one that it follows from; itself where it follows from none of them."""
+    rows = {AlarmKey(row.link, AlarmKind(row.kind), row.topic, row.group): row for row in standing}
+    return {row: rows[root(key, rows)] for key, row in rows.items()}
+
 
 # As `Remembered` of the store: when a monitor of the link ended in good order.
 KIND = "last watch"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from twinshore.delay.causes import root
+from twinshore.delay.alarms import root
 from twinshore.delay.state import LinkState
 from twinshore.fleet.settings.sections.delay import DelaySection
 from twinshore.service.server import MetricsServer

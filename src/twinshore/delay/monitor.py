@@ -12,14 +12,13 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
-from twinshore.delay.alarms import AlarmKey, AlarmKind, Event, Sign
-from twinshore.delay.causes import STORE
+from twinshore.delay.alarms import STORE, AlarmKey, AlarmKind, Sign
 from twinshore.delay.engines import Engine, open_engine
 from twinshore.delay.last_watch import ended
 from twinshore.delay.metrics import serve
 from twinshore.delay.sampler import Expected, Sample, Sampler
 from twinshore.delay.signs import away_signs, unproven_signs, window_signs
-from twinshore.delay.standing import STORE_AGAIN_S, StandingAlarms, manners_of
+from twinshore.delay.standing import STORE_AGAIN_S, StandingAlarms, alarms_of
 from twinshore.delay.state import LinkState
 from twinshore.delay.watchers import (
     WATCHER,
@@ -31,9 +30,7 @@ from twinshore.delay.watchers import (
     name_of,
     replaced_by,
 )
-from twinshore.delay.webhook import Webhook
 from twinshore.fleet import ConfigError, Link, StoreError
-from twinshore.fleet.quiet import parse_quiet
 from twinshore.fleet.sentences import counted
 from twinshore.fleet.settings import Settings
 from twinshore.links.filters import admits
@@ -108,9 +105,7 @@ class Monitor:
         signals.hear(self.stop)
         with ExitStack() as stack:
             store = stack.enter_context(open_store(self._settings.store.url, self._settings.store.password))
-            tell = self._teller(stack)
-            manners = manners_of(self._section, mirror_s=self._mirror_s - self._suspect_s)
-            alarms = StandingAlarms(store, manners, [parse_quiet(one) for one in self._section.quiet], tell, self._log)
+            alarms = alarms_of(self._rules, store, stack, self._log, mirror_s=self._mirror_s - self._suspect_s)
             self._load(alarms)
             for state in self.states.values():
                 state.restore(store.delay.places(state.link))
@@ -275,14 +270,6 @@ class Monitor:
             store.delay.end_watch(self._name)
         except StoreError as error:
             self._log(f"this monitor ends, and the store could not be told: {error.message}")
-
-    def _teller(self, stack: ExitStack) -> Callable[[Event], None]:
-        section, url = self._section, self._rules.hook_url
-        if not url:
-            return lambda _event: None
-        hook = Webhook(url, self._rules.token, section.webhook_timeout_s, self._log)
-        stack.callback(hook.close)
-        return hook.tell
 
     def _sample(self, link: Link, store: Store) -> None:
         """A link's thread: a cluster that does not answer delays no other link."""

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from twinshore.delay.alarms import AlarmKey, AlarmKind, Sign
+from twinshore.delay.alarms import AlarmKey, AlarmKind, Sign, cluster_key
 from twinshore.delay.arrival import worst
-from twinshore.delay.causes import cluster_key
 from twinshore.delay.readings import Axis, View, WatchedPlace
 from twinshore.delay.windows import Verdict
 from twinshore.fleet.sentences import listed

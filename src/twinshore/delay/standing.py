@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 
 from twinshore.delay.alarms import AlarmKey, AlarmKind, Event, Happening, Manner, Sign, Standing, in_words, moved, turn
+from twinshore.delay.webhook import Webhook
 from twinshore.fleet import StoreError
-from twinshore.fleet.quiet import QuietTime, is_quiet
-from twinshore.fleet.settings.sections.delay import DelaySection
+from twinshore.fleet.quiet import QuietTime, is_quiet, parse_quiet
+from twinshore.fleet.settings.sections.delay import DelaySection, DelaySettings
 from twinshore.store import AlarmRow, Store
 
 # A store that is away may take ten seconds to say so; meanwhile nothing is judged.
@@ -32,6 +34,21 @@ def manners_of(section: DelaySection, *, mirror_s: float = 0.0) -> dict[AlarmKin
     bound_s = max(section.blind_s, section.heartbeat_s, section.recovery_point_s, PERIODS_WITH * section.period_s)
     with_s = bound_s + section.rise_s + WITH_S
     return {kind: Manner(rise_s[kind], section.clear_s, section.repeat_s, with_s) for kind in AlarmKind}
+
+
+def alarms_of(
+    settings: DelaySettings, store: Store, stack: ExitStack, log: Callable[[str], None], *, mirror_s: float = 0.0
+) -> StandingAlarms:
+    """Those that a process judges by these settings. They are told where these say, until the stack ends; `mirror_s` as
+    of `manners_of`."""
+    section, url = settings.section, settings.hook_url
+    tell: Callable[[Event], None] = lambda _event: None  # noqa: E731  # nobody to be told
+    if url:
+        hook = Webhook(url, settings.token, section.webhook_timeout_s, log)
+        stack.callback(hook.close)
+        tell = hook.tell
+    quiet = [parse_quiet(one) for one in section.quiet]
+    return StandingAlarms(store, manners_of(section, mirror_s=mirror_s), quiet, tell, log)
 
 
 class StandingAlarms:

@@ -14,12 +14,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from twinshore.delay.alarms import AlarmKey, AlarmKind, Event, Sign
-from twinshore.delay.standing import StandingAlarms, manners_of
-from twinshore.delay.webhook import Webhook
+from twinshore.delay.alarms import AlarmKey, AlarmKind, Sign
+from twinshore.delay.standing import StandingAlarms, alarms_of
 from twinshore.fleet import StoreError
 from twinshore.fleet.once import Once
-from twinshore.fleet.quiet import parse_quiet
 from twinshore.fleet.settings import Settings
 from twinshore.links.known import known
 from twinshore.service import signals
@@ -172,16 +170,9 @@ class Watcher:
 
     def run(self) -> None:
         """Until `stop`, SIGINT, SIGTERM or SIGHUP."""
-        section = self._settings.delay.section
         with ExitStack() as stack:
             store = stack.enter_context(open_store(self._settings.store.url, self._settings.store.password))
-            tell: Callable[[Event], None] = lambda _event: None  # noqa: E731  # nobody to be told
-            if url := self._settings.delay.hook_url:
-                hook = Webhook(url, self._settings.delay.token, section.webhook_timeout_s, self._log)
-                stack.callback(hook.close)
-                tell = hook.tell
-            quiet = [parse_quiet(one) for one in section.quiet]
-            alarms = StandingAlarms(store, manners_of(section), quiet, tell, self._log)
+            alarms = alarms_of(self._settings.delay, store, stack, self._log)
             # Every monitor's, also of those that have ended since: only this process can see that they are not missed.
             alarms.load(None, (AlarmKind.MONITOR,))
             alarms.load({WATCHER}, (AlarmKind.BLIND,))

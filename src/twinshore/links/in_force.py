@@ -1,85 +1,47 @@
-"""What holds for a link now: its settings, and what operators have said since. Pure."""
+"""What holds for a link now: its settings, and what operators have said since, also where filters of several links
+clash, as two operators said them at once, or processes have other settings. Pure.
+
+A word that clashes is refused when it is said. Where it stands in the store all the same, the newest that clashes does
+not count: the filters of the link's settings hold. Pauses, throttles and priorities hold in any case.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from twinshore.fleet import Link
-from twinshore.fleet.control import PRIORITY_MAX
-from twinshore.fleet.settings.sections.links import RATE_MAX
-from twinshore.fleet.settings.shapes import why_not_pattern
+from twinshore.fleet.settings.edge import Complaints, Written
+from twinshore.fleet.settings.sections.links import read_control, read_filters
+from twinshore.links.rules import Conflict, conflicts
 from twinshore.store.values import ControlRow
 
 SETTINGS, STORE = "settings", "store"
 UNSAID = -1
 Value = Any
+OF_LINK = ("topics", "exclude")
+PAIRS = ("topic_throttles", "priorities")
+# Every name that may stand in the store.
+NAMES = (*OF_LINK, "groups", "exclude_groups", "paused", "paused_topics", "throttle_bytes_s", *PAIRS)
 
 
 class BadValueError(ValueError):
     """A value that its name cannot have; the sentence says why."""
 
 
-def _patterns(raw: Value) -> tuple[str, ...]:
-    if not isinstance(raw, list) or not all(isinstance(one, str) for one in raw):
-        raise BadValueError("must be a list of expressions")
-    for pattern in raw:
-        reason = why_not_pattern(pattern)
-        if reason:
-            raise BadValueError(reason)
-    return tuple(raw)
-
-
-def _some_patterns(raw: Value) -> tuple[str, ...]:
-    found = _patterns(raw)
-    if not found:
-        raise BadValueError('needs at least one expression; ".*" is all')
-    return found
-
-
-def _flag(raw: Value) -> bool:
-    if not isinstance(raw, bool):
-        raise BadValueError("must be true or false")
-    return raw
-
-
-def _number(raw: Value, low: int, high: int) -> int:
-    if isinstance(raw, bool) or not isinstance(raw, int):
-        raise BadValueError(f"must be a whole number, not {raw!r}")
-    if not low <= raw <= high:
-        raise BadValueError(f"is {raw}, must be {low} to {high:,}")
-    return raw
-
-
-def _rate(raw: Value) -> int:
-    return _number(raw, 0, RATE_MAX)
-
-
-def _pairs(high: int) -> Callable[[Value], tuple[tuple[str, int], ...]]:
-    def read(raw: Value) -> tuple[tuple[str, int], ...]:
+def read(name: str, raw: Value) -> Any:
+    """What settings make of this value under this name; BadValueError where they make nothing of it."""
+    if name in PAIRS:
         if not isinstance(raw, list) or not all(isinstance(one, list) and len(one) == 2 for one in raw):
             raise BadValueError("must be a list of pairs, expression and number")
-        _patterns([pattern for pattern, _ in raw])
-        return tuple((pattern, _number(number, 1, high)) for pattern, number in raw)
-
-    return read
-
-
-# Every name that may stand in the store; the first two belong to the link itself.
-READERS: dict[str, Callable[[Value], Any]] = {
-    "topics": _some_patterns,
-    "exclude": _patterns,
-    "groups": _patterns,
-    "exclude_groups": _patterns,
-    "paused": _flag,
-    "paused_topics": _patterns,
-    "throttle_bytes_s": _rate,
-    "topic_throttles": _pairs(RATE_MAX),
-    "priorities": _pairs(PRIORITY_MAX),
-}
-OF_LINK = ("topics", "exclude")
+        raw = {str(pattern): number for pattern, number in raw}
+    complaints = Complaints()
+    found = (read_filters if name in OF_LINK else read_control)(Written({name: raw}, ""), complaints)
+    if complaints.lines:
+        raise BadValueError(complaints.lines[0].removeprefix(f"{name}: "))
+    return getattr(found, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,17 +64,18 @@ def in_force(link: Link, rows: Iterable[ControlRow]) -> InForce:
     troubles = []
     filtered_ms = UNSAID
     for row in rows:
-        try:
-            found[row.name] = READERS[row.name](json.loads(row.value))
-            filtered_ms = max(filtered_ms, row.changed_ms) if row.name in OF_LINK else filtered_ms
-        except KeyError:
+        if row.name not in NAMES:
             troubles.append(f"the store says {row.name} of link {link.name}, which this version does not know")
-        except (BadValueError, ValueError) as error:
+            continue
+        try:
+            found[row.name] = read(row.name, json.loads(row.value))
+            filtered_ms = max(filtered_ms, row.changed_ms) if row.name in OF_LINK else filtered_ms
+        except ValueError as error:
             troubles.append(f"the store's {row.name} of link {link.name} does not count: {error}")
     own = {name: value for name, value in found.items() if name in OF_LINK}
     rest = {name: value for name, value in found.items() if name not in OF_LINK}
     whole = replace(link, **own, control=replace(link.control, **rest))
-    origins = tuple((name, STORE if name in found else SETTINGS) for name in READERS)
+    origins = tuple((name, STORE if name in found else SETTINGS) for name in NAMES)
     return InForce(whole, origins, tuple(troubles), filtered_ms)
 
 
@@ -123,3 +86,26 @@ def as_json(value: Any) -> str:
 
 def _is_list(value: Any) -> bool:
     return isinstance(value, tuple | list)
+
+
+def settled(links: Sequence[Link], said: Mapping[str, InForce]) -> dict[str, InForce]:
+    """What holds for each link, with a trouble for each whose filters are not those that operators said."""
+    begun, found = {link.name: link for link in links}, dict(said)
+    while clashes := conflicts([one.link for one in found.values()]):
+        newest = max(
+            (name for one in clashes for name in one.links if found[name].filtered_ms > UNSAID),
+            key=lambda name: (found[name].filtered_ms, name),
+            default="",
+        )
+        if not newest:
+            break  # the settings themselves: a mirror does not start with such
+        found[newest] = _refused(found[newest], begun[newest], clashes)
+    return found
+
+
+def _refused(now: InForce, begun: Link, clashes: Sequence[Conflict]) -> InForce:
+    why = next(one.sentence for one in clashes if begun.name in one.links)
+    trouble = f"what operators said of its filters does not count: {why}; instead hold those from the settings"
+    origins = tuple((name, SETTINGS if name in OF_LINK else origin) for name, origin in now.origins)
+    link = replace(now.link, topics=begun.topics, exclude=begun.exclude)
+    return InForce(link, origins, (*now.troubles, trouble))

@@ -79,8 +79,8 @@ def _check_ways_back(settings: Settings, rows: Sequence[LinkRow], sown: Sown, st
     """What `link turn` and `link add` refuse is refused to settings as well: a link that they turn round."""
     before = {row.link: section_of(row) for row in rows if row.state is LinkState.KEPT}
     for row in sown.rows:
-        was = _possible({row.link: before[row.link]}, settings) if row.link in before else ()
-        for link in _possible({row.link: section_of(row)}, settings):
+        was = possible({row.link: before[row.link]}, settings) if row.link in before else ()
+        for link in possible({row.link: section_of(row)}, settings):
             old = next(iter(was), None)
             if seen := way_back(link, old, sown.links.keys(), rows, store).in_the_way:
                 raise ConfigError(
@@ -112,7 +112,7 @@ def links_of(sections: Mapping[str, Section], settings: Settings) -> tuple[Link,
     return links
 
 
-def _possible(sections: Mapping[str, Section], settings: Settings) -> tuple[Link, ...]:
+def possible(sections: Mapping[str, Section], settings: Settings) -> tuple[Link, ...]:
     """The link, where it can be with these settings; `_known` tells of one that cannot."""
     with suppress(ConfigError):
         return links_of(sections, settings)

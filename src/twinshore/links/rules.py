@@ -11,8 +11,19 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from twinshore.fleet import ConfigError, Link, Naming
-from twinshore.links.names import Term, TooManyError, apart, both, either, example, text, then, without
-from twinshore.links.patterns import StrangeError, names_of
+from twinshore.links.names import (
+    StrangeError,
+    Term,
+    TooManyError,
+    apart,
+    both,
+    either,
+    example,
+    names_of,
+    text,
+    then,
+    without,
+)
 
 CYCLE_LINKS_MAX = 12
 KEPT = 64

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from twinshore.fleet import Link
-from twinshore.links.clashes import settled
-from twinshore.links.in_force import InForce, in_force
+from twinshore.links.in_force import InForce, in_force, settled
 from twinshore.store import Store
 
 

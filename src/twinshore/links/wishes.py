@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 from twinshore.fleet import ConfigError
 from twinshore.fleet.settings.edge import did_you_mean
-from twinshore.links.in_force import READERS, BadValueError, InForce, as_json
+from twinshore.links.in_force import NAMES, BadValueError, InForce, as_json, read
 
 Wish = dict[str, Any]
 
@@ -59,9 +60,9 @@ def filters(
 def reset(names: Sequence[str]) -> Wish:
     """These, or all, as the settings say."""
     for name in names:
-        if name not in READERS:
-            raise ConfigError(f"nothing is called {name!r}{did_you_mean(name, READERS)}")
-    return dict.fromkeys(names or READERS)
+        if name not in NAMES:
+            raise ConfigError(f"nothing is called {name!r}{did_you_mean(name, NAMES)}")
+    return dict.fromkeys(names or NAMES)
 
 
 def _with_pair(pairs: tuple[tuple[str, int], ...], pattern: str, number: int) -> tuple[tuple[str, int], ...]:
@@ -76,9 +77,7 @@ def check(wish: Wish, link: str) -> Wish:
         if value is None:
             continue
         try:
-            READERS[name](
-                [list(one) if isinstance(one, tuple) else one for one in value] if isinstance(value, tuple) else value
-            )
+            read(name, json.loads(as_json(value)))
         except BadValueError as error:
             raise ConfigError(f"link {link}: {name}: {error}") from error
     return wish

@@ -5,7 +5,6 @@ age). A store and settings enter, views leave; a source is asked for its ends on
 It does not know who asks, or how a view is shown.
 """
 
-from twinshore.status.links import LinkView, look
-from twinshore.status.values import as_values
+from twinshore.status.links import LinkView, as_values, look
 
 __all__ = ["LinkView", "as_values", "look"]

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from twinshore.fleet import Link, TwinshoreError
 from twinshore.fleet.control import Control
-from twinshore.fleet.sentences import ago, listed
+from twinshore.fleet.sentences import ago, counted, listed, moment
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.nodes import Pool
@@ -23,6 +23,7 @@ from twinshore.links.link_state import FLOWING, STANDBY, STOPPED, UNKNOWN
 from twinshore.links.standing import standing
 from twinshore.logs.looks import log_ends, starts_of, still_there
 from twinshore.mirror.follow.lifecycle import KEEP
+from twinshore.mirror.incidents.watch_rules import cause_of, silence
 from twinshore.mirror.metrics.looks import admitted, made_again, refused_topics
 from twinshore.mirror.metrics.words import (
     LAG_KIND,
@@ -32,6 +33,7 @@ from twinshore.mirror.metrics.words import (
     ReadingWord,
     StandbyWord,
     TopicLag,
+    broadcast_values,
     fresh_s,
     is_ahead,
     is_fresh,
@@ -46,7 +48,7 @@ from twinshore.mirror.metrics.words import (
 from twinshore.proof import lacking
 from twinshore.proof.again import Pass, in_words, whole_pass
 from twinshore.proof.surveying import Lack
-from twinshore.store import LedgerRow, LinkStatus, Position, Store
+from twinshore.store import IncidentKind, LedgerRow, LinkStatus, Position, Store
 from twinshore.switch.hands.carried import left_to_link
 from twinshore.switch.hands.guarding import Guarding
 from twinshore.switch.old_homes import nobody_kept_out
@@ -397,3 +399,101 @@ def _by_topic(
 def old(age_s: float) -> str:
     """How old, in few words."""
     return f"{ago(age_s)} old" if age_s >= 0 else f"clock {ago(-age_s)} ahead"
+
+
+NOT_NOW = ("records_per_s", "bytes_per_s", "p50_ms", "p99_ms")
+
+
+def as_values(view: LinkView, *, topics: bool) -> dict[str, Any]:
+    """The view for programs: null is what is not known now."""
+    values: dict[str, Any] = {} if view.word is None else asdict(view.word)
+    if not view.runs:
+        values |= dict.fromkeys(NOT_NOW) | {"last_state": view.word.state if view.word else None}
+    lag = view.lag
+    values |= {
+        "link": view.link,
+        "state": view.state,
+        "age_s": round(view.age_s, 3),
+        "stale": view.stale,
+        "says": view.says,
+        "lag_records": lag.records if lag and lag.known else None,
+        "last_lag_records": lag.records if lag else None,
+        "lag_age_s": round(lag.age_s, 3) if lag else None,
+        "lag_seen_by": lag.seen_by if lag else None,
+        "unseen_partitions": lag.unseen if lag else None,
+        "paused_topics": {pattern: list(topics) for pattern, topics in view.paused},
+        "never_delete": view.never_delete,
+        "open_home": view.open_home,
+        "broadcast": broadcast_values(view.broadcast, view.reading),
+        "standby": asdict(view.standby) if view.standby else None,
+        "keeps_all": "" in view.kept,
+        "kept_topics": [topic for topic in view.kept if topic],
+    }
+    if topics:
+        values["topics"] = [asdict(topic) for topic in view.topics]
+    values["proof_pass"] = view.proof_pass._asdict() if view.proof_pass else None
+    values["not_compared"] = [asdict(lack) for lack in view.not_compared]
+    values["incidents"] = [_as_values(row) for row in view.incidents]
+    return values
+
+
+def _as_values(row: LedgerRow) -> dict[str, Any]:
+    policy = row.incident.policy
+    told = {**asdict(row.incident), "policy": policy.words, "effect": policy.effect}
+    return {"id": row.id, "opened_ms": row.opened_ms, **told}
+
+
+NAMED_MAX = 5
+AWAY = (IncidentKind.SOURCE_AWAY, IncidentKind.TARGET_AWAY)
+
+
+@dataclass(frozen=True, slots=True)
+class SilentCluster:
+    """`rows`: the open rows of its links that say it."""
+
+    name: str
+    rows: tuple[LedgerRow, ...]
+
+    def __str__(self) -> str:
+        links = sorted({row.incident.link for row in self.rows})
+        ids = listed([str(row.id) for row in self.rows], NAMED_MAX)
+        since = moment(min(row.opened_ms for row in self.rows))
+        return (
+            f"{self.name} does not answer: {_cause(self.rows[-1])}; since {since}, {counted(len(links), 'link')}"
+            f" ({listed(links, NAMED_MAX)}), open incident{'' if len(self.rows) == 1 else 's'} {ids}"
+        )
+
+
+def silent_clusters(views: Iterable[LinkView]) -> list[SilentCluster]:
+    """Those that links wait for, by their open incidents."""
+    rows: dict[str, list[LedgerRow]] = {}
+    for view in views:
+        for row in view.incidents:
+            if row.incident.kind in AWAY and not row.incident.topic and _cause(row):
+                rows.setdefault(_cluster(row), []).append(row)
+    return [SilentCluster(name, tuple(found)) for name, found in rows.items()]
+
+
+def says_of_link(view: LinkView, silent: Iterable[SilentCluster]) -> str:
+    """The link's sentence, but for causes that are told of a whole cluster."""
+    said = view.says
+    for one in silent:
+        for row in one.rows:
+            if row.incident.link == view.link:
+                said = said.replace(row.incident.sentence, silence(row.incident.kind.side, one.name))
+    return said
+
+
+def says_of_incidents(view: LinkView, silent: Iterable[SilentCluster]) -> list[str]:
+    """Its open rows, but for those that are told of a whole cluster."""
+    told = {row.id for one in silent for row in one.rows}
+    return [said for row, said in zip(view.incidents, view.says_of_incidents, strict=True) if row.id not in told]
+
+
+def _cluster(row: LedgerRow) -> str:
+    source, _, target = row.incident.link.partition("->")
+    return source if row.incident.kind is IncidentKind.SOURCE_AWAY else target
+
+
+def _cause(row: LedgerRow) -> str:
+    return cause_of(row.incident.sentence, row.incident.kind.side, _cluster(row))

@@ -136,63 +136,46 @@ RESETS = "proxy resets"
 RESET_FORGOTTEN_MS = 24 * 3600 * 1000
 
 
-class ProxyResets:
+class ProxyResets(Part):
     """Those that there are, by one number that grows with each change."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def revision(self) -> int:
+    @reads
+    def revision(self, connection: Connection) -> int:
         """How often resets were changed."""
-        return self._database.read(lambda connection: revision_of(connection, RESETS))
+        return revision_of(connection, RESETS)
 
-    def all(self) -> tuple[int, tuple[ResetRow, ...]]:
+    @reads
+    def all(self, connection: Connection) -> tuple[int, tuple[ResetRow, ...]]:
         """Each, with the number of changes that they are as of."""
+        # First the number: who reads a change that comes between the two reads it again.
+        seen = revision_of(connection, RESETS)
+        query = select(proxy_resets).order_by(proxy_resets.c.group_id)
+        return seen, tuple(_reset_row(row) for row in connection.execute(query).mappings())
 
-        def ask(connection: Connection) -> tuple[int, tuple[ResetRow, ...]]:
-            # First the number: who reads a change that comes between the two reads it again.
-            seen = revision_of(connection, RESETS)
-            query = select(proxy_resets).order_by(proxy_resets.c.group_id)
-            return seen, tuple(_reset_row(row) for row in connection.execute(query).mappings())
-
-        return self._database.read(ask)
-
-    def change(self, row: ResetRow, *, seen: int, told: Sequence[AuditRow] = ()) -> bool:
+    @writes
+    def change(self, connection: Connection, row: ResetRow, *, seen: int, told: Sequence[AuditRow] = ()) -> bool:
         """Puts the row, with `told` in the audit; False, and nothing done, where resets were changed since `seen`."""
+        if not advance(connection, RESETS, seen):
+            return False
+        old = proxy_resets.c.state != ResetState.SETTING, proxy_resets.c.until_ms < row.since_ms - RESET_FORGOTTEN_MS
+        connection.execute(delete(proxy_resets).where(*old))
+        put(connection, proxy_resets, [_reset_values(row)])
+        audit.add(connection, told)
+        return True
 
-        def write(connection: Connection) -> bool:
-            if not advance(connection, RESETS, seen):
-                return False
-            old = (
-                proxy_resets.c.state != ResetState.SETTING,
-                proxy_resets.c.until_ms < row.since_ms - RESET_FORGOTTEN_MS,
-            )
-            connection.execute(delete(proxy_resets).where(*old))
-            put(connection, proxy_resets, [_reset_values(row)])
-            audit.add(connection, told)
-            return True
-
-        return self._database.write(write)
-
-    def words(self, run: str) -> tuple[ResetWord, ...]:
+    @reads
+    def words(self, connection: Connection, run: str) -> tuple[ResetWord, ...]:
         """What proxies say of this one."""
         query = select(proxy_reset_words).where(proxy_reset_words.c.run == run)
+        return tuple(ResetWord(**row) for row in connection.execute(query).mappings())
 
-        def ask(connection: Connection) -> tuple[ResetWord, ...]:
-            return tuple(ResetWord(**row) for row in connection.execute(query).mappings())
-
-        return self._database.read(ask)
-
-    def tell(self, words: Sequence[ResetWord]) -> None:
+    @writes
+    def tell(self, connection: Connection, words: Sequence[ResetWord]) -> None:
         """What a proxy says, instead of what it said before; what was said long ago goes."""
-
-        def write(connection: Connection) -> None:
+        if words:
             past_ms = max(one.at_ms for one in words) - RESET_FORGOTTEN_MS
             connection.execute(delete(proxy_reset_words).where(proxy_reset_words.c.at_ms < past_ms))
             put(connection, proxy_reset_words, [asdict(one) for one in words])
-
-        if words:
-            self._database.write(write)
 
 
 def _reset_values(row: ResetRow) -> dict[str, Any]:

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from twinshore.delay import zabbix
+from twinshore.delay import ages
 from twinshore.delay.ages import aged, bare, fresh_s, paused
-from twinshore.delay.last_watch import LastWatch, last_watch, told_of
-from twinshore.delay.open_alarms import Heads, heads_of, standing_of
+from twinshore.delay.last_watch import Heads, LastWatch, heads_of, last_watch, standing_of, told_of
 from twinshore.delay.watchers import stale, unwatched
 from twinshore.fleet import ConfigError
 from twinshore.fleet.sentences import counted
@@ -58,13 +57,13 @@ class _Seen:
 
 def check_item(item: str) -> None:
     """ConfigError where there is none of that name."""
-    if item not in ("", *zabbix.ITEMS):
-        raise ConfigError(f"no item {item!r}; known: {', '.join(zabbix.ITEMS)}")
+    if item not in ("", *ages.ITEMS):
+        raise ConfigError(f"no item {item!r}; known: {', '.join(ages.ITEMS)}")
 
 
 def discovery(links: Sequence[str], settings: Settings, store: Store) -> str:
     """Zabbix's low-level discovery of links and topics."""
-    return zabbix.discovery([row for one in settings.chosen(links) for row in store.delay.places(one.name)])
+    return ages.discovery([row for one in settings.chosen(links) for row in store.delay.places(one.name)])
 
 
 def figure(
@@ -74,13 +73,13 @@ def figure(
     was written meanwhile is not from the future."""
     check_item(item)
     seen = _look(links, settings, store, clock)
-    why = zabbix.unknown(item, seen.places, topic, seen.now_ms, seen.fresh_s, seen.unseen)
+    why = ages.unknown(item, seen.places, topic, seen.now_ms, seen.fresh_s, seen.unseen)
     if why:
         return Figure(why=why)
     # One cause counts once; of a topic all that is wrong with it counts.
     heads = heads_of(seen.standing)
     counted = seen.standing if topic else [row for row, head in heads.items() if row == head]
-    return Figure(zabbix.figure(item, seen.places, counted, topic))
+    return Figure(ages.figure(item, seen.places, counted, topic))
 
 
 def verdict(links: Sequence[str], topic: str, settings: Settings, store: Store, *, clock: Callable[[], int]) -> Verdict:

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from twinshore.delay.last_watch import LastWatch, last_watch, told_of
-from twinshore.delay.open_alarms import heads_of, standing_of
+from twinshore.delay.last_watch import LastWatch, heads_of, last_watch, standing_of, told_of
 from twinshore.delay.sampler import resting_of
 from twinshore.fleet import ConfigError, Link
 from twinshore.fleet.settings import Settings

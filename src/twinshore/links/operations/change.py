@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from twinshore.fleet import ConfigError, Link, RefusedError, is_heartbeats
@@ -12,11 +11,22 @@ from twinshore.fleet.sentences import counted, listed
 from twinshore.fleet.settings import Settings, with_arrow
 from twinshore.fleet.settings.edge import did_you_mean
 from twinshore.fleet.settings.sections.links import of_two_sources
-from twinshore.links.assignments import with_values, without
 from twinshore.links.in_force import in_force
-from twinshore.links.known import links_of, told
+from twinshore.links.known import links_of, possible, told
 from twinshore.links.rules import check_links
-from twinshore.links.seeds import Section, added, as_settings, changed, differing, removed, section_of, sections_of, sow
+from twinshore.links.seeds import (
+    Section,
+    added,
+    as_settings,
+    changed,
+    differing,
+    removed,
+    section_of,
+    sections_of,
+    sow,
+    with_values,
+    without,
+)
 from twinshore.links.way_back import way_back
 from twinshore.service.clock import wall_ms
 from twinshore.store import AuditRow, ControlRow, LinkRow, LinkState, Store
@@ -220,7 +230,8 @@ def _unless_it_goes_back(
 ) -> LinkChange:
     """What is refused to a turn is refused to a link that is removed and added the other way round."""
     (link,) = links_of({asked.link: section_of(found.rows[0])}, settings)
-    seen = way_back(link, _before(asked.link, now, settings), now.sections.keys(), now.rows.values(), store)
+    before = possible({asked.link: now.sections[asked.link]}, settings) if asked.link in now.sections else ()
+    seen = way_back(link, next(iter(before), None), now.sections.keys(), now.rows.values(), store)
     if seen.in_the_way:
         why = (
             f"link {asked.link} would carry twins back: {'; '.join(seen.in_the_way)}. Who writes a topic is changed by "
@@ -237,13 +248,6 @@ def _unless_it_goes_back(
     return replace(found, shown=(*found.shown, *(f"{asked.link}: {one}" for one in about)))
 
 
-def _before(name: str, now: _Now, settings: Settings) -> Link | None:
-    """The link as it is, where it is there and can be with these settings."""
-    with suppress(ConfigError):
-        return next(iter(links_of({name: now.sections[name]} if name in now.sections else {}, settings)), None)
-    return None
-
-
 def _check(found: LinkChange, now: _Now, settings: Settings, store: Store) -> None:
     """All links as they would be, as settings have them and with what operators said of them."""
     rows = {**now.rows, **{row.link: row for row in found.rows}}
@@ -254,8 +258,7 @@ def _check(found: LinkChange, now: _Now, settings: Settings, store: Store) -> No
     mine = {row.link for row in found.rows}
     links: list[Link] = []
     for name, section in sections.items():
-        with suppress(ConfigError):  # what cannot be with these settings is carried by nobody who has them
-            links += links_of({name: section}, settings)
+        links += possible({name: section}, settings)  # what cannot be is carried by nobody who has these settings
     for link, sentence in of_two_sources(links):
         raise ConfigError(f"link {link.name}: {sentence}")
     check_links(links)

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Container, Mapping, Sequence, Set
 
 from twinshore.fleet import Link
-from twinshore.links.clashes import settled
 from twinshore.links.filters import admits, filters_json
+from twinshore.links.in_force import settled
 from twinshore.links.standing import said_of
 from twinshore.mirror.incidents import link_row
 from twinshore.service.clock import wall_ms

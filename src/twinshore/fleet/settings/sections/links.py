@@ -173,6 +173,13 @@ def _check_filters(section: LinkSection, place: str, complaints: Complaints) -> 
             complaints.add(place, f"topic_settings: {key} is Twinshore's own while a topic is a twin")
 
 
+def read_filters(written: Written, complaints: Complaints) -> LinkSection:
+    """What a link lets through; complaints are added, and the defaults returned, where it is wrong."""
+    section = read_section(LinkSection, written.raw, written.place, complaints) or LinkSection()
+    _check_filters(section, written.place, complaints)
+    return section
+
+
 def read_control(written: Written, complaints: Complaints) -> Control:
     """The link's control in the settings; complaints are added, and the defaults returned, where it is wrong."""
     place = written.place
