@@ -49,7 +49,11 @@ NAMED_MAX = 3
 
 def refusals_in_words(refused: Mapping[str, tuple[float, str]], now_s: float) -> str:
     """`refused`: since when each group is, and in which words. Empty where none has been for long."""
-    told = [f"group {name}: {words}" for name, (since_s, words) in sorted(refused.items()) if _lasts(since_s, now_s)]
+    told = [
+        f"group {name}: {words}"
+        for name, (since_s, words) in sorted(refused.items())
+        if now_s - since_s >= TOLD_AFTER_S
+    ]
     if not told:
         return ""
     many = "1 group does" if len(told) == 1 else f"{len(told)} groups do"
@@ -60,10 +64,6 @@ def words_of(code: int) -> str:
     """Kafka's code as a sentence, with what to do about it."""
     known = describe(code)
     return f"{known.sentence}; {known.hint}" if known.hint else known.sentence
-
-
-def _lasts(since_s: float, now_s: float) -> bool:
-    return now_s - since_s >= TOLD_AFTER_S
 
 
 V = TypeVar("V")

@@ -244,7 +244,8 @@ class Resetting:
 
     def _commit(self, groups: Groups, node: int, places: dict[Where, Place]) -> dict[Where, Place]:
         """What is to be tried again, since somebody has joined, or the coordinator is about to move."""
-        self._must_write()
+        if not self._may_write():
+            raise KafkaError(f"the places of group {self.group} could not be set in time", retriable=True)
         self._touched |= bool(places)
         codes = groups.commit({node: {self.group: places}} if places else {}, self._may_write).get(self.group, {})
         left = {where: place for where, place in places.items() if codes.get(where, _UNHEARD) != Code.NONE}
@@ -257,16 +258,10 @@ class Resetting:
     def _may_write(self) -> bool:
         return time.monotonic() < self._began_s + HELD_S + self.gather_s - ARRIVES_S
 
-    def _must_write(self) -> None:
-        if not self._may_write():
-            raise KafkaError(f"the places of group {self.group} could not be set in time", retriable=True)
-
     def gather(self) -> tuple[int, int]:
         """How many members have committed what they have read and wait to join anew, and how many there are: once all
         do, or the time for it is over."""
-        kafka = self.clusters[self.home]
-        with closing(Groups(kafka)) as groups:
-            there = members_of(kafka, node_of(kafka, groups, self.group), self.group).members
+        there = self._members()
         came = self._wait_for(min(1, len(there)), min(FIRST_S, self.gather_s))
         return self._wait_for(len(there), self.gather_s) if came else came, len(there)
 

@@ -119,36 +119,20 @@ class Session:
             self._admin = judges(self._layout, self._committed, self._news)
         return self._admin
 
-    def _produce(self, request: Request, seen: Seen) -> Move:
-        return self._fused.on_produce(request, self.place, seen)
-
-    def _fetch(self, request: Request, seen: Seen) -> Move:
-        return self._fused.on_fetch(request, self.place, seen)
-
-    def _metadata(self, request: Request, seen: Seen) -> Move:
-        return lookups.metadata(request, self._layout, seen, self._news, self._counting, self._reading.copies)
-
     def _member(self, request: Request, place: Place | None, seen: Seen) -> Move:
         move = self._members.judge(request, place, seen)
         return self._newer.joins(request, move, seen) if request.key == JOIN_GROUP else move
 
-    def _coordinator(self, request: Request, seen: Seen) -> Move:
-        return lookups.find_coordinator(request, self._layout, seen)
-
-    def _cluster(self, request: Request, seen: Seen) -> Move:
-        return lookups.describe_cluster(request, self._layout, seen)
-
-    def _of_members(self, request: Request, seen: Seen) -> Move:
-        return self._resets.of_members(request, self.place, seen)
-
 
 # One table for all clients: one for each would be the larger part of what a client's session takes.
 _JUDGES: Final[Mapping[int, Callable[[Session, Request, Seen], Move]]] = {
-    PRODUCE: Session._produce,
-    FETCH: Session._fetch,
-    METADATA: Session._metadata,
-    FIND_COORDINATOR: Session._coordinator,
-    DESCRIBE_CLUSTER: Session._cluster,
+    PRODUCE: lambda client, request, seen: client._fused.on_produce(request, client.place, seen),
+    FETCH: lambda client, request, seen: client._fused.on_fetch(request, client.place, seen),
+    METADATA: lambda client, request, seen: lookups.metadata(
+        request, client._layout, seen, client._news, client._counting, client._reading.copies
+    ),
+    FIND_COORDINATOR: lambda client, request, seen: lookups.find_coordinator(request, client._layout, seen),
+    DESCRIBE_CLUSTER: lambda client, request, seen: lookups.describe_cluster(request, client._layout, seen),
     LIST_OFFSETS: lambda client, request, seen: about_partitions(request, client.place, seen),
     OFFSET_FOR_LEADER_EPOCH: lambda client, request, seen: about_partitions(request, client.place, seen),
     OFFSET_COMMIT: lambda client, request, seen: client._resets.commit(request, client.place, seen),
@@ -166,7 +150,10 @@ _JUDGES: Final[Mapping[int, Callable[[Session, Request, Seen], Move]]] = {
     transactions.COMMIT_OFFSETS: lambda client, request, seen: client._resets.commit_in_transaction(
         request, client.place, seen
     ),
-    **dict.fromkeys((JOIN_GROUP, SYNC_GROUP, HEARTBEAT, LEAVE_GROUP), Session._of_members),
+    **dict.fromkeys(
+        (JOIN_GROUP, SYNC_GROUP, HEARTBEAT, LEAVE_GROUP),
+        lambda client, request, seen: client._resets.of_members(request, client.place, seen),
+    ),
 }
 
 

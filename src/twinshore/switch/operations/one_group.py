@@ -67,9 +67,9 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "") -> Sw
         deed=DEEDS[Kind.GROUP][0],
         group=asked.group,
     )
-    count = counted(len(seen.goals), "place")
+    count = f"{counted(len(seen.goals), 'place')} of {listed(seen.topics(), NAMED_MAX)}"
     shown = (
-        f"group {asked.group} alone would read on on {asked.to}, and no more on {old}: {count}, {_reads(seen)}",
+        f"group {asked.group} alone would read on on {asked.to}, and no more on {old}: {count}",
         *(f"  {_sentence(one, old, asked.to)}" for one in seen.goals[:NAMED_MAX]),
     )
     remarks = [f"its topics stay at home where they are; stop its consumers on {old}, and start them on {asked.to}"]
@@ -126,10 +126,6 @@ def _refused(asked: Switch, old: str, seen: GroupSeen, store: Store) -> RefusedE
 
 def _partitions(seen: GroupSeen, topic: str) -> int:
     return sum(topic == (one.topic if one.back else one.left_topic) for one in seen.goals)
-
-
-def _reads(seen: GroupSeen) -> str:
-    return f"of {listed(seen.topics(), NAMED_MAX)}"
 
 
 def _sentence(one: Goal, old: str, new: str) -> str:
