@@ -139,21 +139,20 @@ def plan_limits(asked: Guard, store: Store, *, by: str) -> Plan[FuseStep]:
             "what consumers read is measured in bytes alone, since records are not counted and brokers wait for them",
             hint="add --produce, or give --bytes-s only",
         )
-    return _planned(asked, store, by, lambda old, _: (*_stood(old), limits))
 
+    def becomes(old: FuseRow | None, _: int) -> tuple[FuseState, int, Limits]:
+        return (old.state, old.until_ms, limits) if old else (FuseState.CLOSED, 0, limits)
 
-def _stood(old: FuseRow | None) -> tuple[FuseState, int]:
-    return (old.state, old.until_ms) if old else (FuseState.CLOSED, 0)
+    return _planned(asked, store, by, becomes)
 
 
 def _planned(
     asked: Cut | Guard, store: Store, by: str, becomes: Callable[[FuseRow | None, int], tuple[FuseState, int, Limits]]
 ) -> Plan[FuseStep]:
-    """`becomes`: state, end and limits, of what the fuse was and of the time."""
+    """`becomes`: state, end and limits, of what the fuse was and the time."""
     _check(asked.named, asked.reason)
     seen, rows = _known(store)
-    now_ms = wall_ms()
-    steps = []
+    steps, now_ms = [], wall_ms()
     for kind in asked.named.kinds:
         old = rows.get((asked.named.topic, asked.named.client, kind))
         state, until_ms, limits = becomes(old, now_ms)
