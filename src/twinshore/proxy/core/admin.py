@@ -41,6 +41,7 @@ from twinshore.proxy.core.messages import (
     read_said,
     refusal,
     request_kind,
+    with_errors,
     written,
 )
 from twinshore.proxy.core.moves import ERRAND_S, Ask, Errand, HangUp, Hold, Move, Parts, Pass, Run, Said, Say
@@ -631,6 +632,7 @@ class Ends:
         idle = yield from is_idle(str(asked.group_id), place, seen)
         if idle is None:
             return refusal(request, _AGAIN)
+        kind = answer_kind(OFFSET_DELETE, request.version)
         told: list[Any] = []
         asks: list[Ask] = []
         for cluster, topics in shares.items():
@@ -640,7 +642,7 @@ class Ends:
                 if idle:
                     where = yield from self._committed.coordinator(str(asked.group_id), cluster, seen)
             if isinstance(where, Code):
-                told += [_failed(request, one, where) for one in topics]
+                told += [with_errors(kind, one, where) for one in topics]
             else:
                 asks.append(Ask(where, OFFSET_DELETE, request.version, written(replace(asked, topics=topics))))
         said = (yield asks) if asks else []
@@ -651,14 +653,14 @@ class Ends:
                 code = _AGAIN
             if code == Code.GROUP_ID_NOT_FOUND and len(shares) > 1:
                 code = Code.NONE  # Nothing is there to end, and there may be elsewhere.
-                told += [_failed(request, one, Code.NONE) for one in shares[ask.place.cluster]]
+                told += [with_errors(kind, one, Code.NONE) for one in shares[ask.place.cluster]]
             elif code:
                 if len(shares) == 1:
                     return refusal(request, Code(code))
-                told += [_failed(request, one, code) for one in shares[ask.place.cluster]]
+                told += [with_errors(kind, one, code) for one in shares[ask.place.cluster]]
             elif answer is not None:
                 told += answer.topics
-        return written(filled(answer_kind(OFFSET_DELETE, request.version), topics=tuple(told)))
+        return written(filled(kind, topics=tuple(told)))
 
 
 def _deleted(request: Request, codes: dict[Any, Any]) -> Parts:
@@ -666,14 +668,6 @@ def _deleted(request: Request, codes: dict[Any, Any]) -> Parts:
     part = part_of(kind, "results")
     results = tuple(filled(part, group_id=group, error_code=error(code)) for group, code in codes.items())
     return written(filled(kind, results=results))
-
-
-def _failed(request: Request, topic: Any, code: int) -> Any:
-    kind = part_of(answer_kind(OFFSET_DELETE, request.version), "topics")
-    part = part_of(kind, "partitions")
-    said = error(code)
-    partitions = tuple(filled(part, partition_index=one.partition_index, error_code=said) for one in topic.partitions)
-    return filled(kind, name=topic.name, partitions=partitions)
 
 
 RIGHTS: Final = "ACLs are changed at a cluster's own address: this proxy has several, and on a mirror's target"

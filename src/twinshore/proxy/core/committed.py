@@ -26,6 +26,7 @@ from twinshore.proxy.core.messages import (
     read_asked,
     read_said,
     request_kind,
+    with_errors,
     written,
 )
 from twinshore.proxy.core.moves import Ask, Errand, Hold, Move, Parts, Pass, Run, Said, Say
@@ -59,9 +60,9 @@ class Committed:
     ) -> Move:
         """Each place where it lives, of what is `asked`. `still`: whether what it was judged by holds."""
         if place is None or place.cluster != seen.group_home():
-            return Say(_commit_refused(request, asked.topics, {}, Code.NOT_COORDINATOR))
+            return Say(all_refused(request, asked.topics, Code.NOT_COORDINATOR))
         if seen.groups_wait:
-            return Hold(_commit_refused(request, asked.topics, {}, _AGAIN))
+            return Hold(all_refused(request, asked.topics, _AGAIN))
         self._counting.committed(request, str(asked.group_id), asked.topics, place.cluster)
         told = epochs.of_places(asked, seen)
         if all(seen.stays(str(one.name)) for one in asked.topics):
@@ -78,7 +79,7 @@ class Committed:
             idle = yield from is_idle(str(asked.group_id), place, seen)
             code = _AGAIN if idle is None else Code.NONE if idle else Code.UNKNOWN_MEMBER_ID
         if code not in (Code.NONE, Code.REBALANCE_IN_PROGRESS):
-            return _commit_refused(request, asked.topics, {}, code)
+            return all_refused(request, asked.topics, code)
         asks: list[Ask] = []
         lost: dict[str, int] = {}
         for cluster, topics in by_cluster(asked.topics, seen).items():
@@ -94,7 +95,7 @@ class Committed:
             else:
                 asks.append(Ask(where, OFFSET_COMMIT, request.version, written(body)))
         if not still():
-            return _commit_refused(request, asked.topics, {}, _AGAIN)
+            return all_refused(request, asked.topics, _AGAIN)
         said = (yield asks) if asks else []
         told: dict[str, Any] = {}
         for ask, heard in zip(asks, said, strict=True):
@@ -102,9 +103,10 @@ class Committed:
             codes = [part.error_code for one in topics for part in one.partitions]
             if ask.place == place or not self.moved(asked.group_id, ask.place, codes or [_MOVED]):
                 told |= {str(one.name): one for one in topics}
+        kind = answer_kind(OFFSET_COMMIT, request.version)
         missing = [one for one in asked.topics if str(one.name) not in told]
-        refused = _refused_topics(request, missing, lost, _AGAIN)
-        return written(filled(answer_kind(OFFSET_COMMIT, request.version), topics=(*told.values(), *refused)))
+        refused = (with_errors(kind, one, lost.get(str(one.name), _AGAIN)) for one in missing)
+        return written(filled(kind, topics=(*told.values(), *refused)))
 
     def fetch(self, request: Request, place: Place | None, seen: Seen) -> Move:
         """Each place from where it lives."""
@@ -305,23 +307,8 @@ def _is_place(part: Any) -> bool:
 
 def all_refused(request: Request, topics: Sequence[Any], code: int) -> Parts:
     """The answer to OffsetCommit that says this of each place."""
-    return _commit_refused(request, topics, {}, code)
-
-
-def _commit_refused(request: Request, topics: Sequence[Any], lost: Mapping[str, int], code: int) -> Parts:
-    told = _refused_topics(request, topics, lost, code)
-    return written(filled(answer_kind(OFFSET_COMMIT, request.version), topics=tuple(told)))
-
-
-def _refused_topics(request: Request, topics: Sequence[Any], lost: Mapping[str, int], code: int) -> list[Any]:
-    kind = part_of(answer_kind(OFFSET_COMMIT, request.version), "topics")
-    part = part_of(kind, "partitions")
-    found = []
-    for topic in topics:
-        said = error(lost.get(str(topic.name), code))
-        partitions = [filled(part, partition_index=one.partition_index, error_code=said) for one in topic.partitions]
-        found.append(filled(kind, name=topic.name, partitions=tuple(partitions)))
-    return found
+    kind = answer_kind(OFFSET_COMMIT, request.version)
+    return written(filled(kind, topics=tuple(with_errors(kind, one, code) for one in topics)))
 
 
 def _no_places(request: Request, group: Any, code: Code) -> Any:
@@ -331,17 +318,7 @@ def _no_places(request: Request, group: Any, code: Code) -> Any:
     kind = part_of(kind, "groups") if request.version >= _SEVERAL_GROUPS else kind
     if request.version >= _ERROR_OF_GROUP:
         return filled(kind, group_id=group.group_id, error_code=error(code))
-    topic = part_of(kind, "topics")
-    part = part_of(topic, "partitions")
-    topics = [
-        filled(
-            topic,
-            name=one.name,
-            partitions=tuple(filled(part, partition_index=n, error_code=error(code)) for n in one.partition_indexes),
-        )
-        for one in group.topics or ()
-    ]
-    return filled(kind, topics=tuple(topics))
+    return filled(kind, topics=tuple(with_errors(kind, one, code) for one in group.topics or ()))
 
 
 def _told_places(request: Request, told: Sequence[Any]) -> Parts:

@@ -60,6 +60,17 @@ def part_of(kind: Any, *names: str) -> Any:
     return kind
 
 
+def with_errors(kind: Any, topic: Any, code: int) -> Any:
+    """The topic of a request, as an answer of this kind has it that says this of each of its partitions."""
+    kind = part_of(kind, "topics")
+    part, said = part_of(kind, "partitions"), error(code)
+    numbers = getattr(topic, "partition_indexes", None)
+    if numbers is None:
+        numbers = [one.partition_index for one in topic.partitions]
+    parts = tuple(filled(part, partition_index=number, error_code=said) for number in numbers)
+    return filled(kind, name=topic.name, partitions=parts)
+
+
 def read_asked(request: Request) -> Any:
     """The request, as kio has it."""
     kind = request_kind(request.key, request.version)

@@ -29,7 +29,7 @@ from twinshore.kafka.errors import Code
 from twinshore.proxy.core import epochs
 from twinshore.proxy.core.committed import NO_MEMBER, Committed, all_refused
 from twinshore.proxy.core.layout import Place
-from twinshore.proxy.core.messages import answer_kind, error, filled, part_of, read_asked, read_said, refusal, written
+from twinshore.proxy.core.messages import answer_kind, error, read_asked, read_said, refusal, with_errors, written
 from twinshore.proxy.core.moves import Errand, Hold, Later, Move, Parts, Pass, Run, Say
 from twinshore.proxy.core.offers import HEARTBEAT, JOIN_GROUP
 from twinshore.proxy.core.seen import Seen
@@ -273,7 +273,9 @@ class Resets:
 
         def more(body: Parts) -> Parts:
             whole = read_said(OFFSET_COMMIT, request.version, memoryview(b"".join(body)))
-            return written(self._without_errors(whole, group, seen, _told_of(request, left)))
+            kind = answer_kind(OFFSET_COMMIT, request.version)
+            told = [with_errors(kind, one, Code.NONE) for one in left]
+            return written(self._without_errors(whole, group, seen, told))
 
         match move:
             case Pass():
@@ -348,17 +350,3 @@ def _parted(topics: Sequence[Any], means: Callable[[str, int], bool]) -> tuple[l
             if some:
                 found.append(replace(one, partitions=some))
     return both[True], both[False]
-
-
-def _told_of(request: Request, topics: Sequence[Any]) -> list[Any]:
-    """That these are written, as an answer says it."""
-    kind = part_of(answer_kind(OFFSET_COMMIT, request.version), "topics")
-    part = part_of(kind, "partitions")
-    return [
-        filled(
-            kind,
-            name=one.name,
-            partitions=tuple(filled(part, partition_index=number.partition_index) for number in one.partitions),
-        )
-        for one in topics
-    ]

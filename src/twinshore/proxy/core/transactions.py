@@ -25,6 +25,7 @@ from twinshore.proxy.core.messages import (
     read_asked,
     read_said,
     refusal,
+    with_errors,
     written,
 )
 from twinshore.proxy.core.moves import ANSWER_S, Ask, Errand, Hold, Move, Parts, Pass, Run, Say
@@ -151,16 +152,4 @@ def commit_offsets(request: Request, place: Place | None, seen: Seen) -> Move:
 def of_places(request: Request, asked: Any, code: int) -> Parts:
     """The answer to TxnOffsetCommit that says this of each place."""
     kind = answer_kind(request.key, request.version)
-    topic = part_of(kind, "topics")
-    part = part_of(topic, "partitions")
-    told = [
-        filled(
-            topic,
-            name=one.name,
-            partitions=tuple(
-                filled(part, partition_index=place.partition_index, error_code=error(code)) for place in one.partitions
-            ),
-        )
-        for one in asked.topics
-    ]
-    return written(filled(kind, topics=tuple(told)))
+    return written(filled(kind, topics=tuple(with_errors(kind, one, code) for one in asked.topics)))
