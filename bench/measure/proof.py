@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -30,6 +31,7 @@ from twinshore.proof import DifferenceKind, Way
 from twinshore.proof.job import in_this_process
 from twinshore.proof.planning import Wishes
 from twinshore.proof.proving import Proving, Report
+from twinshore.store import open_store
 from twinshore.wire.batch import HEADER_BYTES, split_batches
 from twinshore.wire.codecs import codec_of
 from twinshore.wire.produce import (
@@ -117,7 +119,9 @@ class Stage:
         """Compares the whole topic."""
         loaded, run = self._settings(topic), in_this_process
         wishes = Wishes(digest=digest)
-        return Proving(loaded, None, run, wishes=wishes, tasks=self.tasks, way=Way.EXACT).round(loaded.links)
+        with tempfile.TemporaryDirectory() as folder, open_store(f"sqlite:///{folder}/store.db") as store:
+            proving = Proving(loaded, store, run, wishes=wishes, tasks=self.tasks, way=Way.EXACT)
+            return proving.round(loaded.links)
 
     def say(self, sentence: str) -> None:
         self._say(sentence)

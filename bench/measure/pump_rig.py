@@ -51,7 +51,7 @@ else:  # a tree from before the rooms were parted
     from twinshore.mirror.pump.scout import Dialled, Looked, Routes
 
 if TYPE_CHECKING:
-    from twinshore.mirror.desk.commands import Account
+    from twinshore.mirror.desk.desk_core import Account
 
 ROOT = Path(__file__).resolve().parents[2]
 BEFORE = "a6ed841"

@@ -12,11 +12,11 @@ from tests.cli.asking import LINK, opened, write_settings
 from twinshore.fleet import ConfigError, RefusedError, SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent
 from twinshore.fleet.incidents import POLICY_KEEP_TWIN, POLICY_TOPIC
-from twinshore.mirror.follow import words
 from twinshore.mirror.follow.acts import Remember, State
 from twinshore.mirror.follow.last_resort import Span, Word, word_from_json
 from twinshore.mirror.follow.lifecycle import ALLOWED, Presence, SeenTopic
 from twinshore.mirror.follow.memories import row_of
+from twinshore.mirror.operations import deletion
 from twinshore.store import Incident, IncidentKind, TwinRow
 
 
@@ -48,8 +48,8 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[Span]:
     """What the old twin of orders holds when the verb asks; the source's topic was made again."""
     held = [Span(0, 0, 1_000, 1_000, 1_000)]
     twin = {"east": SeenTopic(Presence.THERE, "zz", 1), "west": SeenTopic(Presence.THERE, "bb", 1)}
-    monkeypatch.setattr(words, "sides", lambda cluster, names: dict.fromkeys(names, twin[cluster.name]))
-    monkeypatch.setattr(words, "spans", lambda *_: held)
+    monkeypatch.setattr(deletion, "sides", lambda cluster, names: dict.fromkeys(names, twin[cluster.name]))
+    monkeypatch.setattr(deletion, "spans", lambda *_: held)
     return held
 
 
@@ -97,7 +97,7 @@ def test_what_must_not_be_deleted_does_not_begin_again(file: Path, verb: tuple[s
 
 
 def test_a_word_that_keeps_is_shown_and_what_still_holds_is_said(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(words, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(deletion, "PATIENCE_S", 0.1)
     said = asking.run(file, "mirror", "keep", "orders")
     assert "whether the twin of orders is there is not known: " in said, "no cluster answers, and a no needs no proof"
     assert "the twin of orders is kept" in said
@@ -139,8 +139,8 @@ def test_a_deletion_that_waits_is_agreed_to_and_no_other(file: Path, monkeypatch
     file.write_text(text)
     gone = {"east": SeenTopic(Presence.GONE), "west": SeenTopic(Presence.THERE, "bb", 1)}
     held = [Span(0, 0, 1_000, 1_000, 1_000)]
-    monkeypatch.setattr(words, "sides", lambda cluster, names: dict.fromkeys(names, gone[cluster.name]))
-    monkeypatch.setattr(words, "spans", lambda *_: held)
+    monkeypatch.setattr(deletion, "sides", lambda cluster, names: dict.fromkeys(names, gone[cluster.name]))
+    monkeypatch.setattr(deletion, "spans", lambda *_: held)
     with pytest.raises(ConfigError, match="no deletion of the twin of orders waits for a word"):
         asking.run(file, "mirror", "delete", "orders")
     with opened(file) as store:

@@ -16,7 +16,7 @@ from twinshore.fleet.once import Once, in_words
 from twinshore.fleet.settings import parse_settings
 from twinshore.fleet.settings.sections import mirror
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.mirror.desk.commands import Account
+from twinshore.mirror.desk.desk_core import Account
 from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.follow.follower import Follower
 from twinshore.mirror.follow.safety_now import SafetyNow

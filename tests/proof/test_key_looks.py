@@ -13,10 +13,10 @@ from twinshore.proof.key_looks import (
     OWED_AGAIN_MS,
     Keys,
     due,
-    incident_of,
     looked,
     marked,
     overtaken,
+    owed_incident,
     retention_of,
     stands_ms,
 )
@@ -183,9 +183,9 @@ def test_the_ledger_is_told_how_many_and_where_but_no_key() -> None:
     at = look(9, 9)
     row = marked(None, at, DAY_MS, 1, 1)
     place = (row.link, row.topic, row.partition)
-    assert incident_of(row) is None
+    assert owed_incident(row) is None
     owing = looked(row, at, Proven(0, 0, 9, owed=2, owed_from=3, owed_to=8), 2)
-    told = incident_of(owing)
+    told = owed_incident(owing)
     assert told is not None
     assert (told.kind, told.from_offset, told.to_offset) == (IncidentKind.DELETIONS_OWED, 3, 8)
     assert "2 keys" in told.sentence and "offsets 3 to 7" in told.sentence

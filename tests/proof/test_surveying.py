@@ -15,7 +15,7 @@ from twinshore.fleet import Link
 from twinshore.fleet.control import Control
 from twinshore.fleet.incidents import POLICY_RETRY, POLICY_TOPIC
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.mirror.follow.cleaned import KIND, Cleaned, row_of
+from twinshore.mirror.follow.memories import COMPACTED, Cleaned, cleaned_row
 from twinshore.proof.crossing import NEVER, PAUSED
 from twinshore.proof.surveying import Surveyor, way_of
 from twinshore.proof.values import Way
@@ -51,16 +51,17 @@ def test_cleaned_sides_are_compared_only_where_their_offsets_are_the_same(
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact", "compact,delete"])
-def test_a_compacted_topic_that_others_mirror_is_told_as_not_compared(policy: str) -> None:
+def test_a_compacted_topic_that_others_mirror_is_told_as_not_compared(tmp_path: Path, policy: str) -> None:
     log = [Record(n, n, b"k%d" % n, b"v") for n in range(9)]
     east, west = (SmallBroker(name, batched(random.Random(1), log, 9, first=0)) for name in ("east", "west"))
     east.settings["cleanup.policy"] = policy
-    with east.serving() as one, west.serving() as other:
+    url = f"sqlite:///{tmp_path}/store.db"
+    with east.serving() as one, west.serving() as other, open_store(url) as store:
         source, target = KafkaCluster(one), KafkaCluster(other)
         try:
             link = Link("east", "west", (TOPIC,))
-            found = Surveyor(link, None, source, target).look([TOPIC])
-            asked_for = Surveyor(link, None, source, target, Way.CONTENT).look([TOPIC])
+            found = Surveyor(link, store, source, target).look([TOPIC])
+            asked_for = Surveyor(link, store, source, target, Way.CONTENT).look([TOPIC])
         finally:
             source.close()
             target.close()
@@ -227,7 +228,7 @@ def test_a_topic_that_is_compacted_no_more_is_compared_so_until_its_cleaned_part
             return look.way
 
         try:
-            assert way("delete", "delete") is Way.EXACT and store.memories.of("east->west", KIND) == ()
+            assert way("delete", "delete") is Way.EXACT and store.memories.of("east->west", COMPACTED) == ()
             assert way("compact", "compact,delete") is Way.COMPACTED
             assert way("delete", "compact,delete", 20) is Way.COMPACTED, "the twin is cleaned still"
             east.log, west.log = east.log[:-2], west.log[:-2]
@@ -239,7 +240,7 @@ def test_a_topic_that_is_compacted_no_more_is_compared_so_until_its_cleaned_part
             assert way("delete", "delete", ended) is Way.EXACT, "what the cleaner was at is gone"
             assert way("compact", "compact,delete", ended) is Way.COMPACTED, "and compacted once more"
             assert way("delete", "delete", ended) is Way.COMPACTED
-            store.memories.remember([row_of("east->west", TOPIC, Cleaned("another"), 1)])
+            store.memories.remember([cleaned_row("east->west", TOPIC, Cleaned("another"), 1)])
             assert way("delete", "delete") is Way.EXACT, "that was another topic"
         finally:
             source.close()

@@ -20,7 +20,7 @@ from twinshore.fleet import NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.questions import OffsetKind
 from twinshore.lab import LabCluster
-from twinshore.mirror.desk.commands import Account
+from twinshore.mirror.desk.desk_core import Account
 from twinshore.mirror.driver.desk import Desk
 from twinshore.mirror.driver.tides import Tides
 from twinshore.mirror.lane.orders import LaneLimits, Stoppage, TideOrder, TrackOrder, fence_of

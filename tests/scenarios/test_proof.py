@@ -320,8 +320,9 @@ def test_a_proof_runs_on_spark_while_lanes_are_full(
         wait_for_tasks(context, lanes + 2)
         # Every lane and both heirs are at work, and none of them will end before the proof has.
         wishes = Wishes(stretch_records=COUNT // 4)
-        proving = Proving(loaded, None, on_spark(context), wishes=wishes, tasks=tasks, way=Way.EXACT)
-        report = proving.round(loaded.links, [topic])
+        with open_store(f"sqlite:///{tmp_path}/beside.db") as store:
+            proving = Proving(loaded, store, on_spark(context), wishes=wishes, tasks=tasks, way=Way.EXACT)
+            report = proving.round(loaded.links, [topic])
         (one,) = report.partitions
         assert (one.row.to_offset, one.row.records, one.troubles) == (COUNT, COUNT, ())
         assert len(context.statusTracker().getActiveJobsIds()) == lanes + 2, "lanes go on"

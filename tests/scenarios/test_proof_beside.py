@@ -121,7 +121,9 @@ def test_what_mirror_maker_copied_is_proven_by_content(east: LabCluster, west: L
     settings.write_text(text.replace(f"['{topic}']", f"['{topic}']\nnaming = 'prefix'"))
     loaded = load_settings(settings, {})
     assert loaded.links[0].twin_of(topic) == twin
-    proving = Proving(loaded, None, in_this_process, wishes=Wishes(stretch_records=700), tasks=1, way=Way.CONTENT)
-    report = proving.round(loaded.links, [topic])
+    wishes = Wishes(stretch_records=700)
+    with open_store(f"sqlite:///{tmp_path}/proof.db") as store:
+        proving = Proving(loaded, store, in_this_process, wishes=wishes, tasks=1, way=Way.CONTENT)
+        report = proving.round(loaded.links, [topic])
     assert sum(one.row.records for one in report.partitions) == records
     assert not report.differs and not report.incomplete

@@ -14,8 +14,7 @@ from tests.simulation.store_model import StoreModel
 from tests.simulation.twin_log import Violation
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.core.desk_words import Bounds, OfPump
-from twinshore.mirror.desk.commands import Account, Dismiss, Keep, Seat, Tell
-from twinshore.mirror.desk.desk_core import DeskCore
+from twinshore.mirror.desk.desk_core import Account, DeskCore, Dismiss, Keep, Seat, Tell
 from twinshore.mirror.lane.orders import Carried, Stoppage, TrackOrder
 from twinshore.store.lease_watch import HeldLease, LeaseWatch
 from twinshore.store.values import LeaseRow

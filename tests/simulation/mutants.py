@@ -13,8 +13,7 @@ from typing import Any
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.core.commands import Released
 from twinshore.mirror.core.pump_core import Grant
-from twinshore.mirror.desk.desk_core import DeskCore
-from twinshore.mirror.desk.relay import Relay
+from twinshore.mirror.desk.desk_core import DeskCore, Relay
 from twinshore.mirror.incidents import watch_rules
 from twinshore.mirror.lane import answers, observe, runs
 from twinshore.mirror.lane.certainty import Strays

@@ -19,7 +19,7 @@ from twinshore.mirror.core.desk_words import Assign, Finish, Go, OfDesk, OfPump
 from twinshore.mirror.core.pump_core import Grant, PumpCore
 from twinshore.mirror.core.source_flow import SourceFlow
 from twinshore.mirror.core.target_flow import Answered, TargetFlow
-from twinshore.mirror.desk.commands import Seat
+from twinshore.mirror.desk.desk_core import Seat
 from twinshore.mirror.lane.fetch_book import Line
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.observe import Observation

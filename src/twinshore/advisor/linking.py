@@ -18,7 +18,7 @@ from twinshore.links.homes import elsewhere, pair_of
 from twinshore.links.in_force import in_force
 from twinshore.links.known import known
 from twinshore.mirror.follow.acls import WRITTEN
-from twinshore.mirror.follow.comparing import Comparing
+from twinshore.mirror.follow.reading import Comparing
 from twinshore.service.connections import Shared, once
 from twinshore.service.ends import Ends
 from twinshore.status import LinkView, look

@@ -110,7 +110,7 @@ def stands_ms(row: KeyLookRow, look: PartitionLook, now_ms: int) -> int:
     return now_ms - row.mark_ms if look.target_end < row.mark_end else 0
 
 
-def incident_of(row: KeyLookRow) -> Incident | None:
+def owed_incident(row: KeyLookRow) -> Incident | None:
     """What the ledger is told. No key: the ledger is kept for ever, and what was deleted had a reason."""
     if not row.owed:
         return None
@@ -129,7 +129,7 @@ def overtaken(opened: Iterable[LedgerRow], rows: Mapping[tuple[str, str, int], K
     for one in opened:
         said = one.incident
         row = rows.get((said.link, said.topic, said.partition))
-        if said.kind is not KIND or row is None or incident_of(row) == said:
+        if said.kind is not KIND or row is None or owed_incident(row) == said:
             continue
         found.append((one.id, f"a later look found {row.owed}" if row.owed else "no deletion is owed any more"))
     return found

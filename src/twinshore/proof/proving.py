@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from twinshore.fleet import KafkaError, Link, NamedPartition
 from twinshore.fleet.settings import Settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links.standing import standing
-from twinshore.proof.borders import GONE, PARTED, PartitionLook, difference_of, gone
+from twinshore.proof.borders import GONE, PARTED, PartitionLook, difference_of, gone, incident_of, mended
 from twinshore.proof.job import RunBundle, run_bundles
-from twinshore.proof.keeping import Keeping, Place, place_of
-from twinshore.proof.key_looks import Keys, due, incident_of, looked, marked, overtaken, retention_of, stands_ms
+from twinshore.proof.key_looks import Keys, due, looked, marked, overtaken, owed_incident, retention_of, stands_ms
 from twinshore.proof.lacking import KIND, row_of
 from twinshore.proof.planning import (
     OFFSETS_COUNT,
@@ -33,6 +32,8 @@ from twinshore.service.ends import Ends
 from twinshore.service.identity import hold_to
 from twinshore.store import KeyLookRow, LedgerRow, ProofRow, ProofState, Store
 
+Place = tuple[str, str, int]
+Refold = Callable[[Place, ProofRow | None], ProofRow | None]
 # A new leader may show less than was there, until its followers have told it how far they are.
 SETTLE_S = 10.0
 LOOK_S = 0.5
@@ -41,12 +42,53 @@ STOPPED = "it was stopped before all was compared"
 GO_ON = "`twinshore prove` goes on from here, without --again"
 
 
+def place_of(row: ProofRow) -> Place:
+    """Which partition of which link it is about."""
+    return row.link, row.topic, row.partition
+
+
+class Keeping:
+    """One store's."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def save(self, rows: Mapping[Place, ProofRow], refold: Refold) -> dict[Place, ProofRow]:
+        """Saves each row if what stands is as it was read. Else it saves what `refold` makes of the row that stands,
+        None: that one is left. Returns what was saved."""
+        kept: dict[Place, ProofRow] = {}
+        turn = dict(rows)
+        while turn:
+            refused = {place_of(row) for row in self._store.proofs.save(list(turn.values()))}
+            kept |= {
+                place: replace(row, revision=row.revision + 1) for place, row in turn.items() if place not in refused
+            }
+            turn = self._refolded(self._store, refused, refold)
+        self.tell([*rows.values(), *kept.values()])
+        for link in {row.link for row in kept.values()}:
+            for number in mended(self._store.ledger.rows(link, open_only=True), kept.values()):
+                self._store.ledger.close(number, now_ms=wall_ms())
+        return kept
+
+    def tell(self, rows: Collection[ProofRow]) -> None:
+        """The ledger of the differences in these; a difference is an open row until a proof goes past it."""
+        for incident in dict.fromkeys(filter(None, map(incident_of, rows))):
+            self._store.ledger.add(incident, now_ms=wall_ms())
+
+    @staticmethod
+    def _refolded(store: Store, refused: Collection[Place], refold: Refold) -> dict[Place, ProofRow]:
+        links = sorted({link for link, *_ in refused})
+        stands = {place_of(row): row for link in links for row in store.proofs.of(link)}
+        found = {place: refold(place, stands.get(place)) for place in refused}
+        return {place: row for place, row in found.items() if row is not None}
+
+
 @dataclass(frozen=True, slots=True)
 class KeyRounds:
-    """`store` None: nothing is remembered."""
+    """Looks at the keys of compacted sides, in a round of proving."""
 
     settings: Settings
-    store: Store | None
+    store: Store
     run: RunBundle
     bytes_s: float
     tasks: int
@@ -61,7 +103,7 @@ class KeyRounds:
         if not looks:
             return {}
         retentions = self._retentions(link, {look.named.topic for look in looks})
-        before = {(row.topic, row.partition): row for row in self.store.key_looks.of(link.name)} if self.store else {}
+        before = {(row.topic, row.partition): row for row in self.store.key_looks.of(link.name)}
         found: dict[NamedPartition, Keys] = {}
         turn: list[PartitionLook] = []
         for look in looks:
@@ -71,7 +113,7 @@ class KeyRounds:
             found[look.named] = Keys(row, stands_ms(row, look, now_ms))
             if look.named in forced or due(row, look, now_ms):
                 turn.append(look)
-        self._save([keys.row for keys in found.values()])
+        self.store.key_looks.save([keys.row for keys in found.values()])
         self._look(link, turn, found)
         return found
 
@@ -89,19 +131,13 @@ class KeyRounds:
                     self._tell(link, found[look.named].row)
 
     def _tell(self, link: Link, row: KeyLookRow) -> None:
-        self._save([row])
-        if self.store is None:
-            return
+        self.store.key_looks.save([row])
         opened = self.store.ledger.rows(link.name, open_only=True)
         for number, came_to in overtaken(opened, {(row.link, row.topic, row.partition): row}):
             self.store.ledger.close(number, now_ms=wall_ms(), came_to=came_to)
-        incident = incident_of(row)
+        incident = owed_incident(row)
         if incident is not None:
             self.store.ledger.add(incident, now_ms=wall_ms())
-
-    def _save(self, rows: Sequence[KeyLookRow]) -> None:
-        if self.store is not None:
-            self.store.key_looks.save(rows)
 
     def _retentions(self, link: Link, topics: Collection[str]) -> dict[str, int]:
         source = KafkaCluster(self.settings.cluster(link.source))
@@ -273,12 +309,12 @@ class _Work:
 
 
 class Proving:
-    """Rounds over links. `store` None: nothing is remembered. `stopped` ends a round between two stretches."""
+    """Rounds over links. `stopped` ends a round between two stretches."""
 
     def __init__(
         self,
         settings: Settings,
-        store: Store | None,
+        store: Store,
         run: RunBundle,
         *,
         wishes: Wishes,
@@ -318,12 +354,10 @@ class Proving:
 
     def _as_it_holds(self, link: Link) -> Link:
         """With what operators have said since, as the mirror carries it."""
-        return standing(self._settings.links, self._store)[link.name].link if self._store is not None else link
+        return standing(self._settings.links, self._store)[link.name].link
 
     def _tell_lacking(self, link: str, lacks: Sequence[Lack]) -> None:
         """For whoever looks at the link."""
-        if self._store is None:
-            return
         row = row_of(link, lacks, wall_ms())
         if lacks:
             self._store.memories.remember([row])
@@ -336,14 +370,12 @@ class Proving:
             raise KafkaError(STOPPED, hint=GO_ON)
         seen_ms = wall_ms()
         with Ends(link, self._settings, sleep=self._wait) as ends:
-            if self._store is not None:
-                hold_to(link, self._store, ends.source, ends.target)
+            hold_to(link, self._store, ends.source, ends.target)
             links = self._settings.links
             surveyor = Surveyor(link, self._store, ends.source, ends.target, self._way, links)
             survey = self._survey(surveyor, asked)
         self._seen[link.name] = link, survey.looks
-        if self._store is not None:
-            self._store.memories.remember(survey.cleaned)
+        self._store.memories.remember(survey.cleaned)
         lacks += survey.lacks
         looks = list(survey.looks)
         if again:  # All of it is compared anew; what was found to differ is not forgotten before that has gone past it.
@@ -450,8 +482,6 @@ class Proving:
     def _tell_gone(self, link: Link, works: Sequence[_Work]) -> None:
         """Of what is no more nobody can speak: it is not proven any longer. Where both sides have lost it, neither does
         it differ."""
-        if self._store is None:
-            return
         looks = [work.look for work in works]
         below = {(link.name, look.named.topic, look.named.partition): look.gone_below for look in looks}
         for number in gone(self._store.ledger.rows(link.name, open_only=True), below):

@@ -14,8 +14,8 @@ from twinshore.fleet.settings import Settings
 from twinshore.proof.again import Errand, errands, folded, refusal, whole_pass
 from twinshore.proof.borders import PartitionLook
 from twinshore.proof.job import RunBundle, answers_of
-from twinshore.proof.keeping import Place, Refold, place_of
 from twinshore.proof.planning import Wishes
+from twinshore.proof.proving import Place, Refold, place_of
 from twinshore.proof.surveying import mapped
 from twinshore.proof.values import Proven
 from twinshore.service.clock import wall_ms

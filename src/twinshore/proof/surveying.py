@@ -11,7 +11,7 @@ from twinshore.kafka.admin import Setting
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.metadata import NO_LEADER, TopicMetadata
 from twinshore.links.filters import admits
-from twinshore.mirror.follow.cleaned import KIND, Cleaned, cleaned_of, compacts, row_of
+from twinshore.mirror.follow.memories import COMPACTED, Cleaned, cleaned_of, cleaned_row, compacts
 from twinshore.mirror.topology.descents import Descents
 from twinshore.mirror.topology.homing import Homing
 from twinshore.proof.borders import PartitionLook
@@ -28,10 +28,10 @@ CLEANED = (
 )
 
 
-def mapped(store: Store | None, link: str, stretch: Stretch) -> Stretch:
+def mapped(store: Store, link: str, stretch: Stretch) -> Stretch:
     """The stretch with all extents that lie in it. It begins later where the twin's retention has taken what lay below
     its first extent."""
-    if store is None or stretch.way is not Way.EXTENTS:
+    if stretch.way is not Way.EXTENTS:
         return stretch
     place = link, stretch.named.topic, stretch.named.partition
     found = store.extents.between(*place, stretch.start, stretch.end)
@@ -77,7 +77,7 @@ class Surveyor:
     def __init__(
         self,
         link: Link,
-        store: Store | None,
+        store: Store,
         source: KafkaCluster,
         target: KafkaCluster,
         way: Way | None = None,
@@ -126,9 +126,7 @@ class Surveyor:
 
     def _remembered(self, seen: Mapping[str, TopicMetadata]) -> dict[str, Cleaned]:
         """Topics that were compacted, as far as they are the same still."""
-        if self._store is None:
-            return {}
-        found = cleaned_of(self._store.memories.of(self._link.name, KIND))
+        found = cleaned_of(self._store.memories.of(self._link.name, COMPACTED))
         return {name: one for name, one in found.items() if name in seen and seen[name].topic_id.hex() == one.source_id}
 
     def _to_remember(
@@ -147,12 +145,10 @@ class Surveyor:
             known = dict(old.ends) if old else {}
             new = Cleaned(source_id, {} if name in now else {**ends[name], **known})
             if new != old:
-                yield row_of(self._link.name, name, new, wall_ms())
+                yield cleaned_row(self._link.name, name, new, wall_ms())
 
     def _carried(self) -> dict[str, int]:
         """The topics that the link carries, with how many partitions of each it knows."""
-        if self._store is None:
-            return {}
         found: dict[str, int] = {}
         for row in self._store.twins.carried(self._link.name):
             found[row.topic] = max(found.get(row.topic, 0), row.partition + 1)
@@ -160,8 +156,6 @@ class Surveyor:
 
     def _begun(self) -> bool:
         """Whether a mirror has run the link: from then on all that it admits should cross."""
-        if self._store is None:
-            return False
         return self._store.links.identity(self._link.name) is not None or self._store.twins.count(self._link.name) > 0
 
     def _uncrossed(
@@ -170,7 +164,6 @@ class Surveyor:
         """Topics and partitions that the link admits and of which nothing more reaches the target. Of topics that
         were asked for by name these are only the ones that the link began with: the others are compared like another
         mirror's."""
-        assert self._store is not None
         rows = self._store.ledger.rows(self._link.name, open_only=True)
         known = {row.topic for row in self._store.twins.of(self._link.name)}
         found = {
@@ -246,8 +239,7 @@ class Surveyor:
         ends = self._source.list_offsets(parts, OffsetKind.LAST_STABLE)
         highs = self._source.list_offsets(parts, OffsetKind.HIGH_WATERMARK)
         starts = self._source.list_offsets(parts, OffsetKind.EARLIEST)
-        rows = self._store.proofs.of(self._link.name) if self._store else ()
-        stored = {NamedPartition(row.topic, row.partition): row for row in rows}
+        stored = {NamedPartition(row.topic, row.partition): row for row in self._store.proofs.of(self._link.name)}
         for named in parts:
             twin, way = twin_of[named], ways[named.topic]
             assert way is not None
@@ -276,12 +268,11 @@ class Surveyor:
             )
 
     def _twins(self) -> dict[NamedPartition, TwinRow]:
-        twins = self._store.twins.of(self._link.name) if self._store else ()
-        return {NamedPartition(one.topic, one.partition): one for one in twins}
+        return {NamedPartition(one.topic, one.partition): one for one in self._store.twins.of(self._link.name)}
 
     def _told(self) -> tuple[dict[NamedPartition, tuple[LedgerRow, ...]], int]:
         """What the ledger says of offsets of single partitions, and its newest row."""
-        rows = self._store.ledger.rows(self._link.name) if self._store else ()
+        rows = self._store.ledger.rows(self._link.name)
         found: dict[NamedPartition, list[LedgerRow]] = {}
         for row in rows:
             if row.incident.partition >= 0 and row.incident.from_offset >= 0:
@@ -302,7 +293,7 @@ class Surveyor:
             theirs, closed = self._target.admin.readable_settings(sorted(twins))
             now |= {twins[twin] for twin in closed} | {twins[twin] for twin, one in theirs.items() if _compacted(one)}
         compacted = now | before
-        mapped = {topic for topic, _ in self._store.extents.reached(self._link.name)} if self._store else set()
+        mapped = {topic for topic, _ in self._store.extents.reached(self._link.name)}
         ways = {
             name: way_of(is_mapped=name in mapped, is_carried=name in carried, is_compacted=name in compacted)
             for name in settings
@@ -310,8 +301,6 @@ class Surveyor:
         return ways, now, {name: error.message for name, error in refused.items()}
 
     def _extents(self, named: NamedPartition, start: int, end: int) -> tuple[tuple[int, int, int], ...]:
-        if self._store is None:
-            return ()
         found = self._store.extents.borders(self._link.name, named.topic, named.partition, start, end)
         return tuple((extent.source, extent.target, extent.length) for extent in found)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from twinshore.fleet.sentences import counted
 from twinshore.proof.borders import difference_of
-from twinshore.proof.key_looks import Keys, incident_of
+from twinshore.proof.key_looks import Keys, owed_incident
 from twinshore.proof.proving import PartitionReport, Report
 from twinshore.proof.values import Shown, Way
 
@@ -156,7 +156,7 @@ def _stretch(one: PartitionReport) -> str:
 
 
 def _keys(keys: Keys) -> Iterator[str]:
-    incident = incident_of(keys.row)
+    incident = owed_incident(keys.row)
     if incident is not None:
         yield f"  DELETIONS OWED: {incident.sentence}"
         for one in keys.keys[:KEYS_SHOWN]:

@@ -10,9 +10,7 @@ import pytest
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.core.commands import Beat, Done, Released, SayReady
 from twinshore.mirror.core.desk_words import Assign, Bounds, Finish, Go, Granted, OfDesk, OfPump, Release, Stop, Take
-from twinshore.mirror.desk.commands import Account, Dismiss, Keep, Seat, Tell
-from twinshore.mirror.desk.desk_core import DeskCore
-from twinshore.mirror.desk.relay import SLACK_S
+from twinshore.mirror.desk.desk_core import SLACK_S, Account, DeskCore, Dismiss, Keep, Seat, Tell
 from twinshore.mirror.lane.history import Stand
 from twinshore.mirror.lane.orders import Carried, Handover, TrackOrder
 

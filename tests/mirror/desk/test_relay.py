@@ -6,7 +6,7 @@ import os
 import random
 from dataclasses import dataclass
 
-from twinshore.mirror.desk.relay import SLACK_S, Relay, Say
+from twinshore.mirror.desk.desk_core import SLACK_S, Relay, Say
 from twinshore.mirror.lane.orders import Handover
 
 GRANT_S = 4.0

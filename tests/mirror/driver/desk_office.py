@@ -13,7 +13,7 @@ from twinshore.fleet import Cluster
 from twinshore.mirror.core.commands import Beat, Done, Pace, SayReady
 from twinshore.mirror.core.desk_words import Assign, Go, Granted, OfDesk
 from twinshore.mirror.core.pump_core import Grant
-from twinshore.mirror.desk.commands import Account
+from twinshore.mirror.desk.desk_core import Account
 from twinshore.mirror.driver.desk import Desk
 from twinshore.mirror.lane.orders import Carried, Handover, TideOrder
 from twinshore.mirror.pump.lines import DeskLine

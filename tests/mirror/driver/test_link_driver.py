@@ -16,7 +16,7 @@ from twinshore.fleet.incidents import IncidentKind
 from twinshore.fleet.settings import Settings, parse_settings
 from twinshore.links.link_state import LASTING_S
 from twinshore.mirror.control.ruling import IN_FORCE, Ruling
-from twinshore.mirror.desk.commands import Account
+from twinshore.mirror.desk.desk_core import Account
 from twinshore.mirror.driver import link_driver
 from twinshore.mirror.driver.desk import Desk
 from twinshore.mirror.driver.link_driver import LinkDriver

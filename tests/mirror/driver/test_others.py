@@ -14,7 +14,7 @@ from twinshore.fleet import Link, SourceOffset, StoreError, TargetOffset
 from twinshore.fleet.extents import Extent
 from twinshore.mirror.control import ruling
 from twinshore.mirror.control.ruling import IN_FORCE, Ruling
-from twinshore.mirror.driver.others import GIVEN_OVER, Others
+from twinshore.mirror.driver.twins import GIVEN_OVER, Others
 from twinshore.mirror.planned import CarryTopic, Refuse, Settle, Step
 from twinshore.store import ControlRow, LinkStatus, Store, TwinRow, open_store
 

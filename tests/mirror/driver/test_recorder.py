@@ -12,7 +12,7 @@ from twinshore.fleet import NamedPartition, SourceOffset, StoreError, TargetOffs
 from twinshore.fleet.extents import Extent
 from twinshore.fleet.incidents import IncidentKind
 from twinshore.links.link_state import Carrying, Idle
-from twinshore.mirror.desk.commands import Account
+from twinshore.mirror.desk.desk_core import Account
 from twinshore.mirror.driver import recorder as recording
 from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.lane.orders import Carried, Stoppage, row_of

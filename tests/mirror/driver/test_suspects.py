@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from twinshore.mirror.driver.suspects import DOUBT_S, INNOCENT_S, Suspects
+from twinshore.mirror.driver.sharing import DOUBT_S, INNOCENT_S, Suspects
 
 LANE, OTHER = ("east->west", 0), ("north->south", 1)
 NOBODY: frozenset[tuple[str, int]] = frozenset()

@@ -13,8 +13,8 @@ from twinshore.fleet.settings import parse_settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.kafka.rights import Acl, Operation, Pattern, Permission, Resource
-from twinshore.mirror.follow import comparing
 from twinshore.mirror.follow import hands as hands_module
+from twinshore.mirror.follow import reading
 from twinshore.mirror.follow import rules as rules_module
 from twinshore.mirror.follow.acls import Ground, own_rule
 from twinshore.mirror.follow.hands import Hands
@@ -56,7 +56,7 @@ class Place:
         self.link = settings.links[0]
         self.source, self.target = (KafkaCluster(settings.cluster(name)) for name in ("east", "west"))
         monkeypatch.setattr(rules_module, "read_acls", self._read)
-        monkeypatch.setattr(comparing, "ground", self._ground)
+        monkeypatch.setattr(reading, "ground", self._ground)
         monkeypatch.setattr(hands_module, "create_acls", lambda _, rules: self._change(rules, self.west.add))
         monkeypatch.setattr(hands_module, "delete_acls", lambda _, rules: self._change(rules, self.west.discard))
         self.hands = Hands(LINK, self.target, self.store, self.said.append)

@@ -12,7 +12,7 @@ from sqlalchemy import update
 
 from twinshore.fleet import NamedPartition, Secret
 from twinshore.fleet.incidents import POLICY_HEAL, POLICY_STOP, POLICY_WAIT, IncidentKind
-from twinshore.mirror.desk.commands import Account
+from twinshore.mirror.desk.desk_core import Account
 from twinshore.mirror.driver.desk import Desk
 from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.incidents import standing

@@ -26,8 +26,7 @@ from twinshore.mirror.core.desk_words import Assign, Finish
 from twinshore.mirror.core.desk_words import Go as GoWord
 from twinshore.mirror.core.pump_core import Grant, PumpCore
 from twinshore.mirror.core.target_flow import TargetFlow
-from twinshore.mirror.desk.commands import Seat, Tell
-from twinshore.mirror.desk.desk_core import DeskCore
+from twinshore.mirror.desk.desk_core import DeskCore, Seat, Tell
 from twinshore.mirror.lane.certainty import Strays
 from twinshore.mirror.lane.cutting import Blank
 from twinshore.mirror.lane.lane import Lane

@@ -12,7 +12,7 @@ import pytest
 from tests.mirror.lane.test_lane_bounds import LINE, NAMED, NOW_MS, SOURCE_ID, TARGET_ID, answer, running_lane
 from twinshore.fleet.incidents import POLICY_WAIT, IncidentKind
 from twinshore.kafka.errors import describe
-from twinshore.mirror.desk.commands import Account
+from twinshore.mirror.desk.desk_core import Account
 from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.incidents.kinds import passing
 from twinshore.mirror.incidents.what_passes import WhatPasses

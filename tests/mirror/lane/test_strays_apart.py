@@ -25,7 +25,7 @@ from tests.mirror.lane.test_strays import (
 from twinshore.fleet import QueueRules
 from twinshore.mirror.core.desk_words import Go as GoWord
 from twinshore.mirror.core.desk_words import heard_by_pump, line_of, said
-from twinshore.mirror.desk.relay import Post, Relay
+from twinshore.mirror.desk.desk_core import Post, Relay
 from twinshore.mirror.lane.certainty import Strays
 from twinshore.mirror.lane.cutting import Blank, Hold
 from twinshore.mirror.lane.history import Stand

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from twinshore.fleet import ConfigError, Link, NamedPartition
 from twinshore.fleet.incidents import POLICY_GAP, POLICY_STOP, POLICY_TOPIC
-from twinshore.mirror.desk.commands import Account
+from twinshore.mirror.desk.desk_core import Account
 from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.lane.orders import Carried
 from twinshore.mirror.lane.quota import key_of

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from twinshore.fleet import NamedPartition
-from twinshore.mirror.desk.commands import Account
+from twinshore.mirror.desk.desk_core import Account
 from twinshore.mirror.lane.orders import Carried
 from twinshore.mirror.metrics import words
 from twinshore.mirror.metrics.meters import Meters

@@ -7,7 +7,6 @@ import pytest
 from tests.mirror.operations.asked import LINK, settings_of
 from twinshore.fleet import ConfigError, NamedPartition, RefusedError
 from twinshore.fleet.incidents import POLICY_STOP, POLICY_TOPIC, Policy
-from twinshore.mirror.follow import words
 from twinshore.mirror.follow.acts import Remember, State
 from twinshore.mirror.follow.last_resort import Span
 from twinshore.mirror.follow.lifecycle import ALLOWED, CONFIRMED, KEEP, Presence, SeenTopic
@@ -27,8 +26,8 @@ def held(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[Span]:
     store.twins.save([TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)])
     found = [Span(0, 0, 1_000, 1_000, 1_000)]
     there = {"east": SeenTopic(Presence.THERE, "zz", 1), "west": SeenTopic(Presence.THERE, "bb", 1)}
-    monkeypatch.setattr(words, "sides", lambda cluster, names: dict.fromkeys(names, there[cluster.name]))
-    monkeypatch.setattr(words, "spans", lambda *_: found)
+    monkeypatch.setattr(deletion, "sides", lambda cluster, names: dict.fromkeys(names, there[cluster.name]))
+    monkeypatch.setattr(deletion, "spans", lambda *_: found)
     return found
 
 
@@ -53,7 +52,7 @@ def test_what_is_kept_then_is_in_the_plan_already(store: Store) -> None:
 def test_nobody_keeps_what_is_gone(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such a word would stand for ever, and be shown as if there were something that it keeps."""
     seen = {"east": Presence.GONE, "west": Presence.GONE}
-    monkeypatch.setattr(words, "sides", lambda cluster, names: dict.fromkeys(names, SeenTopic(seen[cluster.name])))
+    monkeypatch.setattr(deletion, "sides", lambda cluster, names: dict.fromkeys(names, SeenTopic(seen[cluster.name])))
     planned = deletion.plan_keep(Keep("orders"), SETTINGS, store)
     assert planned.steps == ()
     assert isinstance(planned.refused, RefusedError)

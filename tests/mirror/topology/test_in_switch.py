@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from twinshore.fleet import Link
-from twinshore.mirror.desk.commands import Account
+from twinshore.mirror.desk.desk_core import Account
 from twinshore.mirror.driver.desk import Desk
 from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.lane.orders import Carried, TrackOrder

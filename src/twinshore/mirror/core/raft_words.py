@@ -78,7 +78,8 @@ OfRaft = Afloat | Turn | Ended
 
 def order_of(text: str) -> TideOrder | RaftOrder:
     """What a Spark task is to carry: one lane, or a raft."""
-    return form_of(RaftOrder if "raft" in json.loads(text) else TideOrder).validate_json(text)
+    kind: type[TideOrder | RaftOrder] = RaftOrder if "raft" in json.loads(text) else TideOrder
+    return form_of(kind).validate_json(text)
 
 
 def said(word: Carry | Leave | OfRaft) -> dict[str, Any]:

@@ -17,10 +17,8 @@ from typing import Any
 
 from twinshore.fleet import NamedPartition
 from twinshore.mirror.core.desk_words import Bounds, OfDesk, heard_by_desk, line_of, said
-from twinshore.mirror.desk.commands import Account, Command, Dismiss, Keep, LaneKey, Seat, Tell
-from twinshore.mirror.desk.desk_core import DeskCore
-from twinshore.mirror.driver.desk_door import Door, Place, RaftPlace, hang_up
-from twinshore.mirror.driver.raft_lines import RaftLines
+from twinshore.mirror.desk.desk_core import Account, Command, DeskCore, Dismiss, Keep, LaneKey, Seat, Tell
+from twinshore.mirror.driver.desk_door import Door, Place, RaftLines, RaftPlace, hang_up
 from twinshore.mirror.lane.orders import TrackOrder
 from twinshore.service.clock import steady_s
 

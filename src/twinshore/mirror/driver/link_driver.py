@@ -22,12 +22,12 @@ from twinshore.mirror.driver.desk import Desk
 from twinshore.mirror.driver.identity import establish
 from twinshore.mirror.driver.link_notes import Holding, LinkNotes
 from twinshore.mirror.driver.log_starts import LogStarts
-from twinshore.mirror.driver.others import Others
 from twinshore.mirror.driver.plan import KnownTwin, spread
 from twinshore.mirror.driver.recorder import Recorder
 from twinshore.mirror.driver.survey import Surveyor, known_twins
 from twinshore.mirror.driver.term import Term
 from twinshore.mirror.driver.tides import Tides
+from twinshore.mirror.driver.twins import Others
 from twinshore.mirror.follow.follower import Follower
 from twinshore.mirror.follow.safety_now import SafetyNow
 from twinshore.mirror.incidents.refusals import Refusals

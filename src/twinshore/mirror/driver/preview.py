@@ -14,8 +14,8 @@ from twinshore.kafka.questions import OffsetKind
 from twinshore.logs.visible import Aborted, spans
 from twinshore.mirror.control.ruling import Ruling
 from twinshore.mirror.driver.link_notes import LinkNotes
-from twinshore.mirror.driver.others import Others
 from twinshore.mirror.driver.survey import Surveyor, known_twins
+from twinshore.mirror.driver.twins import Others
 from twinshore.mirror.incidents.standing import retries, stopping
 from twinshore.mirror.mapping.cost import BYTES_S_STATED, Cost, Rate, Sample, Stretch, cost_of
 from twinshore.mirror.mapping.evidence import Positions

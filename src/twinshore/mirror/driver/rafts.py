@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from twinshore.mirror.core.raft_words import Afloat, Carry, Ended, Leave, RaftOrder, Turn
-from twinshore.mirror.desk.commands import LaneKey
+from twinshore.mirror.desk.desk_core import LaneKey
 from twinshore.mirror.driver.desk import Desk
 from twinshore.mirror.driver.desk_door import RaftPlace
-from twinshore.mirror.driver.suspects import Suspects
+from twinshore.mirror.driver.sharing import Suspects
 from twinshore.mirror.lane.orders import TideOrder
 
 ARRIVE_S_MAX = 30.0

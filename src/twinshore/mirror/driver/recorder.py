@@ -13,7 +13,7 @@ from typing import Any
 from twinshore.fleet import NamedPartition
 from twinshore.fleet.once import Once, each, in_words
 from twinshore.links.link_state import STANDBY, STOPPED, Facts, Idle, link_state
-from twinshore.mirror.desk.commands import Account
+from twinshore.mirror.desk.desk_core import Account
 from twinshore.mirror.driver.accounts import WaitingRows, incident_of, kept_of, receipt_of
 from twinshore.mirror.incidents.what_passes import WhatPasses
 from twinshore.mirror.lane.aligning import Alignments

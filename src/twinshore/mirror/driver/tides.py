@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from twinshore.mirror.core.pump_core import STANDBY_S_MAX
-from twinshore.mirror.desk.commands import LaneKey
+from twinshore.mirror.desk.desk_core import LaneKey
 from twinshore.mirror.driver.desk import Desk
 from twinshore.mirror.driver.rafts import ARRIVE_S_MAX, Rafts, first_line
 from twinshore.mirror.driver.sharing import FIRST_TOGETHER, HEIRS_MAX, RAFTS_TOGETHER_MAX, TASKS_LEAST, shared

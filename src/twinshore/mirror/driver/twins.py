@@ -1,27 +1,37 @@
-"""Makes the target as the plan wants it: twins created, grown, settled; then their partitions may be carried."""
+"""Makes the target as the plan wants it: twins created, grown, settled; then their partitions may be carried.
+
+Which topics of the target another link carries now. Two processes of one store may have read settings of two days,
+and each believe that a topic is its own: of two links the one whose row of the twin was there first has it, whether or
+not its mirror seems to live.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Container, Iterable, Sequence
+from contextlib import suppress
 
-from twinshore.fleet import KafkaError, Link, NamedPartition
+from twinshore.fleet import KafkaError, Link, NamedPartition, is_heartbeats
 from twinshore.fleet.incidents import IncidentKind, IncidentSide
 from twinshore.fleet.sentences import copies, counted
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
+from twinshore.links.filters import passes_filters, with_filters
 from twinshore.links.thinned import thinned
+from twinshore.mirror.control.ruling import IN_FORCE
 from twinshore.mirror.lane import answers
 from twinshore.mirror.lane.history import UNKNOWN, Stand
 from twinshore.mirror.lane.orders import TrackOrder
 from twinshore.mirror.lane.reach import reach_of
 from twinshore.mirror.planned import CarryTopic, Create, Grow, Refuse, Settle, Step
 from twinshore.service.clock import wall_ms
-from twinshore.store import Store, TwinRow
+from twinshore.store import Remembered, Store, TwinRow
 from twinshore.wire.batch import SEQUENCE_SPAN
 
 APPEAR_S_MAX = 15.0
 POLL_S = 0.05
+# As `Remembered` of a link whose claim to a twin has ended: by the twin's topic id, the link that took it over.
+GIVEN_OVER = "twin given over"
 
 
 def apply(target: KafkaCluster, steps: Iterable[Step]) -> list[str]:
@@ -151,3 +161,114 @@ def _appear(target: KafkaCluster, topic: str, partitions: int) -> None:
         if time.monotonic() > deadline:
             raise KafkaError(f"{target.name}: topic {topic} has no leaders {APPEAR_S_MAX:.0f} s after it was made")
         time.sleep(POLL_S)
+
+
+class Others:
+    """One link's eye on all other links of its store. A link's claim to a twin ends with its rows, or when another
+    takes it over after its own mirror has acknowledged filters that do not admit the topic."""
+
+    def __init__(self, link: Link, store: Store) -> None:
+        self._link, self._store = link, store
+        # Topics of which rows may stand that were never judged: the store failed in between.
+        self._unjudged: set[str] = set()
+        self.made: set[TwinRow] = set()  # in this term
+
+    def anew(self) -> None:
+        """A term of the link begins: another mirror may have had what was made before."""
+        self.made.clear()
+
+    def judged(self, steps: Sequence[Step], known: Container[str]) -> list[Step]:
+        """The steps, without those for topics that another link has: why each of these must not be touched."""
+        new = self._new([step for step in steps if isinstance(step, CarryTopic)], known, self._given_over())
+        taken, _ = self._claims(new)
+        called = {step.topic: step.twin or step.topic for step in new}
+        refused = [
+            Refuse(topic, IncidentKind.FOREIGN_WRITE, *self._why(called[topic], row))
+            for topic, row in sorted(taken.items())
+        ]
+        return [*(step for step in steps if step.topic not in taken), *refused]
+
+    def freed(self, steps: Sequence[CarryTopic], known: Container[str]) -> list[CarryTopic]:
+        """The steps whose twins no other link has. That a claim has ended is remembered before any row of ours is
+        written: whoever had it may want it back at this very moment, and sees what is remembered, or is seen here."""
+        new = self._new(steps, known, self._given_over())
+        taken, ended = self._claims(new)
+        lost, mine, now_ms = set(taken), self._link.name, wall_ms()
+        theirs = {link: self._store.memories.of(link, GIVEN_OVER) for link in {row.link for row in ended}}
+        said = {(row.link, row.subject) for rows in theirs.values() for row in rows}
+        had = {row.target_topic_id for row in taken.values()}
+        over = [
+            Remembered(row.link, GIVEN_OVER, row.target_topic_id, mine, GIVEN_OVER, now_ms)
+            for row in ended
+            if (row.link, row.target_topic_id) not in said and row.target_topic_id not in had
+        ]
+        if over:
+            self._store.memories.remember(over)
+            lost |= self._claims(new)[0].keys()
+            ids = {step.target_topic_id for step in new if step.topic in lost}
+            self._store.memories.forget([row for row in over if row.subject in ids])
+        return [step for step in steps if step.topic not in lost]
+
+    def kept(self, steps: Sequence[CarryTopic], known: Container[str]) -> list[CarryTopic]:
+        """The steps whose twins are this link's. `known`: topics that had a twin of the link's before this look. New
+        ones are remembered first: of two links that do so at once, each sees the other's row, or the later one does;
+        whoever sees one lets go, and tries again with the next survey."""
+        given = self._given_over()
+        new = self._new(steps, known, given)
+        if not new:
+            return list(steps)
+        self._unjudged |= {step.topic for step in new}
+        ours, now_ms, mine = self.freed(new, known), wall_ms(), self._link.name
+        rows = [twin_row(mine, step, part, now_ms) for step in ours for part in range(step.partitions)]
+        self.made |= {row for row in self._store.twins.save(rows) if row.created_ms == now_ms}
+        ours = self.freed(ours, known)
+        self._store.memories.forget([given[step.target_topic_id] for step in ours if step.target_topic_id in given])
+        lost = {step.topic for step in new} - {step.topic for step in ours}
+        for topic in lost:
+            if topic not in known:
+                self._store.forget_topic(mine, topic)
+        self._unjudged -= {step.topic for step in new if step in ours or step.topic not in known}
+        return [step for step in steps if step.topic not in lost]
+
+    def _new(self, steps: Iterable[CarryTopic], known: Container[str], given: Container[str]) -> list[CarryTopic]:
+        """Those that are to be judged: what the link carried before is not judged anew, unless it gave it over."""
+        return [
+            step
+            for step in steps
+            if step.topic not in known or step.topic in self._unjudged or step.target_topic_id in given
+        ]
+
+    def _claims(self, steps: Iterable[CarryTopic]) -> tuple[dict[str, TwinRow], list[TwinRow]]:
+        """Topics of these whose twins are another link's, with its row; and rows of other links whose claims ended."""
+        ours = {step.target_topic_id: step.topic for step in steps if not is_heartbeats(step.topic)}
+        rows = [row for row in self._store.twins.onto(ours) if row.link != self._link.name]
+        held = {name: self._in_force(name) for name in {row.link for row in rows}}
+        taken, ended = dict[str, TwinRow](), list[TwinRow]()
+        for row in rows:
+            filters = held[row.link]
+            if filters is None or passes_filters(filters, row.topic):
+                taken[ours[row.target_topic_id]] = row
+            else:
+                ended.append(row)
+        return taken, ended
+
+    def _why(self, twin: str, row: TwinRow) -> tuple[str, str]:
+        """What an operator reads, and how to go on."""
+        arrow = row.link.replace("->", "..", 1)
+        return (
+            f"topic {twin} on {self._link.target} is the twin of link {row.link}, which had it first",
+            "give both links filters that have no topic in common, and start both mirrors with the same settings; "
+            f"where {row.link} has no mirror any more, `twinshore mirror forget {row.topic} --link {arrow}` frees it",
+        )
+
+    def _given_over(self) -> dict[str, Remembered]:
+        """Twins that this link had and another link took over, by topic id."""
+        return {row.subject: row for row in self._store.memories.of(self._link.name, GIVEN_OVER)}
+
+    def _in_force(self, other: str) -> Link | None:
+        """The other link's filters as its own process has them; None where it has not said."""
+        for row in self._store.memories.of(other, IN_FORCE):
+            with suppress(ValueError, TypeError):
+                source, _, target = other.partition("->")
+                return with_filters(Link(source, target), row.value)
+        return None

@@ -5,27 +5,36 @@ only while the link is this process's own, and everything it does may be done tw
 """
 
 from __future__ import annotations
-
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Mapping
 from contextlib import suppress
-
-from twinshore.fleet import Link, StoreError
+from twinshore.fleet import Link
+from twinshore.fleet import StoreError
 from twinshore.fleet.sentences import listed
 from twinshore.fleet.settings import Settings
-from twinshore.mirror.follow import cleaned, topic_settings
-from twinshore.mirror.follow.comparing import Comparing
+from twinshore.mirror.follow import topic_settings
 from twinshore.mirror.follow.endings import Endings
-from twinshore.mirror.follow.hands import Hands, now_ms
+from twinshore.mirror.follow.hands import Hands
+from twinshore.mirror.follow.hands import now_ms
 from twinshore.mirror.follow.reading import own_users
 from twinshore.mirror.follow.rules import Rules
 from twinshore.mirror.follow.safety_now import SafetyNow
-from twinshore.service.cause_log import Trouble, with_causes
+from twinshore.service.cause_log import Trouble
+from twinshore.service.cause_log import with_causes
 from twinshore.service.connections import PATIENT
 from twinshore.service.ends import Ends
 from twinshore.service.identity import hold_to
 from twinshore.service.scheduler import tasks
-from twinshore.store import Remembered, Store
+from twinshore.store import Remembered
+from twinshore.store import Store
+from twinshore.mirror.follow.memories import COMPACTED
+from twinshore.mirror.follow.memories import Cleaned
+from twinshore.mirror.follow.memories import cleaned_of
+from twinshore.mirror.follow.memories import cleaned_row
+from twinshore.mirror.follow.memories import compacts
+from twinshore.mirror.follow.reading import Comparing
 
 TOPICS_AT_ONCE = 100  # whose settings are compared in one look; the others' come in the next ones
 REST_S = 0.2
@@ -169,15 +178,15 @@ class Follower:
     ) -> list[Remembered]:
         """Topics that are compacted, or were when they were looked at last: a proof has to know for as long as the
         cleaned part is there."""
-        before = cleaned.cleaned_of(self._store.memories.of(self._link.name, cleaned.KIND))
+        before = cleaned_of(self._store.memories.of(self._link.name, COMPACTED))
         ids = {row.topic: row.source_topic_id for row in self._store.twins.of(self._link.name)}
         rows = []
         for topic in chosen:
-            is_compacted = cleaned.compacts(source[topic].in_force.get("cleanup.policy"))
-            old, new = before.get(topic), cleaned.Cleaned(ids.get(topic, ""))
+            is_compacted = compacts(source[topic].in_force.get("cleanup.policy"))
+            old, new = before.get(topic), Cleaned(ids.get(topic, ""))
             anew = old is None or old.source_id != new.source_id
-            if (is_compacted and old != new) or (anew and cleaned.compacts(_cleanup(known.get(topic, "")))):
-                rows.append(cleaned.row_of(self._link.name, topic, new, now_ms()))
+            if (is_compacted and old != new) or (anew and compacts(_cleanup(known.get(topic, "")))):
+                rows.append(cleaned_row(self._link.name, topic, new, now_ms()))
         return rows
 
     def _turn(self, topics: list[str]) -> list[str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from twinshore.mirror.follow.acts import Remember, State
 from twinshore.mirror.follow.last_resort import Word, word_from_json
@@ -12,7 +12,42 @@ from twinshore.mirror.follow.lifecycle import ALLOWED, CONFIRMED, KIND, Memory
 from twinshore.mirror.follow.topic_settings import KIND as SETTINGS
 from twinshore.store.values import Remembered
 
+COMPACTED = "compacted"
 KEPT_EVERY_S = 10.0  # at most so often the store is told how long a deletion has waited
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """A topic of this id was compacted. `ends`: where each partition ended when neither side was any more; no cleaner
+    comes beyond that."""
+
+    source_id: str
+    ends: Mapping[int, int] = field(default_factory=dict)
+
+    def below(self, partition: int, start: int) -> bool:
+        """Whether a log that begins here holds anything that a cleaner may have been at."""
+        return partition not in self.ends or start < self.ends[partition]
+
+
+def compacts(policy: str | None) -> bool:
+    """Whether a topic with this cleanup.policy is compacted."""
+    return "compact" in (policy or "")
+
+
+def cleaned_of(rows: Iterable[Remembered]) -> dict[str, Cleaned]:
+    """What is remembered, by topic."""
+    return {row.subject: _cleaned(row.value) for row in rows if row.kind == COMPACTED}
+
+
+def cleaned_row(link: str, topic: str, cleaned: Cleaned, at_ms: int) -> Remembered:
+    """As it is kept."""
+    value = json.dumps({"source_id": cleaned.source_id, "ends": sorted(cleaned.ends.items())})
+    return Remembered(link, COMPACTED, topic, value, "", at_ms)
+
+
+def _cleaned(value: str) -> Cleaned:
+    raw = json.loads(value)
+    return Cleaned(raw["source_id"], dict(raw["ends"]))
 
 
 def memories_of(rows: Iterable[Remembered]) -> dict[str, Memory]:

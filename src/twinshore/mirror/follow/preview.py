@@ -21,10 +21,10 @@ from twinshore.mirror.follow.acts import (
     Tell,
 )
 from twinshore.mirror.follow.change import Change, Remark
-from twinshore.mirror.follow.comparing import Comparing
 from twinshore.mirror.follow.hands import now_ms
 from twinshore.mirror.follow.judging import Judged, Judging
 from twinshore.mirror.follow.lifecycle import KIND, LOOKS_MIN, Presence, stands
+from twinshore.mirror.follow.reading import Comparing
 from twinshore.mirror.follow.safety_now import SafetyNow
 from twinshore.service.connections import Shared
 from twinshore.service.ends import Ends

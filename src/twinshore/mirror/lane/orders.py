@@ -6,7 +6,6 @@ import dataclasses
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
@@ -20,6 +19,7 @@ from twinshore.wire.merge import MERGED_PLAIN_BYTES_MAX
 
 KEPT = QueueRules()
 T = TypeVar("T")
+_FORMS: dict[type[Any], TypeAdapter[Any]] = {}
 UNDELIVERED_S_MAX = 4.0  # and a part of a tide at most, or a lane of short tides would never be sure
 
 
@@ -181,10 +181,11 @@ class TideOrder:
         return form_of(TideOrder).validate_json(text)
 
 
-@cache
 def form_of(kind: type[T]) -> TypeAdapter[T]:
     """How values of this kind come out of JSON; ValueError where it is none of them. Made once, when it is needed."""
-    return TypeAdapter(kind)
+    if kind not in _FORMS:
+        _FORMS[kind] = TypeAdapter(kind)
+    return _FORMS[kind]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from twinshore.fleet.incidents import Effect
 from twinshore.fleet.settings import MirrorSettings
 from twinshore.links.in_force import in_force
 from twinshore.links.link_state import STATES, STOPPED, UNKNOWN
-from twinshore.mirror.desk.commands import Account
+from twinshore.mirror.desk.desk_core import Account
 from twinshore.mirror.lane.quota import SIDES
 from twinshore.mirror.lane.reading import JOINED, QUEUED, READ
 from twinshore.mirror.metrics import table

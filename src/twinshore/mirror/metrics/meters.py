@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from twinshore.fleet import NamedPartition
-from twinshore.mirror.desk.commands import Account
+from twinshore.mirror.desk.desk_core import Account
 from twinshore.mirror.metrics.arrivals import Arrivals
 from twinshore.mirror.metrics.words import WAITS_S_MIN, LagWord, Mark, fresh_s, lag_word
 from twinshore.service.clock import wall_ms

@@ -12,7 +12,7 @@ from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings.edge import did_you_mean
 from twinshore.mirror.follow.last_resort import uncarried
 from twinshore.mirror.follow.lifecycle import CONFIRMED, RECREATED, Presence
-from twinshore.mirror.follow.words import Shown, show
+from twinshore.mirror.operations.deletion import Shown, show
 from twinshore.service.clock import wall_ms
 from twinshore.store import AuditRow, Remembered, Store
 from twinshore.store.audit import Wanted

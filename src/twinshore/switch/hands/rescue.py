@@ -8,7 +8,7 @@ from pathlib import Path
 
 from twinshore.fleet import ConfigError, KafkaError, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
-from twinshore.mirror.follow.cleaned import cleaned_of
+from twinshore.mirror.follow.memories import cleaned_of
 from twinshore.store import Store
 from twinshore.switch.hands.returned_logs import producers
 from twinshore.switch.lacking import Beside, Written, lacking
