@@ -20,7 +20,7 @@ from twinshore.fleet import Cluster, Link
 from twinshore.fleet.settings import Settings, parse_settings
 from twinshore.groups.place import MARK
 from twinshore.groups.rounds import Round, Rounds
-from twinshore.kafka import KafkaCluster
+from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.kafka.groups import Groups
 from twinshore.lab import LabCluster

@@ -16,7 +16,7 @@ from twinshore.advisor.rules import RULES
 from twinshore.advisor.seen import Before, Seen, Topic, Unseen
 from twinshore.advisor.telling import difference_in_words, sentences_of
 from twinshore.fleet import ConfigError
-from twinshore.loss import STORIES
+from twinshore.loss.stories import STORIES
 
 WEAK = having(topic("orders", min_insync_replicas="1"), topic("clicks", unclean_leader_election_enable="true"))
 WAIVER = '[[waivers]]\nrule = "min-insync-low"\nsubject = "topic ord.*"\nreason = "a test"\nuntil = {}\n'

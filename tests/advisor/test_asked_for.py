@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 
 from tests.advisor.seen_kit import having, part, topic
-from twinshore.advisor import RULES, Policy, advise
+from twinshore.advisor.advice import advise
 from twinshore.advisor.needs import Availability, Duplicates, Latency, Loss, Needs, Order, Side, choose
+from twinshore.advisor.policy import Policy
 from twinshore.advisor.rule import Weight
+from twinshore.advisor.rules import RULES
 
 EVERY = [
     Needs(*words, replicas=replicas)

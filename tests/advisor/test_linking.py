@@ -13,8 +13,8 @@ from tests.pages.shell import kafka_tools, play
 from tests.scenarios.loss_stage import until
 from tests.scenarios.mirror_rig import settings_text, url_in
 from tests.scenarios.rights_stage import acl, client, guarded, may_read
-from twinshore.advisor import Finding
 from twinshore.advisor.operations.advise import Advise, Answer, advised
+from twinshore.advisor.rule import Finding
 from twinshore.fleet import Cluster
 from twinshore.fleet.settings import parse_settings
 from twinshore.kafka.rights import Operation

@@ -11,11 +11,13 @@ import pytest
 from tests.advisor.seen_kit import having, part, topic
 from tests.pages.shell import kafka_tools, play
 from tests.scenarios.mirror_rig import settings_text
-from twinshore.advisor import RULES, Advice, Policy, advise
+from twinshore.advisor.advice import Advice, advise
 from twinshore.advisor.commands import Place, set_on_topic
 from twinshore.advisor.operations.advise import Advise, advised
 from twinshore.advisor.operations.mend import MendStep, act, against, left_of, plan
+from twinshore.advisor.policy import Policy
 from twinshore.advisor.profiles import MIN_ISR
+from twinshore.advisor.rules import RULES
 from twinshore.advisor.seen import OFFSETS_TOPIC, Known
 from twinshore.fleet import KafkaError, RefusedError
 from twinshore.fleet.settings import parse_settings

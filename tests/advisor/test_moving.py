@@ -12,9 +12,11 @@ from tests.advisor.test_looking import asked_of
 from tests.conftest import ClusterFactory
 from tests.pages.shell import kafka_tools, play
 from tests.scenarios.loss_stage import until
-from twinshore.advisor import RULES, Policy, advise
+from twinshore.advisor.advice import advise
 from twinshore.advisor.commands import reassign
 from twinshore.advisor.looking import Wanted, look, look_at_topic
+from twinshore.advisor.policy import Policy
+from twinshore.advisor.rules import RULES
 from twinshore.advisor.seen import Partition
 from twinshore.lab.clients import client_settings
 from twinshore.service.clock import wall_ms

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from twinshore.advisor.needs import ELR, Availability, Choice, Duplicates, Latency, Loss, Needs, Order, choose
-from twinshore.loss import Acks, Commit, Fault, Harm, Reset, Setup, explore
+from twinshore.loss.search import explore
+from twinshore.loss.settings import Acks, Commit, Fault, Harm, Reset, Setup
 
 # How far back a reader finds records is retention's, as the reason beside auto.offset.reset says.
 KINDS = frozenset(Fault) - {Fault.RETENTION}

@@ -9,8 +9,11 @@ from dataclasses import replace
 import pytest
 
 from tests.advisor.seen_kit import SOUND, broker, found, having, part, topic
-from twinshore.advisor import RULES, Policy, advise, telling
+from twinshore.advisor import telling
+from twinshore.advisor.advice import advise
+from twinshore.advisor.policy import Policy
 from twinshore.advisor.rule import Change
+from twinshore.advisor.rules import RULES
 from twinshore.advisor.seen import Seen
 
 WHERE = "--bootstrap-server kafka-1:9092,kafka-2:9092"

@@ -8,9 +8,11 @@ import pytest
 
 from tests.advisor.seen_kit import having, topic
 from tests.browser.chromium import NONE, Chromium, found
-from twinshore.advisor import RULES, Policy, advise
+from twinshore.advisor.advice import advise
 from twinshore.advisor.losing import stake_of
 from twinshore.advisor.operations.losing import answered, page_of
+from twinshore.advisor.policy import Policy
+from twinshore.advisor.rules import RULES
 from twinshore.advisor.telling import page
 from twinshore.loss.operations.explore import Asked
 

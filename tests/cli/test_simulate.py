@@ -12,7 +12,7 @@ from tests.scenarios.mirror_rig import settings_text
 from twinshore.cli.entry import app, gather
 from twinshore.fleet import ConfigError
 from twinshore.lab import LabCluster
-from twinshore.loss import STORIES
+from twinshore.loss.stories import STORIES
 
 SMALL = ["simulate", "explore", "--replicas", "2", "--records", "1"]
 

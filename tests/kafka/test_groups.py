@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer
 
-from twinshore.kafka import KafkaCluster
+from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.groups import GROUPS_PER_FETCH, Groups
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings

@@ -13,7 +13,7 @@ from confluent_kafka import Producer, TopicPartition
 from tests.conftest import ClusterFactory
 from tests.pages.shell import kafka_tools, play
 from tests.scenarios.mirror_rig import settings_text
-from twinshore.advisor import Advice
+from twinshore.advisor.advice import Advice
 from twinshore.advisor.commands import to_cluster
 from twinshore.advisor.looking import Wanted, look
 from twinshore.advisor.operations.advise import Advise, advised

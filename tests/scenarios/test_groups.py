@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans, until
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.fleet import ConfigError
-from twinshore.kafka import KafkaCluster
+from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.groups import Groups, ShareGroups
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings

@@ -14,7 +14,7 @@ from tests.scenarios.test_groups import commit, committed
 from tests.scenarios.test_mirror_basic import fill
 from twinshore.fleet.settings import Settings, parse_settings
 from twinshore.groups.rounds import Rounds
-from twinshore.kafka import KafkaCluster
+from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
 from twinshore.store import Receipt, Store, TwinRow, open_store
 

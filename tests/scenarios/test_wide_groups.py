@@ -14,7 +14,7 @@ from tests.conftest import ClusterFactory
 from tests.scenarios.test_groups import commit, committed
 from tests.scenarios.test_groups_kept import link_between
 from twinshore.groups.companion import begin
-from twinshore.kafka import KafkaCluster
+from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.kafka.groups import Groups
 from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster

@@ -5,23 +5,3 @@ so), finding, policy (which rules and limits, with waivers that end), advice (th
 and, where there is one, the store enter; advice leaves, and settings of topics where an operator says `--fix`. It does
 not know who asks, or how an advice is shown. `conduct` is about clients in place of clusters, by what proxies counted.
 """
-
-from twinshore.advisor.advice import Advice, Difference, advise, difference
-from twinshore.advisor.policy import Policy, parse_policy
-from twinshore.advisor.rule import Finding, Rule, Weight
-from twinshore.advisor.rules import RULES
-from twinshore.advisor.seen import Seen
-
-__all__ = [
-    "RULES",
-    "Advice",
-    "Difference",
-    "Finding",
-    "Policy",
-    "Rule",
-    "Seen",
-    "Weight",
-    "advise",
-    "difference",
-    "parse_policy",
-]

@@ -5,8 +5,8 @@ What could not be seen is a value as well (`Unseen`), so that nothing passes bec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from twinshore.kafka.rights import Acl
 
@@ -161,6 +161,11 @@ class Group:
         for place in self.places:
             found.setdefault(place.topic, []).append(place)
         return found
+
+
+def with_places(groups: Iterable[Group], judged: Callable[[GroupPlace], GroupPlace]) -> tuple[Group, ...]:
+    """The same groups, with each place as it is judged."""
+    return tuple(replace(group, places=tuple(map(judged, group.places))) for group in groups)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from twinshore.advisor.profiles import Kind, Profile
 from twinshore.advisor.rule import WEIGHTS, Finding, Weight
 from twinshore.fleet.html_page import html_page
 from twinshore.fleet.sentences import counted, followed, listed
-from twinshore.loss import STORIES, Story, play
 from twinshore.loss.page import ended
+from twinshore.loss.stories import STORIES, Story, play
 from twinshore.loss.telling import described, picture, sentence
 
 LINES = 10

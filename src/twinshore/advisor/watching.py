@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
-from twinshore.advisor.seen import Group, GroupPlace, Topic
+from twinshore.advisor.seen import Group, GroupPlace, Topic, with_places
 from twinshore.fleet import KafkaError, NamedPartition, WireError
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.kafka.errors import Code, kafka_error
@@ -134,7 +134,7 @@ class Watching:
         def judged(one: GroupPlace) -> GroupPlace:
             return replace(one, markers=markers.get((NamedPartition(one.topic, one.partition), one.offset), 0))
 
-        return tuple(replace(group, places=tuple(judged(one) for one in group.places)) for group in groups)
+        return with_places(groups, judged)
 
     def waiting(self, groups: tuple[Group, ...], now_ms: int, waited_ms: int) -> tuple[Group, ...]:
         """The same, knowing whether the record that each group reads next has waited for so long, by time stamps.
@@ -156,7 +156,7 @@ class Watching:
             until = older.get(NamedPartition(one.topic, one.partition))
             return one if until is None or not one.lag else replace(one, waits=one.offset < until)
 
-        return tuple(replace(group, places=tuple(map(judged, group.places))) for group in groups)
+        return with_places(groups, judged)
 
     def aged(
         self, groups: tuple[Group, ...], topics: Mapping[str, Topic], now_ms: int, horizon_ms: int, part: float
@@ -180,16 +180,11 @@ class Watching:
                 until_ms = now_ms - max(retention_ms - horizon_ms, int(part * retention_ms))
                 gone = self._older(lowest, until_ms)
                 ages |= self._ages(groups, gone, now_ms, len(ages))
-        return tuple(
-            replace(
-                group,
-                places=tuple(
-                    replace(one, next_age_ms=ages.get((NamedPartition(one.topic, one.partition), one.offset)))
-                    for one in group.places
-                ),
-            )
-            for group in groups
-        )
+
+        def judged(one: GroupPlace) -> GroupPlace:
+            return replace(one, next_age_ms=ages.get((NamedPartition(one.topic, one.partition), one.offset)))
+
+        return with_places(groups, judged)
 
     def _older(self, parts: Iterable[NamedPartition], than_ms: int) -> dict[NamedPartition, int]:
         """Up to which offset each log's records are older."""

@@ -39,7 +39,7 @@ from twinshore.kafka.opening import open_connection
 from twinshore.lab.errors import LabError
 
 _ANSWER_S = 2.0
-_GONE_WITHIN_S = 60.0
+_GONE_WITHIN_S = _SHOWN_WITHIN_S = 60.0
 _BATCH, _WAIT_S, _SILENCE_S_MAX = 10_000, 0.02, 60.0
 T = TypeVar("T")
 _COORDINATOR_MOVES = (Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR)
@@ -123,7 +123,7 @@ def read_to_end(
                 return
 
 
-def wait_for_brokers(asked: Cluster, node_ids: set[int], *, within_s: float = 60.0) -> None:
+def wait_for_brokers(asked: Cluster, node_ids: set[int]) -> None:
     """Returns when each broker at `asked.bootstrap` shows all these, every one asked itself: they hear of each other at
     different times, and a client of librdkafka drops what it has under way to a broker that the next answer leaves out.
     """
@@ -132,16 +132,16 @@ def wait_for_brokers(asked: Cluster, node_ids: set[int], *, within_s: float = 60
         shown = _shown_by(address, asked)
         return "" if shown >= node_ids else f"{sorted(shown)}, not {sorted(node_ids)}"
 
-    _wait_for_each(asked, lacks, within_s)
+    _wait_for_each(asked, lacks)
 
 
-def _wait_for_each(asked: Cluster, lacks: Callable[[tuple[str, int]], str], within_s: float) -> None:
+def _wait_for_each(asked: Cluster, lacks: Callable[[tuple[str, int]], str]) -> None:
     """Until no broker lacks anything."""
-    deadline = time.monotonic() + within_s
+    deadline = time.monotonic() + _SHOWN_WITHIN_S
     for address in (parse_address(text, asked.name) for text in asked.bootstrap):
         while shows := lacks(address):
             if time.monotonic() > deadline:
-                place = f"cluster {asked.name}: after {within_s} s the broker at {address[0]}:{address[1]}"
+                place = f"cluster {asked.name}: after {_SHOWN_WITHIN_S:.0f} s the broker at {address[0]}:{address[1]}"
                 raise LabError(f"{place} shows {shows}")
             time.sleep(0.05)
 
@@ -170,7 +170,7 @@ def create_topic(
     raise LabError(f"topic {topic} of cluster {cluster.name} has partitions without a leader after 30 s")
 
 
-def wait_for_leaders(asked: Cluster, topic: str, partitions: int, *, within_s: float = 30.0) -> None:
+def wait_for_leaders(asked: Cluster, topic: str, partitions: int) -> None:
     """Returns when each broker at `asked.bootstrap` shows a leader of every partition, every one asked itself: a broker
     hears of a topic later than its neighbours."""
 
@@ -178,7 +178,7 @@ def wait_for_leaders(asked: Cluster, topic: str, partitions: int, *, within_s: f
         led = _led(address, asked, topic)
         return "" if led >= partitions else f"{led} of {partitions} partitions of {topic} with a leader"
 
-    _wait_for_each(asked, lacks, within_s)
+    _wait_for_each(asked, lacks)
 
 
 def _led(address: tuple[str, int], cluster: Cluster, topic: str) -> int:

@@ -5,25 +5,3 @@ Nouns: setup (what topic, producer and consumer are set to), partition (replicas
 found), harm (an acknowledged record is lost, there twice or out of order). Settings enter; sentences and values leave.
 It knows no cluster, chance or time: the same settings give the same answer.
 """
-
-from twinshore.loss.search import Explored, Schedule, Step, explore
-from twinshore.loss.settings import Acks, Commit, Fault, Flush, Harm, Reset, Setup, Truncation
-from twinshore.loss.stories import STORIES, Story, play
-
-__all__ = [
-    "STORIES",
-    "Acks",
-    "Commit",
-    "Explored",
-    "Fault",
-    "Flush",
-    "Harm",
-    "Reset",
-    "Schedule",
-    "Setup",
-    "Step",
-    "Story",
-    "Truncation",
-    "explore",
-    "play",
-]

@@ -13,9 +13,8 @@ from heapq import heappop, heappush
 from itertools import chain
 from typing import Any
 
-from twinshore.loss.clients import reads, sends, waits
 from twinshore.loss.partition import NOWHERE, Damage, Deed, Move, Partition, Sent, begin, damages
-from twinshore.loss.replication import Moved, replication
+from twinshore.loss.replication import Moved, reads, replication, sends, waits
 from twinshore.loss.settings import Commit, Fault, Harm, Reset, Setup, Truncation
 
 STATES_MAX = 200_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -60,10 +60,7 @@ class SpoolLook:
             "records": self.records,
             "bytes": self.bytes,
             "holder": self.holder,
-            "topics": [
-                {"topic": one.topic, "records": one.records, "bytes": one.bytes, "oldest_ms": one.oldest_ms}
-                for one in self.topics
-            ],
+            "topics": list(map(asdict, self.topics)),
             "damage": list(self.damage),
             "notes": list(self.notes),
         }

@@ -8,7 +8,7 @@ import random
 import string
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from confluent_kafka import Consumer, TopicPartition
@@ -62,51 +62,39 @@ class Workload:
 
 def plain() -> Workload:
     """1 KB records that do not compress, in 16 KB batches."""
-    chance = random.Random(_SEED)
-    per_batch = PLAIN_BATCH_BYTES // 1_040
 
-    def batch() -> Batch:
-        return _batch([(None, chance.randbytes(1_000)) for _ in range(per_batch)], Codec.NONE)
+    def batch(chance: random.Random) -> Batch:
+        return _batch([(None, chance.randbytes(1_000)) for _ in range(PLAIN_BATCH_BYTES // 1_040)], Codec.NONE)
 
-    return Workload(
-        "plain",
-        "1 KB records, uncompressed, 16 KB batches",
-        6_000_000,
-        4_000_000,
-        tuple(batch() for _ in range(_BATCH_KINDS)),
-    )
+    return Workload("plain", "1 KB records, uncompressed, 16 KB batches", 6_000_000, 4_000_000, _some(batch))
 
 
 def lz4() -> Workload:
     """JSON records in batches that reach 64 KB when compressed: `batch.size` as the Java producer counts it."""
-    chance = random.Random(_SEED)
 
-    def batch() -> Batch:
+    def batch(chance: random.Random) -> Batch:
         pairs = [_order(chance) for _ in range(250)]
         filled = _batch(pairs, Codec.LZ4)
         fitting = len(pairs) * LZ4_BATCH_BYTES // len(filled.data)
         pairs += [_order(chance) for _ in range(fitting - len(pairs))]
         return _batch(pairs, Codec.LZ4)
 
-    return Workload(
-        "lz4",
-        "JSON records of about 250 bytes, lz4, 64 KB batches",
-        48_000_000,
-        36_000_000,
-        tuple(batch() for _ in range(_BATCH_KINDS)),
-    )
+    says = "JSON records of about 250 bytes, lz4, 64 KB batches"
+    return Workload("lz4", says, 48_000_000, 36_000_000, _some(batch))
 
 
 def single() -> Workload:
     """100-byte records, each a batch of its own, as producers that do not linger leave them."""
+
+    def batch(chance: random.Random) -> Batch:
+        return _batch([(None, chance.randbytes(100))], Codec.NONE)
+
+    return Workload("single", "100-byte records, one to a batch", 8_000_000, 5_000_000, _some(batch))
+
+
+def _some(batch: Callable[[random.Random], Batch]) -> tuple[Batch, ...]:
     chance = random.Random(_SEED)
-    return Workload(
-        "single",
-        "100-byte records, one to a batch",
-        8_000_000,
-        5_000_000,
-        tuple(_batch([(None, chance.randbytes(100))], Codec.NONE) for _ in range(_BATCH_KINDS)),
-    )
+    return tuple(batch(chance) for _ in range(_BATCH_KINDS))
 
 
 WORKLOADS = {"plain": plain, "lz4": lz4, "single": single}

@@ -98,10 +98,10 @@ def compacted(cluster: LabCluster, topic: str, *, transactions: bool = False) ->
     cleaned(cluster, topic, most=6 * 150)
 
 
-def cleaned(cluster: LabCluster, topic: str, *, most: int, within_s: float = 60.0) -> None:
+def cleaned(cluster: LabCluster, topic: str, *, most: int) -> None:
     """Waits until compaction has taken records and takes no more."""
     before = -1
-    deadline = time.monotonic() + within_s
+    deadline = time.monotonic() + 60.0
     while (count := len(seen(cluster, topic, 0))) != before or count == most:
         before = count
         assert time.monotonic() < deadline, f"{topic} was never cleaned: {count} of {most}"
