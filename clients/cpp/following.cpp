@@ -35,7 +35,7 @@ bool read_points(const json& said, std::vector<std::int64_t>& points) {
 }  // namespace
 
 bool HomeLine::agrees(const HomeLine& other) const {
-    return word == other.word && home == other.home && cluster_id == other.cluster_id && state == other.state &&
+    return word == other.word && cluster_id == other.cluster_id && state == other.state &&
            points == other.points && rest == other.rest && hold == other.hold;
 }
 

@@ -143,7 +143,7 @@ def test_of_two_clusters_the_higher_word_stands_and_one_word_of_two_sayings_is_a
     assert stands([None, None]) is None
     assert stands([EAST, None]) == EAST
     assert stands([EAST, WEST]) == stands([WEST, EAST]) == WEST
-    assert stands([WEST, replace(WEST, since_ms=77)]) == WEST
+    assert stands([WEST, replace(WEST, since_ms=77, home="their-west")]) == WEST
     rival = replace(WEST, home="north", cluster_id="id-n")
     assert stands([WEST, rival]) == Clash(WEST, rival)
     higher = replace(WEST, step=1)

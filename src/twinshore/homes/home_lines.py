@@ -14,20 +14,28 @@ never writes its claim again, so compaction does not move it behind another.
 """
 
 from __future__ import annotations
-
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from collections.abc import Iterable
+from dataclasses import dataclass
+from dataclasses import field
+from dataclasses import replace
 from enum import StrEnum
 from itertools import groupby
 from typing import Any
-
 from twinshore.fleet.errors import TooLargeError
 from twinshore.fleet.nouns import HOMES_TOPIC
 from twinshore.fleet.sentences import listed
 from twinshore.fleet.terms import TERM_MAX
-from twinshore.homes.record_lines import PARTS_MAX, Line, RecordLog
-from twinshore.wire.note_text import KEY_BYTES_MAX, as_word, is_word, json_or_none, note_text
+from twinshore.homes.record_lines import PARTS_MAX
+from twinshore.homes.record_lines import Line
+from twinshore.homes.record_lines import RecordLog
+from twinshore.wire.note_text import KEY_BYTES_MAX
+from twinshore.wire.note_text import as_word
+from twinshore.wire.note_text import is_word
+from twinshore.wire.note_text import json_or_none
+from twinshore.wire.note_text import note_text
+from twinshore.fleet.terms import FIRST_TERM
 
 SHOWN_MAX = 5
 HOME_BYTES_MAX = 1 << 19
@@ -100,9 +108,14 @@ class HomeLine:
         """Whether a hold ended by time alone: rules of its switch may keep writers out until somebody ends that."""
         return self.state is HomeState.SETTLED and self.hold_ms > 0
 
+    @property
+    def is_first(self) -> bool:
+        """Whether no switch has had the topic: a mirror says it, and what `twinshore.twins` says is the same."""
+        return self.term == FIRST_TERM and not self.switch
+
     def agrees(self, other: HomeLine) -> bool:
-        """Whether both say the same, whoever said it when."""
-        return replace(self, since_ms=0, set_by="") == replace(other, since_ms=0, set_by="")
+        """Whether both say the same, whoever said it when. Settings may call the cluster differently."""
+        return self == replace(other, home=self.home, since_ms=self.since_ms, set_by=self.set_by)
 
     def line(self) -> Line:
         """TooLargeError where the topic has more partitions than a line can hold."""

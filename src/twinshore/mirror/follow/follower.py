@@ -5,36 +5,27 @@ only while the link is this process's own, and everything it does may be done tw
 """
 
 from __future__ import annotations
+
 import json
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from twinshore.fleet import Link
-from twinshore.fleet import StoreError
+
+from twinshore.fleet import Link, StoreError
 from twinshore.fleet.sentences import listed
 from twinshore.fleet.settings import Settings
 from twinshore.mirror.follow import topic_settings
 from twinshore.mirror.follow.endings import Endings
-from twinshore.mirror.follow.hands import Hands
-from twinshore.mirror.follow.hands import now_ms
-from twinshore.mirror.follow.reading import own_users
+from twinshore.mirror.follow.hands import Hands, now_ms
+from twinshore.mirror.follow.memories import COMPACTED, Cleaned, cleaned_of, cleaned_row, compacts
+from twinshore.mirror.follow.reading import Comparing, own_users
 from twinshore.mirror.follow.rules import Rules
 from twinshore.mirror.follow.safety_now import SafetyNow
-from twinshore.service.cause_log import Trouble
-from twinshore.service.cause_log import with_causes
+from twinshore.service.cause_log import Trouble, with_causes
 from twinshore.service.connections import PATIENT
 from twinshore.service.ends import Ends
 from twinshore.service.identity import hold_to
 from twinshore.service.scheduler import tasks
-from twinshore.store import Remembered
-from twinshore.store import Store
-from twinshore.mirror.follow.memories import COMPACTED
-from twinshore.mirror.follow.memories import Cleaned
-from twinshore.mirror.follow.memories import cleaned_of
-from twinshore.mirror.follow.memories import cleaned_row
-from twinshore.mirror.follow.memories import compacts
-from twinshore.mirror.follow.reading import Comparing
+from twinshore.store import Remembered, Store
 
 TOPICS_AT_ONCE = 100  # whose settings are compared in one look; the others' come in the next ones
 REST_S = 0.2

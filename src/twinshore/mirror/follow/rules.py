@@ -5,31 +5,25 @@ follower's. Its rules stand when a look finds them all on the target.
 """
 
 from __future__ import annotations
+
 import threading
 import time
-from collections.abc import Callable
-from collections.abc import Container
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
-from twinshore.fleet import KafkaError
-from twinshore.fleet import Link
+
+from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.incidents import IncidentSide
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.rights import Acl
-from twinshore.kafka.rights import Resource
+from twinshore.kafka.rights import Acl, Resource
 from twinshore.kafka.rights_requests import read_acls
 from twinshore.mirror.follow import acls
 from twinshore.mirror.follow.acls import Ground
 from twinshore.mirror.follow.hands import Hands
-from twinshore.mirror.follow.reading import principal
+from twinshore.mirror.follow.reading import Comparing, principal
 from twinshore.mirror.incidents import link_row
 from twinshore.mirror.lane.answers import RIGHTS
-from twinshore.mirror.planned import CarryTopic
-from twinshore.mirror.planned import Refuse
-from twinshore.store import IncidentKind
-from twinshore.store import Store
-from twinshore.mirror.follow.reading import Comparing
+from twinshore.mirror.planned import CarryTopic, Refuse
+from twinshore.store import IncidentKind, Store
 
 ASKED_S_MIN = 30.0  # so long a topic is expected after it was asked for
 NO_RULES_HINT = "or `acls = false` in the link's section `follow`, to carry it without rules"

@@ -141,7 +141,7 @@ final class Following {
         if (line.isAbove(before.line)) {
             return new Told(line, null);
         }
-        boolean same = before.line.isAbove(line) || line.equals(before.line);
+        boolean same = before.line.isAbove(line) || line.agrees(before.line);
         return same ? before : new Told(before.line, line);
     }
 

@@ -28,6 +28,12 @@ record HomeLine(
         return new HomeLine(topic, home, clusterId, term, step, State.SETTLED, points, holdMs);
     }
 
+    /** Whether both say the same. Mirrors may call the cluster differently. */
+    boolean agrees(HomeLine other) {
+        return equals(new HomeLine(
+            other.topic, home, other.clusterId, other.term, other.step, other.state, other.points, other.holdMs));
+    }
+
     boolean isAbove(HomeLine other) {
         return term != other.term ? term > other.term : step > other.step;
     }
