@@ -37,6 +37,7 @@ KEYS = (
     "cpp",
     "private-files",
     "first-words",
+    "first-home",
     "lease-by-home",
     "spool-home",
     "refused-early",

@@ -110,14 +110,33 @@ def test_where_a_client_writes_by_what_it_was_answered(case: dict[str, Any]) -> 
 
 
 def test_what_is_remembered_decides_at_once() -> None:
-    found = Following(CLIENT, "billing", ["orders", "bills"], ["here", "there"], "here", told={"orders": EAST})
+    known = {"orders": replace(EAST, term=3), "audit": replace(EAST, topic="audit")}
+    found = Following(CLIENT, "billing", ["orders", "bills", "audit"], ["here", "there"], "here", told=known)
     found.met("here", "id-e")
     found.said("here", found.says(), 0.0, 0.0)
     found.read("here", {"bills": replace(EAST, topic="bills")}, 0.01)
-    assert found.order("orders", 0.1) == Write("here", 1)
+    assert found.order("orders", 0.1) == Write("here", 3)
+    assert isinstance(found.order("audit", 0.1), Park), "a first word knows of no switch"
     assert isinstance(found.order("bills", 0.1), Park)
     assert isinstance(found.heard("bills", 0.1), Park), "whoever reads waits as well"
     assert (found.goes_without(4.9), found.goes_without(5.1)) == ([], ["there"])
+
+
+@pytest.mark.claim(
+    "client",
+    "first-home",
+    "a push decides no home of a topic that a link carries: a mirror's first word, told to its target, counts",
+)
+def test_a_word_of_the_first_term_beats_a_push_that_names_another_home() -> None:
+    found = Following(CLIENT, "billing", ["orders", "bills"], ["here", "there"], begin="there")
+    for name, cluster_id in zip(CLUSTERS.values(), CLUSTERS, strict=True):
+        found.met(name, cluster_id)
+        found.said(name, found.says(), 0.0, 0.0)
+    found.read("here", {}, 0.01)
+    assert isinstance(found.order("orders", 0.1), Park), "what the twin's cluster says is waited for"
+    found.read("there", {"orders": replace(EAST, step=0)}, 0.2)
+    assert found.order("orders", 0.3) == Write("here", 1)
+    assert found.order("bills", 0.3) == Write("there", 0), "of this one no cluster says a word"
 
 
 def test_a_name_that_leads_to_another_cluster_leads_no_more_to_the_first_one() -> None:

@@ -32,6 +32,7 @@ def silent(cluster: str, *, could: bool = True) -> Copy:
         # b: all that could carry it answered.
         (None, (copy("east", EAST), copy("west", WEST, twin=True)), 0.0, Leader("west")),
         (None, (copy("east"), copy("west", twin=True)), 0.0, Leader("east")),
+        (None, (copy("east"), copy("west", EAST, twin=True)), 0.0, Leader("east")),
         (None, (copy("east", has=False), copy("west")), 0.0, Leader("west")),
         (None, (copy("east"), silent("north", could=False)), 0.0, Leader("east")),
         (None, (copy("west", twin=True),), 0.0, NoLeader(Lacks.SOURCE, ("west",))),

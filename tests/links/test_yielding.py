@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from twinshore.fleet import Link
 from twinshore.homes.home_lines import HomeLine, HomeState
-from twinshore.links.yielding import There, behind, flips
+from twinshore.links.yielding import There, behind, first_word, flips
 from twinshore.store import Flip, HomeRow
 
 LINK, PAIR, IDS = Link("east", "west"), "east<>west", ("id-e", "id-w")
@@ -168,3 +168,49 @@ def test_a_term_only_rises_and_whatever_is_not_taken_up_is_no_news_or_doubted(
     names = {"id-e": "east", "id-w": "west"}
     news = [line for line in found.lines.values() if row is None or row.home != names[line.cluster_id]]
     assert len(news) <= len(made) + len(unclear)
+
+
+FIRST = HomeLine(topic="orders", home="east", cluster_id="id-e", term=1, since_ms=7, set_by="link east->west")
+OTHERS = replace(FIRST, home="north", cluster_id="id-n")
+STALE = replace(FIRST, home="west", cluster_id="id-w", step=2)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "is_twin", "said"),
+    [
+        (None, None, False, FIRST),
+        (None, FIRST, False, None),
+        (FIRST, None, False, None),
+        (None, replace(FIRST, home="e", step=4), False, None),
+        # A topic of a chain: nothing, or what its source has heard.
+        (None, None, True, None),
+        (OTHERS, None, True, OTHERS),
+        (OTHERS, OTHERS, True, None),
+        (replace(OTHERS, term=3), OTHERS, True, replace(OTHERS, term=3)),
+        (OTHERS, replace(OTHERS, term=3), True, None),
+        (replace(OTHERS, state=HomeState.HELD), None, True, None),
+        (OTHERS, None, False, OTHERS),
+        # Of an earlier topic of that name, which went the other way; or a stranger's.
+        (STALE, None, False, replace(FIRST, step=3)),
+        (FIRST, STALE, False, replace(FIRST, step=3)),
+        (None, replace(STALE, state=HomeState.HELD, switch=SWITCH), False, None),
+        # A switch has said it: the store yields, or nobody carries the topic.
+        (None, WEST, False, None),
+        (WEST, WEST, False, None),
+        (replace(FIRST, step=2), STALE, False, replace(FIRST, step=3)),
+        (replace(WEST, cluster_id="id-n"), WEST, False, None),
+    ],
+)
+def test_the_target_hears_once_where_a_carried_topic_is_at_home(
+    source: HomeLine | None, target: HomeLine | None, is_twin: bool, said: HomeLine | None
+) -> None:
+    assert first_word(LINK, "orders", IDS, (source, target), is_twin=is_twin, now_ms=7) == said
+    if said is not None and said != source:
+        heard = first_word(LINK, "orders", IDS, (source, said), is_twin=is_twin, now_ms=8)
+        assert heard is None
+
+
+def test_a_first_word_stops_no_topic_whatever_it_says() -> None:
+    assert taken(STALE) == taken(STALE, row=None) == ((), {})
+    found = behind(LINK, IDS, [{"orders": replace(FIRST, step=2)}, {"orders": STALE}], {"orders": ROW})
+    assert (found.lines, found.doubts) == ({}, {})

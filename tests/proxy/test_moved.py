@@ -85,6 +85,12 @@ def test_where_clusters_disagree_or_the_home_is_unknown_nobody_writes() -> None:
     assert [one.is_elsewhere("bills", "west") for one in (away, away.without(frozenset({"west"})))] == [False, False]
 
 
+def test_a_mirrors_first_word_leaves_a_topic_to_its_copies() -> None:
+    """What is passed on of a topic that no switch has had stays as it is, and its leader epochs are not told."""
+    assert leads_of({"shared": line(switch="")}, NAMES, {}, 0) == {}
+    assert leads_of({"shared": line("west", 2, switch="")}, NAMES, {}, 0).keys() == {"shared"}
+
+
 def test_the_clusters_own_word_counts_more_than_the_store_s() -> None:
     told = Seen(seen().clusters, {"shared": "east"}, HANDLED, {"shared": Lead("west", 2)})
     assert told.route("shared") == "west"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 
@@ -12,11 +13,17 @@ import pytest
 from confluent_kafka import KafkaError, Message
 
 from tests.client.test_clients import settings
-from tests.scenarios.mirror_rig import spans
+from tests.scenarios.mirror_rig import Rig, same_ends, settings_text, spans
+from tests.scenarios.test_mirror_basic import fill
 from twinshore.client import HotConsumer, HotProducer
 from twinshore.client.centres.pushes import Pushes
 from twinshore.client.centres.sources import PushFile
+from twinshore.homes.home_notes import HomeNotes
+from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
+from twinshore.lab.clients import forget_links
+
+FIRST_HOME = "a push decides no home of a topic that a link carries: a mirror's first word, told to its target, counts"
 
 
 def push(path: Path, text: str) -> None:
@@ -130,3 +137,38 @@ def test_clients_go_where_they_are_pushed_without_a_restart(
         assert numbers == sorted(set(numbers)), f"{key!r} out of order, or twice"
     assert sum(map(len, reading.found.values())) == calls
     assert len([one for one in warned if "this push" in one]) == 1, warned
+
+
+@pytest.mark.claim("client", "first-home", FIRST_HOME)
+def test_a_push_decides_no_home_of_a_topic_that_a_link_carries(
+    east: LabCluster, west: LabCluster, unique_topic: str, tmp_path: Path
+) -> None:
+    """The mirror has told the target where its topics are at home, and nothing to the source."""
+    topics = [unique_topic, *(f"{unique_topic}-{number}" for number in range(20))]
+    for name in topics:
+        east.create_topic(name)
+    fill(east, unique_topic, 10)
+    text = settings_text(tmp_path, [east.cluster, west.cluster], {"east->west": f"{unique_topic}.*"})
+    rig = Rig(tmp_path, text)
+    rig.process.start()
+    try:
+        with closing(KafkaCluster(west.cluster)) as kafka:
+            notes = HomeNotes(kafka)
+            until("each twin's home is said", lambda: notes.read().keys() >= set(topics))
+            said = {(one.home, one.word, one.pair, one.link) for name, one in notes.homes.items() if name in topics}
+            assert said == {("east", (1, 0), "", "")}
+        with closing(KafkaCluster(east.cluster)) as kafka:
+            assert not HomeNotes(kafka).read().keys() & set(topics)
+        path = tmp_path / "push.json"
+        clusters = {"east": settings(east), "west": settings(west)}
+        push(path, json.dumps({"clusters": clusters, "home": "west"}))
+        with HotProducer({}, clusters=Pushes(PushFile(path)), topics=[unique_topic]) as producer:
+            producer.produce(unique_topic, b"11", b"key")
+            assert producer.flush(60) == 0
+            assert producer.where(unique_topic) == "east"
+        until("it has crossed", lambda: same_ends(east.cluster, west.cluster, unique_topic, 1))
+        assert spans(east.cluster, unique_topic, 1) == [(0, 11)]
+    finally:
+        rig.process.end()
+        for lab in (east, west):
+            forget_links(lab.cluster)

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from twinshore.fleet.terms import FIRST_TERM
 from twinshore.homes.follower_lines import Follower, covered
 from twinshore.homes.home_lines import Clash, HomeLine, HomeState, Word, stands
 from twinshore.homes.leader_cluster import Copy, HomeWord, NoLeader, in_words, leader_cluster
@@ -72,11 +73,12 @@ def poll_s(told: Iterable[Told]) -> float:
 @dataclass(slots=True)
 class _Lease:
     """On one cluster: when it was last told that this client follows, and last read; both from before it was asked.
-    What was read counts only behind `visible_s`, the first answer since the last lapse."""
+    What was read counts only behind `visible_s`, the first answer since the last lapse. `lines`: all that was read."""
 
     read_s: float = -math.inf
     said_s: float = -math.inf
     visible_s: float = -math.inf
+    lines: dict[str, HomeLine] = field(default_factory=dict)
 
     @property
     def was_read(self) -> bool:
@@ -103,8 +105,13 @@ class Following:
         self._id, self._name, self._topics = follower_id, name, tuple(topics)
         self._begin, self._lease_s = begin, lease_s
         self._clusters: dict[str, str] = {}
-        self._told = {topic: one for topic, one in (told or {}).items() if covered(topic, self._topics)}
-        self._remembered = frozenset(self._told)
+        self._told: dict[str, HomeLine | Clash] = {}
+        self._unsettled: set[str] = set()
+        for topic, one in (told or {}).items():
+            if covered(topic, self._topics):
+                self._take(topic, one)
+        # A first word knows of no switch: the clusters that could know of one are waited for.
+        self._remembered = frozenset(topic for topic in self._told if self.term(topic) > FIRST_TERM)
         self._leases = {name: _Lease() for name in clusters}
         self._first_s = math.inf  # when a cluster was first read
         self._parked: dict[str, Word] = {}
@@ -131,12 +138,16 @@ class Following:
 
     def read(self, cluster: str, lines: Mapping[str, HomeLine], asked_s: float, heard_s: float | None = None) -> None:
         """These lines stand on that cluster, which was asked then, and had answered by `heard_s`."""
+        lease = self._leases[cluster]
         for topic, line in lines.items():
+            if lease.lines.get(topic) is line:
+                continue
+            lease.lines[topic] = line
             if covered(topic, self._topics):
                 before = self._told.get(topic)
                 higher = stands([self._in_force(line), *_lines(before)])
                 assert higher is not None
-                self._told[topic] = higher
+                self._take(topic, higher)
                 if (
                     isinstance(higher, HomeLine)
                     and higher.hold_ms
@@ -147,10 +158,14 @@ class Following:
             if until_s <= asked_s:
                 self._holds[topic] = word, -math.inf
                 told = self._told[topic]
-                self._told[topic] = self._in_force(told) if isinstance(told, HomeLine) else told
-        lease = self._leases[cluster]
+                self._take(topic, self._in_force(told) if isinstance(told, HomeLine) else told)
         lease.read_s = max(lease.read_s, asked_s)
         self._first_s = min(self._first_s, asked_s)
+
+    def _take(self, topic: str, told: HomeLine | Clash) -> None:
+        self._told[topic] = told
+        settled = isinstance(told, HomeLine) and told.state is HomeState.SETTLED
+        (self._unsettled.discard if settled else self._unsettled.add)(topic)
 
     def _in_force(self, line: HomeLine) -> HomeLine:
         """The line, or what it leaves behind once its hold has run out here."""
@@ -169,7 +184,7 @@ class Following:
 
     def held(self) -> frozenset[str]:
         """Topics that a switch holds, and of which was not said yet that nothing is on its way."""
-        lines = [one for one in self._told.values() if isinstance(one, HomeLine)]
+        lines = [one for topic in self._unsettled if isinstance(one := self._told[topic], HomeLine)]
         return frozenset(one.topic for one in lines if one.state is HomeState.HELD) - self._state()[1]
 
     def says(self) -> Follower:
@@ -180,11 +195,7 @@ class Following:
         return Follower(self._id, self._name, self._topics, heard, parked, lease_ms, self._number, self._busy)
 
     def _state(self) -> tuple[dict[str, Word], frozenset[str]]:
-        open_words = {
-            topic: told.word
-            for topic, told in self._told.items()
-            if isinstance(told, HomeLine) and told.state is not HomeState.SETTLED
-        }
+        open_words = {topic: told.word for topic in self._unsettled if isinstance(told := self._told[topic], HomeLine)}
         self._parked = {topic: word for topic, word in self._parked.items() if open_words.get(topic) == word}
         return open_words, frozenset(self._parked)
 
@@ -257,7 +268,7 @@ class Following:
         return self._leases[cluster].read_s > then_s
 
     def poll_s(self) -> float:
-        return poll_s(self._told.values())
+        return poll_s(self._told[topic] for topic in self._unsettled)
 
 
 def _lines(told: Told) -> tuple[HomeLine, ...]:

@@ -1,4 +1,6 @@
-"""What a store that was away must take up: homes that topics have on the clusters in a higher term than here. Pure.
+"""What clusters say of homes and a store does not know, and what a store knows and they do not say yet. Pure.
+
+A topic has a first word from when a link carries it: before its first switch, too, no push decides where it is written.
 
 A switch may be made while this store is dead. Then it stands in the home lines of both clusters, with all that this
 store needs to make the same flip. Where the lines do not say enough, or two clusters say different things in one word,
@@ -8,16 +10,17 @@ nobody may carry the topic until somebody decides.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from twinshore.fleet import GROUPS_HOME, Link
 from twinshore.fleet.terms import FIRST_TERM
-from twinshore.homes.home_lines import FORCED, Clash, HomeLine, stands
+from twinshore.homes.home_lines import FORCED, Clash, HomeLine, HomeState, stands
 from twinshore.links.homes import pair_of
 from twinshore.store.switch_values import Flip
 from twinshore.store.values import HomeRow
 
 Ids = tuple[str, str]
+Lines = tuple[HomeLine | None, HomeLine | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +47,42 @@ def behind(link: Link, ids: Ids, logs: Iterable[Mapping[str, HomeLine]], rows: M
     doubts: dict[str, str] = {}
     for topic in sorted({name for log in both for name in log} - {GROUPS_HOME}):
         told, row = stands(log.get(topic) for log in both), rows.get(topic)
-        if isinstance(told, Clash):
+        if isinstance(told, Clash) and told.one.term > FIRST_TERM:
             doubts[topic] = (
                 f"topic {topic}: {link.source} and {link.target} say different things in term {told.one.term}: it is "
                 f"at home on {told.one.home}, and on {told.other.home}"
             )
-        elif told is not None and (home := _home(link, ids, told)):
+        elif isinstance(told, HomeLine) and (home := _home(link, ids, told)):
             term = row.term if row else FIRST_TERM
             if told.term > term:
                 lines[topic] = told
-            elif row and told.term == term and home != row.home:
+            elif row and told.term == term > FIRST_TERM and home != row.home:
                 doubts[topic] = (
                     f"topic {topic} is at home on {home}, as the clusters say, and on {row.home}, as the store says, "
                     f"both in term {term}"
                 )
     return Behind(lines, doubts)
+
+
+def first_word(link: Link, topic: str, ids: Ids, logs: Lines, *, is_twin: bool, now_ms: int) -> HomeLine | None:
+    """What the target is to hear of a topic that the link carries; None where it has heard it. `logs`: the lines of
+    source and target. `is_twin`: another link brought the topic to the source, which may not know its home.
+
+    A line of the first term that names the target, or that another one contradicts, is of an earlier topic of that
+    name, or a stranger's: the link carries the topic from its home.
+    """
+    told, name = stands(logs), f"link {link.name}"
+    line = HomeLine(topic=topic, home=link.source, cluster_id=ids[0], term=FIRST_TERM, since_ms=now_ms, set_by=name)
+    if told is None:
+        return None if is_twin else line
+    said = [told.one, told.other] if isinstance(told, Clash) else [told]
+    first = said[0]
+    if any(one.state is not HomeState.SETTLED for one in said):
+        return None
+    if first.term == FIRST_TERM and not is_twin and (len(said) > 1 or first.cluster_id == ids[1]):
+        return replace(line, step=first.step + 1)
+    passes = len(said) == 1 and first.cluster_id != ids[0] and (logs[1] is None or logs[1].word < first.word)
+    return first if passes else None
 
 
 def flips(

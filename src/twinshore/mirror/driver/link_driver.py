@@ -279,14 +279,13 @@ class LinkDriver:
             else:
                 self._log(f"{self.link.name}: topic {name} is no longer admitted")
             del term.flowing[name]
-        if not fresh:
-            return
-        known = known_twins(self._store, self.link)
+        known = known_twins(self._store, self.link) if fresh else {}
         for start in range(0, len(fresh), 100):
             if self._safety.never_cut and not term.never_cut:
                 return  # no pump begins by an order that holds no more: the next turn ends the term
             self._act(fresh[start : start + 100], known, names)
             self._safety.against()
+        self._homing.say_first_words(term.flowing)
 
     def _act(self, names: list[str], known: dict[str, KnownTwin], seen: dict[str, tuple[str, int]]) -> None:
         term = self._term

@@ -84,6 +84,10 @@ class Descents:
             name: seen for name, seen in names.items() if name in at_home or self._judged.get((name, seen[0])) == ""
         }
 
+    def is_twin(self, topic: str) -> bool:
+        """Whether the topic came to the source from another cluster, as far as is known."""
+        return bool(self._descents.get(topic, ORIGINAL).path)
+
     def announce(self, steps: Iterable[Create]) -> None:
         """Before twins are made."""
         self._tell({step.twin or step.topic: self._onward(step.topic, "") for step in steps})

@@ -61,6 +61,10 @@ class Homing:
         """Those that were made while the store was dead."""
         self._yielding.take_up_switches()
 
+    def say_first_words(self, topics: Iterable[str]) -> None:
+        """On the target, of topics that the link carries."""
+        self._yielding.say_first_words(topics, self._descents.is_twin)
+
     def admitted(self, names: Seen) -> Seen:
         """Those of the source's topics that the link may carry."""
         link = self._now()

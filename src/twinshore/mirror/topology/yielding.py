@@ -1,4 +1,5 @@
-"""A store that was away while topics moved takes up what both clusters say, before its mirror carries anything."""
+"""A store that was away while topics moved takes up what both clusters say, before its mirror carries anything. What
+they do not say of the topics that it carries the target hears from it."""
 
 from __future__ import annotations
 
@@ -6,12 +7,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
-from twinshore.fleet import HOMES_TOPIC, KafkaError, Link, Naming
+from twinshore.fleet import HOMES_TOPIC, KafkaError, Link, Mode, Naming
 from twinshore.fleet.once import Once
 from twinshore.homes.home_lines import HomeLine, far_in_words
 from twinshore.homes.home_notes import HomeNotes
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links import yielding
+from twinshore.links.filters import is_of_no_application
 from twinshore.links.homes import pair_of
 from twinshore.links.yielding import There
 from twinshore.mirror.incidents import link_row
@@ -38,7 +40,9 @@ class Yielding:
         self._rows: Mapping[str, HomeRow] = {}
         self._notes = [(cluster, HomeNotes(cluster, self._known)) for cluster in (source, target)]
         self._once = {cluster.name: Once(log) for cluster, _ in self._notes}
+        self._saying = Once(log)
         self._heard: set[str] = set()
+        self._said: set[str] = set()  # topics that were looked at since the last look at the clusters
         self._look_at_s = self._switches_at_s = 0.0
         self._doubts: dict[str, str] = {}
 
@@ -51,6 +55,7 @@ class Yielding:
         if time.monotonic() < self._look_at_s:
             return self._doubts
         logs = [self._read(cluster, notes) for cluster, notes in self._notes]
+        self._said.clear()
         far = any(notes.log.far for _, notes in self._notes)
         rows = self._rows = self._store.homes.of(pair_of(link)) if far or any(logs) else {}
         self._tell_far(link)
@@ -63,6 +68,37 @@ class Yielding:
             self._take_up(link, made, rows)
         self._doubts, self._look_at_s = doubts, time.monotonic() + LOOK_AGAIN_S
         return doubts
+
+    def say_first_words(self, topics: Iterable[str], is_twin: Callable[[str], bool]) -> None:
+        """Tells the target, in one batch, where topics are at home that the link carries, as far as it has not heard
+        that. What is not written now is tried again behind the next look."""
+        link, (source, here), (target, there) = self._now(), *self._notes
+        fresh = [one for one in topics if one not in self._said and not is_of_no_application(one)]
+        exact = link.naming is Naming.SAME and link.mode is Mode.EXACT and not link.queue.fresh
+        if not fresh or not exact or target.name not in self._heard:
+            return
+        self._said.update(fresh)
+        ids, now_ms = (source.cluster_id(), target.cluster_id()), wall_ms()
+
+        def lacking() -> list[HomeLine]:
+            logs = {topic: (here.homes.get(topic), there.homes.get(topic)) for topic in fresh}
+            words = (
+                yielding.first_word(link, topic, ids, both, is_twin=is_twin(topic), now_ms=now_ms)
+                for topic, both in logs.items()
+            )
+            return [line for line in words if line is not None]
+
+        try:
+            if lacking():
+                here.read()  # the link the other way may have written there since
+                there.make()
+                there.say(lacking(), now_ms)
+                self._saying.well(f"{link.name}: {target.name} hears again where topics are at home")
+        except KafkaError as error:
+            self._saying.say(
+                f"{link.name}: {target.name} does not hear where topics are at home, so a push decides where clients "
+                f"write those that no switch has moved: {error.message} (try: {error.hint})"
+            )
 
     def _known(self, topic: str) -> int:
         """The highest term of the topic that the store knows, or one of the clusters says."""

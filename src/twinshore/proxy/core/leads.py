@@ -110,8 +110,13 @@ def leads_of(
     told: Mapping[str, HomeLine | Clash], names: Mapping[str, str], before: Mapping[str, Lead], since_ms: int
 ) -> dict[str, Lead]:
     """By topic. `names` are the proxy's, by cluster id; `before` is what was said last. Of what came before `since_ms`
-    no producer sends anything again that the old home would know."""
-    return {topic: _lead(one, names, before.get(topic), since_ms) for topic, one in told.items()}
+    no producer sends anything again that the old home would know. A topic that no switch has had is led by its copies.
+    """
+    return {
+        topic: _lead(one, names, before.get(topic), since_ms)
+        for topic, one in told.items()
+        if isinstance(one, Clash) or not one.is_first
+    }
 
 
 def _lead(told: HomeLine | Clash, names: Mapping[str, str], before: Lead | None, since_ms: int) -> Lead:
