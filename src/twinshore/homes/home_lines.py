@@ -14,28 +14,20 @@ never writes its claim again, so compaction does not move it behind another.
 """
 
 from __future__ import annotations
+
 import re
-from collections.abc import Callable
-from collections.abc import Iterable
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import groupby
 from typing import Any
+
 from twinshore.fleet.errors import TooLargeError
 from twinshore.fleet.nouns import HOMES_TOPIC
 from twinshore.fleet.sentences import listed
-from twinshore.fleet.terms import TERM_MAX
-from twinshore.homes.record_lines import PARTS_MAX
-from twinshore.homes.record_lines import Line
-from twinshore.homes.record_lines import RecordLog
-from twinshore.wire.note_text import KEY_BYTES_MAX
-from twinshore.wire.note_text import as_word
-from twinshore.wire.note_text import is_word
-from twinshore.wire.note_text import json_or_none
-from twinshore.wire.note_text import note_text
-from twinshore.fleet.terms import FIRST_TERM
+from twinshore.fleet.terms import FIRST_TERM, TERM_MAX
+from twinshore.homes.record_lines import PARTS_MAX, Line, RecordLog
+from twinshore.wire.note_text import KEY_BYTES_MAX, as_word, is_word, json_or_none, note_text
 
 SHOWN_MAX = 5
 HOME_BYTES_MAX = 1 << 19
