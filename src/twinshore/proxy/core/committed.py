@@ -214,20 +214,13 @@ def _by_member(whole: Any) -> Any:
     group would be told to its application."""
     if all(part.error_code != Code.GROUP_ID_NOT_FOUND for one in whole.topics for part in one.partitions):
         return whole
-    unknown = error(Code.UNKNOWN_MEMBER_ID)
-    return replace(
-        whole,
-        topics=tuple(
-            replace(
-                one,
-                partitions=tuple(
-                    replace(part, error_code=unknown) if part.error_code == Code.GROUP_ID_NOT_FOUND else part
-                    for part in one.partitions
-                ),
-            )
-            for one in whole.topics
-        ),
-    )
+
+    def told(part: Any) -> Any:
+        gone = part.error_code == Code.GROUP_ID_NOT_FOUND
+        return replace(part, error_code=error(Code.UNKNOWN_MEMBER_ID)) if gone else part
+
+    topics = (replace(one, partitions=tuple(map(told, one.partitions))) for one in whole.topics)
+    return replace(whole, topics=tuple(topics))
 
 
 def _places_hidden(view: memoryview, at: int, version: int) -> Parts:
