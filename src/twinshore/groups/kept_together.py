@@ -195,7 +195,8 @@ class KeptTogether:
 
 
 class LinkCrossing:
-    """`link` and `scope` give what holds now; `receipted`: how far each partition has crossed, by the store."""
+    """How far the topics of a link have crossed: by the ends that both clusters tell now, and by the store's receipts.
+    `link` and `scope` give what holds now; `receipted`: how far each partition has crossed, by the store."""
 
     def __init__(
         self,

@@ -32,7 +32,8 @@ class Silence(NamedTuple):
 
 
 class Sight(NamedTuple):
-    """`listed`: every group that the side names. `places`: those of the groups that were asked for; a group without any
+    """What one side of a link says of groups, and of which of them it says nothing: that is not the same as no place.
+    `listed`: every group that the side names. `places`: those of the groups that were asked for; a group without any
     has an empty table. `silent`: the groups whose places the side does not say."""
 
     listed: Listed

@@ -21,7 +21,8 @@ LATE_S: Final = 2.0
 
 
 class Writing:
-    """`ask` has a broker answer something behind all that it was sent, and calls back once it has."""
+    """What one client has on its way to brokers, so that a switch learns when nothing more arrives at an old home.
+    `ask` has a broker answer something behind all that it was sent, and calls back once it has."""
 
     def __init__(self, house: House, ask: Callable[[Place, Callable[[], None]], None]) -> None:
         self._house, self._ask = house, ask

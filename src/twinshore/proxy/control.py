@@ -39,8 +39,8 @@ _ResetHeard = tuple[int, tuple[ResetRow, ...]]
 
 
 class ResetHearing:
-    """`on_its_way`: whether something that is counted by this name is. `changed` is called where other groups are
-    held than before."""
+    """What a process hears of resets of groups, and when it says that it holds one. `on_its_way`: whether something
+    that is counted by this name is. `changed` is called where other groups are held than before."""
 
     def __init__(
         self,

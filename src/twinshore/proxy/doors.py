@@ -25,8 +25,10 @@ HEADER_S: Final = 5.0
 
 
 class Lobby(asyncio.BufferedProtocol):
-    """`enter` gives what the client is behind the header, by the address that it says, empty where it says none or
-    there is no header. `hung_up` is told where somebody was who is not let in, and why."""
+    """Before a door at which balancers knock: they say in a PROXY header who the client is, before anything else is
+    read. Whoever comes from elsewhere goes straight on. `enter` gives what the client is behind the header, by the
+    address that it says, empty where it says none or there is no header. `hung_up` is told where somebody was who is
+    not let in, and why."""
 
     def __init__(
         self,
@@ -103,9 +105,10 @@ GOODBYE_S: Final = 5.0
 
 
 class Porch(asyncio.BufferedProtocol):
-    """Each connection has the certificate that is in force when it comes. What a client sends right behind its
-    handshake is received for the guest that it becomes. A client is let in before its handshake, so that those who
-    never end one are counted too. `address`: where it is, if a balancer says it."""
+    """Before the door of a port that speaks TLS: the handshake. Behind it the client is a guest like any other. Each
+    connection has the certificate that is in force when it comes. What a client sends right behind its handshake is
+    received for the guest that it becomes. A client is let in before its handshake, so that those who never end one are
+    counted too. `address`: where it is, if a balancer says it."""
 
     def __init__(
         self,

@@ -36,8 +36,9 @@ _Stamp: TypeAlias = list[tuple[int, int, int] | None]
 
 
 class Watched(Generic[T]):
-    """`value` is as of the files' last good state: what cannot be made of them is said, and what was made before stays.
-    The first time that is a ConfigError. `what` is whose sentences these are."""
+    """What is made of files, and made anew when they change: certificates, users. `value` is as of the files' last good
+    state: what cannot be made of them is said, and what was made before stays. The first time that is a ConfigError.
+    `what` is whose sentences these are."""
 
     def __init__(self, what: str, files: Sequence[str], make: Callable[[], T], log: Callable[[str], None]) -> None:
         self._what, self._make, self._log, self._told = what, make, log, Once(log)
@@ -198,8 +199,9 @@ class Host(Protocol):
 
 
 class Entry:
-    """That of one client. While `busy` nothing more of it is read. `judge` says why somebody is not who he says; empty
-    where he is; None where nobody can be asked. `refuses` says why somebody is not let in who is who he says."""
+    """A client before it is served: it logs in, or it is refused, after a pause that makes guessing slow. That of one
+    client. While `busy` nothing more of it is read. `judge` says why somebody is not who he says; empty where he is;
+    None where nobody can be asked. `refuses` says why somebody is not let in who is who he says."""
 
     def __init__(
         self,
@@ -295,7 +297,8 @@ class _User:
 
 
 class UsersOfFile:
-    """A password that stands in a file of its own is read again at each login. Of a salted one nobody can be logged in
+    """The users that may log in at the proxy, of a TOML file: a table for each, with where its password is kept. A
+    password that stands in a file of its own is read again at each login. Of a salted one nobody can be logged in
     elsewhere. A user that is not in the file has keys as well, which no password fits: a client learns from no answer,
     and from no time that it takes, which users exist. `seal`: from which salts follow, the same in each process."""
 

@@ -42,7 +42,9 @@ SLOW_S: Final = 120.0
 
 
 class Intake(Framer):
-    """`waits`: whether a request that has begun has no room yet; `go_on` is called once it has."""
+    """What one client sends, until each request is whole. Only the first bytes of a large one are believed: for the
+    rest it must have room in the budget that all clients share, and its API must allow so much. `waits`: whether a
+    request that has begun has no room yet; `go_on` is called once it has."""
 
     __slots__ = ("_budget", "_charged", "_go_on", "_paused_s", "_reserved", "_since_s", "waits")
 
@@ -149,8 +151,9 @@ def _clocked(done: Done, told: Callable[[float], None]) -> Done:
 
 
 class Going:
-    """`ask` asks a broker, and calls back once, later. `done` gets the answer for the client, and whether a broker was
-    not heard; `failed` why there is none."""
+    """An errand under way: its questions go out together, and it goes on once all of them are answered or lost. `ask`
+    asks a broker, and calls back once, later. `done` gets the answer for the client, and whether a broker was not
+    heard; `failed` why there is none."""
 
     def __init__(
         self,
@@ -197,7 +200,7 @@ class Going:
 
 
 class Held:
-    """Of this guest."""
+    """The one request of a client that waits: for a switch to end, or to hear where its topic is."""
 
     def __init__(self, guest: Present, house: House) -> None:
         self._guest, self._house = guest, house
@@ -249,7 +252,8 @@ class Turn:
 
 
 class Turns:
-    """Those of one client. They are few, and an empty list is a tenth of what an empty deque takes."""
+    """The order of answers: each waits for those of earlier requests, whoever gives it. Those of one client. They are
+    few, and an empty list is a tenth of what an empty deque takes."""
 
     __slots__ = ("_due",)
 
@@ -289,8 +293,9 @@ _NOBODYS: Final = Flow()
 
 
 class Spending:
-    """`go_on` is called once it may have more; `slowed`: whether it may not. `software`: what it said of itself before
-    it logged in."""
+    """What one client has had: counted with what all had, and above its quota nothing more of it is read for a while.
+    `go_on` is called once it may have more; `slowed`: whether it may not. `software`: what it said of itself before it
+    logged in."""
 
     def __init__(self, house: House, go_on: Callable[[], None]) -> None:
         self._house, self._go_on = house, go_on

@@ -28,7 +28,8 @@ CALL_S: Final = 5.0
 
 
 class TopicOfTraffic:
-    """Used by one thread. The topic is made where it is not there."""
+    """Windows of traffic as records of a topic, for whoever reads them there: JSON, a record for each flow. Used by one
+    thread. The topic is made where it is not there."""
 
     def __init__(self, cluster: Cluster, topic: str, keep_ms: int, log: Callable[[str], None]) -> None:
         self._kafka = KafkaCluster(cluster, client_id="twinshore-proxy", patience_s=CALL_S, call_s=CALL_S)

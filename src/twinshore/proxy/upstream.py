@@ -43,8 +43,9 @@ class _Kept:
 
 
 class Tokens:
-    """Those of a process. A token serves for half of its life: then a session that it opens lasts as long again. One in
-    a file is read each time. Safe for several threads; who comes while one is fetched waits for it."""
+    """Tokens of an endpoint, for all connections of a cluster's user: thousands of clients must not fetch one each.
+    Those of a process. A token serves for half of its life: then a session that it opens lasts as long again. One in a
+    file is read each time. Safe for several threads; who comes while one is fetched waits for it."""
 
     def __init__(
         self,
@@ -82,7 +83,8 @@ Asking = Callable[[Question], Awaitable[memoryview]]
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """To the brokers of a cluster. `given`: a password that the client showed, in place of one that is kept."""
+    """How a broker is reached: plainly, by TLS, with a login of the cluster's own user or of the client's. To the
+    brokers of a cluster. `given`: a password that the client showed, in place of one that is kept."""
 
     cluster: Cluster
     tokens: Tokens

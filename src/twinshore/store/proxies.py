@@ -137,7 +137,8 @@ RESET_FORGOTTEN_MS = 24 * 3600 * 1000
 
 
 class ProxyResets(Part):
-    """Those that there are, by one number that grows with each change."""
+    """Resets of groups' places: a row for each group that was reset, and what proxies say of those that hold. One
+    number grows with each change."""
 
     @reads
     def revision(self, connection: Connection) -> int:

@@ -102,8 +102,8 @@ class Words(NamedTuple):
 
 
 class Shares:
-    """Those of one request. Each part is given to a broker, or refused here. `renamed`: what a cluster says of a part,
-    as clients are to see it."""
+    """A request whose parts are for several clusters: each part goes to its own, and what all say is one answer. Each
+    part is given to a broker, or refused here. `renamed`: what a cluster says of a part, as clients are to see it."""
 
     def __init__(
         self,
@@ -804,7 +804,8 @@ _GUARDED_NAMES: Final[Mapping[int, Callable[[Any], Iterable[str]]]] = {
 
 
 def refused_as_guarded(request: Request, seen: Seen) -> Move | None:
-    """The refusal; None where the client may send this."""
+    """What no client may send: changes of Kafka's and Twinshore's own topics, and questions as a replica. It is refused
+    as a whole; reads of these topics stay allowed. None where the client may send this."""
     if request.version >= _OF_REPLICAS.get(request.key, 1 << 15):
         return _as_replica(request)
     if (names := _GUARDED_NAMES.get(request.key)) is None:

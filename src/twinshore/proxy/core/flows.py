@@ -216,8 +216,9 @@ class ByTopic(NamedTuple):
 
 
 class Totals:
-    """`topics`: of producers and consumers. `clients`: of all connections of a client id. `clusters`: producers, with
-    how long brokers took."""
+    """What went through since the process began, by topic and by client, in few enough series for Prometheus. `topics`:
+    of producers and consumers. `clients`: of all connections of a client id. `clusters`: producers, with how long
+    brokers took."""
 
     def __init__(self, most: int = SERIES_MAX) -> None:
         self._most = most
@@ -254,7 +255,7 @@ SAMPLE_BYTES: Final = 65_536
 
 
 class Counting:
-    """That of one client."""
+    """What one client sends and is given, read from what is at hand when its requests are judged."""
 
     def __init__(self, flows: Flows | None = None) -> None:
         self._flows = flows if flows is not None else Flows()

@@ -197,8 +197,9 @@ _NOTHING: Final = _Lacks((), ())
 
 
 class NewerGroups:
-    """For one client. `tell` hears why a member is refused, as not every client shows it; `holds`: whether nobody may
-    join a group now; `news`: the clusters seem to be other than they are known."""
+    """Groups of the newer protocol (KIP-848), whose coordinator deals out partitions. For one client. `tell` hears why
+    a member is refused, as not every client shows it; `holds`: whether nobody may join a group now; `news`: the
+    clusters seem to be other than they are known."""
 
     def __init__(self, tell: Callable[[str], None], holds: Callable[[str], bool], news: Callable[[], None]) -> None:
         self._tell, self._holds, self._news = tell, holds, news

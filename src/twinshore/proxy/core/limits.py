@@ -15,7 +15,8 @@ _CLIENTS_MAX: Final = 20_000
 
 
 class Quotas:
-    """`bytes_s`: of each client id; 0: as many as they like."""
+    """How many bytes a second the clients of one client id may send and receive, and how long they wait for more.
+    `bytes_s`: of each client id; 0: as many as they like."""
 
     def __init__(self, bytes_s: int) -> None:
         self._bytes_s = bytes_s
@@ -40,7 +41,8 @@ class Quotas:
 
 
 class Budget:
-    """What does not fit waits in its turn, so no large request is passed over for ever. `left`: what is free."""
+    """How many bytes the requests of all clients may take at once. What does not fit waits in its turn, so no large
+    request is passed over for ever. `left`: what is free."""
 
     def __init__(self, most: int) -> None:
         self.left = most
@@ -81,7 +83,8 @@ _SAID_MAX: Final = 1000
 
 
 class Crowd:
-    """`most` and `most_of_one`: 0 for as many as come. `count`: how many are there."""
+    """How many clients may be connected, in all and from one address. `most` and `most_of_one`: 0 for as many as come.
+    `count`: how many are there."""
 
     def __init__(self, most: int = 0, most_of_one: int = 0) -> None:
         self._most, self._most_of_one = most, most_of_one

@@ -30,7 +30,8 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Networks:
-    """`named`: networks as text, each with what it stands for."""
+    """Networks by addresses: which of them holds a client, the narrowest first. `named`: networks as text, each with
+    what it stands for."""
 
     def __init__(self, named: Iterable[tuple[str, str]]) -> None:
         self._tables: dict[int, dict[int, dict[int, str]]] = {4: {}, 6: {}}  # version, length of the prefix, prefix
@@ -100,7 +101,8 @@ class Trail:
 
 @dataclass(slots=True)
 class Level:
-    """How one twin's partition stands. `since_s`: all that home had then it has. `near`: clients read there."""
+    """How far a twin's partition is behind its home, in time: by ends of both that were asked again and again. How one
+    twin's partition stands. `since_s`: all that home had then it has. `near`: clients read there."""
 
     leader: int = -1
     start: int = 0
@@ -130,9 +132,10 @@ Part = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """`sites`: of each cluster, in the order of the settings. `next_sites`: where clients of a site read if not at
-    their own. Without a second site nobody reads elsewhere than at home. `own_topics`: which topics each site has for
-    itself, as patterns with `*`."""
+    """At which clusters the clients of a site may read a topic of another home, the nearest first. `sites`: of each
+    cluster, in the order of the settings. `next_sites`: where clients of a site read if not at their own. Without a
+    second site nobody reads elsewhere than at home. `own_topics`: which topics each site has for itself, as patterns
+    with `*`."""
 
     sites: Mapping[str, str] = field(default_factory=dict)
     next_sites: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -265,9 +268,10 @@ class _Topic:
 
 
 class Near:
-    """`served`: partitions that may be read at clusters that are not their home, as (cluster, topic, partition). It
-    and what `view` gives are the same objects while nothing is new. `bytes_read` by cluster, `led` and `sent_home`: how
-    often clients were told to go."""
+    """What all clients of a process share of near reads: which topics are looked at, how level their twins are, and
+    where each site's clients read therefore. `served`: partitions that may be read at clusters that are not their home,
+    as (cluster, topic, partition). It and what `view` gives are the same objects while nothing is new. `bytes_read` by
+    cluster, `led` and `sent_home`: how often clients were told to go."""
 
     def __init__(self, rules: Rules | None = None, networks: Networks | None = None) -> None:
         self.rules, self._networks = rules or Rules(), networks or Networks(())
@@ -438,8 +442,8 @@ class Looked:
 
 
 class Reading:
-    """Of one client. `site` is where it is, by its address, or its rack where that says nothing. `reads_near`: whether
-    it ever asked a twin here."""
+    """What becomes of one client's fetches where it may read near. Of one client. `site` is where it is, by its
+    address, or its rack where that says nothing. `reads_near`: whether it ever asked a twin here."""
 
     def __init__(self, near: Near, layout: Layout) -> None:
         self.near, self._layout = near, layout

@@ -1,31 +1,58 @@
 """Moving all groups of the proxies' clients to another cluster: their members gather, their places go along."""
 
 from __future__ import annotations
-
 import secrets
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from collections.abc import Generator
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from contextlib import ExitStack
+from contextlib import closing
+from contextlib import suppress
+from dataclasses import dataclass
+from dataclasses import replace
 from enum import StrEnum
 from math import inf
 from typing import Self
-
-from twinshore.fleet import GROUPS_HOME, ConfigError, KafkaError, RefusedError, StoreError, TwinshoreError
+from twinshore.fleet import GROUPS_HOME
+from twinshore.fleet import ConfigError
+from twinshore.fleet import KafkaError
+from twinshore.fleet import RefusedError
+from twinshore.fleet import StoreError
+from twinshore.fleet import TwinshoreError
 from twinshore.fleet.operations import Plan
-from twinshore.fleet.sentences import counted, listed
+from twinshore.fleet.sentences import counted
+from twinshore.fleet.sentences import listed
 from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings.sections.proxy import SECTION
 from twinshore.fleet.terms import FIRST_TERM
-from twinshore.groups.goals import GroupSeen, further_on, read_again, short_of
-from twinshore.groups.home_line import remember, remembered
-from twinshore.groups.offset_move import DONE, follow_again, links_between, see_all, set_places
+from twinshore.groups.goals import GroupSeen
+from twinshore.groups.goals import further_on
+from twinshore.groups.goals import read_again
+from twinshore.groups.goals import short_of
+from twinshore.groups.home_line import remember
+from twinshore.groups.home_line import remembered
+from twinshore.groups.offset_move import DONE
+from twinshore.groups.offset_move import follow_again
+from twinshore.groups.offset_move import links_between
+from twinshore.groups.offset_move import see_all
+from twinshore.groups.offset_move import set_places
 from twinshore.homes.follower_lines import FollowerLog
-from twinshore.homes.home_lines import Clash, HomeLine, HomeState, stands
-from twinshore.homes.home_notes import FollowerNotes, HomeNotes
-from twinshore.kafka.clock import steady_s, wall_ms
+from twinshore.homes.home_lines import Clash
+from twinshore.homes.home_lines import HomeLine
+from twinshore.homes.home_lines import HomeState
+from twinshore.homes.home_lines import stands
+from twinshore.homes.home_notes import FollowerNotes
+from twinshore.homes.home_notes import HomeNotes
+from twinshore.kafka.clock import steady_s
+from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.groups import CONSUMER, Groups, members_of, send_away
+from twinshore.kafka.groups import CONSUMER
+from twinshore.kafka.groups import Groups
+from twinshore.kafka.groups import members_of
+from twinshore.kafka.groups import send_away
 from twinshore.links.filters import INTERNAL
 from twinshore.proxy.resetting import none_under_way
 from twinshore.store import Store
@@ -40,8 +67,9 @@ MARGIN_S = 3.0  # a request for the next word has landed by then, or is given up
 
 
 class GroupWords:
-    """On these clusters. `first`: where groups are at home before anybody has said anything.
-    `store`: keeps where groups have moved."""
+    """What clusters say of the home of groups, and who has heard it: read and written on both, by one who moves it. On
+    these clusters. `first`: where groups are at home before anybody has said anything. `store`: keeps where groups have
+    moved."""
 
     def __init__(self, clusters: Sequence[KafkaCluster], first: str, store: Store | None = None) -> None:
         self._first, self._store = first, store
@@ -500,7 +528,8 @@ def planned(to: str, settings: Settings, store: Store, switch: SwitchPlan) -> Pl
 
 
 class Gathering:
-    """Members wait from `begin` on, for as long as the switch may hold writers and some time more. `go_on` moves them
+    """Groups of the proxies' clients go along with a switch: their members gather before it, and go on right behind it.
+    Members wait from `begin` on, for as long as the switch may hold writers and some time more. `go_on` moves them
     right behind the flip; where it is not called they stay, and go on at the end."""
 
     def __init__(

@@ -43,7 +43,8 @@ END_S: Final = 30.0
 
 
 class PartProcess:
-    """`log` gets what it says. `port` is where it answers for itself, 0 while it does not; `starts` counts."""
+    """A part as its keeper has it: started, heard, ended, and started again. `log` gets what it says. `port` is where
+    it answers for itself, 0 while it does not; `starts` counts."""
 
     def __init__(self, task: Task, log: Callable[[str], None]) -> None:
         self.number, self.starts, self.port, self.serves = task.number, 0, 0, False
