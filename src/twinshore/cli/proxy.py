@@ -33,6 +33,29 @@ LATENCY_MS = typer.Option(0, "--latency-ms", help="Trips where the broker's answ
 ABOVE_S = typer.Option(5, "--above-s", help="For how many seconds a limit must be passed.")
 QUIET_S = typer.Option(30, "--quiet-s", help="For how many seconds all must be below half of it to close again.")
 DRY_RUN = typer.Option(False, "--dry-run", help="Only say what would be done.")
+BY = typer.Option("topic", "--by", help="topic, client, cluster, way (from a proxy to a cluster), or flow: all apart.")
+SORT = typer.Option("bytes", "--sort", help="What the largest has most of: bytes, requests, records, errors, latency.")
+LAST = typer.Option("5m", "--last", help="Of how long: 90s, 5m, 2h.")
+TOPIC = typer.Option("*", "--topic", help="Only this topic, or with a `*` behind, topics that begin so.")
+CLIENT = typer.Option("*", "--client", help="Only this client id, or with a `*` behind, ids that begin so.")
+PAGE = typer.Option(1, "--page", help="Which page.", min=1)
+SIZE = typer.Option(20, "--lines", help="How many lines a page has.", min=1)
+GROUP = typer.Argument(help="The group.", metavar="GROUP")
+RESET_TOPIC = typer.Option(
+    [], "--topic", help="Only this topic, or partitions of it as in orders:0,2; may be repeated."
+)
+EARLIEST = typer.Option(False, "--to-earliest", help="To the beginning of each partition.")
+LATEST = typer.Option(False, "--to-latest", help="To the end of each partition.")
+OFFSET = typer.Option(None, "--to-offset", min=0, help="To this offset.")
+TIME = typer.Option("", "--to-time", help="To the first record of that time or later, as in 2026-11-26T10:00:00Z.")
+SHIFT = typer.Option(None, "--shift-by", help="By so many records on, or back where it is negative.")
+RESUME = typer.Option(False, "--resume", help="Finish a reset that was not finished.")
+UNDO = typer.Option(False, "--undo", help="Have places as they were before a reset that was not finished.")
+GATHER_S = typer.Option(10.0, "--gather-s", min=0.0, help="How long members are waited for, to come back together.")
+YES = typer.Option(False, "--yes", help="Do not ask once more.")
+NAME = typer.Argument(..., metavar="NAME", help="The user, as clients log in.")
+TOPICS = typer.Argument(None, metavar="[TOPIC]...", help="Also says where these are led, and why.")
+PASSWORD_FILE = typer.Option(..., "--password-file", help="File that holds the password.")
 
 
 def register_fuse(proxy: typer.Typer) -> None:
@@ -163,15 +186,6 @@ def _carry_out(planned: Plan[FuseStep], store: Any, *, dry_run: bool) -> None:
         typer.echo(one_line(in_force(store)))
 
 
-BY = typer.Option("topic", "--by", help="topic, client, cluster, way (from a proxy to a cluster), or flow: all apart.")
-SORT = typer.Option("bytes", "--sort", help="What the largest has most of: bytes, requests, records, errors, latency.")
-LAST = typer.Option("5m", "--last", help="Of how long: 90s, 5m, 2h.")
-TOPIC = typer.Option("*", "--topic", help="Only this topic, or with a `*` behind, topics that begin so.")
-CLIENT = typer.Option("*", "--client", help="Only this client id, or with a `*` behind, ids that begin so.")
-PAGE = typer.Option(1, "--page", help="Which page.", min=1)
-SIZE = typer.Option(20, "--lines", help="How many lines a page has.", min=1)
-
-
 def traffic(
     by: str = BY,
     sort: str = SORT,
@@ -198,21 +212,6 @@ def traffic(
         return
     for sentence in found.sentences():
         typer.echo(one_line(sentence))
-
-
-GROUP = typer.Argument(help="The group.", metavar="GROUP")
-RESET_TOPIC = typer.Option(
-    [], "--topic", help="Only this topic, or partitions of it as in orders:0,2; may be repeated."
-)
-EARLIEST = typer.Option(False, "--to-earliest", help="To the beginning of each partition.")
-LATEST = typer.Option(False, "--to-latest", help="To the end of each partition.")
-OFFSET = typer.Option(None, "--to-offset", min=0, help="To this offset.")
-TIME = typer.Option("", "--to-time", help="To the first record of that time or later, as in 2026-11-26T10:00:00Z.")
-SHIFT = typer.Option(None, "--shift-by", help="By so many records on, or back where it is negative.")
-RESUME = typer.Option(False, "--resume", help="Finish a reset that was not finished.")
-UNDO = typer.Option(False, "--undo", help="Have places as they were before a reset that was not finished.")
-GATHER_S = typer.Option(10.0, "--gather-s", min=0.0, help="How long members are waited for, to come back together.")
-YES = typer.Option(False, "--yes", help="Do not ask once more.")
 
 
 def offsets(
@@ -254,11 +253,6 @@ def offsets(
     with (open_or_make if changes and not dry_run else open_to_look)(loaded) as store:
         meant = plan(asked, loaded, store)
         agreed(meant, act(asked, meant, loaded, store, who()), yes=yes, dry_run=dry_run)
-
-
-NAME = typer.Argument(..., metavar="NAME", help="The user, as clients log in.")
-TOPICS = typer.Argument(None, metavar="[TOPIC]...", help="Also says where these are led, and why.")
-PASSWORD_FILE = typer.Option(..., "--password-file", help="File that holds the password.")
 
 
 def register(app: typer.Typer) -> None:

@@ -18,6 +18,13 @@ from twinshore.groups.translation import NOWHERE, Scope, came
 from twinshore.kafka.errors import describe
 from twinshore.wire.group_places import GroupPlaces, Place, Where
 
+# Shorter ones are what brokers answer while they change hands.
+TOLD_AFTER_S = 30.0
+NAMED_MAX = 3
+RENEWED_WITHIN_S = 3600.0
+# Of so many groups that are no more it is remembered where the link left them.
+DEPARTED_MAX = 20_000
+
 
 @dataclass(slots=True)
 class Wish:
@@ -42,11 +49,6 @@ class Turn:
     unheard: Collection[str] | None = None
 
 
-# Shorter ones are what brokers answer while they change hands.
-TOLD_AFTER_S = 30.0
-NAMED_MAX = 3
-
-
 def refusals_in_words(refused: Mapping[str, tuple[float, str]], now_s: float) -> str:
     """`refused`: since when each group is, and in which words. Empty where none has been for long."""
     told = [
@@ -67,10 +69,6 @@ def words_of(code: int) -> str:
 
 
 V = TypeVar("V")
-
-RENEWED_WITHIN_S = 3600.0
-# Of so many groups that are no more it is remembered where the link left them.
-DEPARTED_MAX = 20_000
 
 
 @dataclass(slots=True)

@@ -17,6 +17,17 @@ from twinshore.kafka.questions import OffsetKind
 from twinshore.wire.group_places import GroupPlaces, Place, Where
 
 ByCoordinator = Mapping[int, Mapping[str, Iterable[Where] | None]]
+# The group has members now: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, STALE_MEMBER_EPOCH.
+# NON_EMPTY_GROUP is what a share group's coordinator says.
+_LIVE = frozenset({25, 22, 27, 113, 68})
+ROUNDS_UNTIL_GONE = 3
+# A place that was read longer ago may have been passed by somebody's reading: nothing is committed by it.
+FRESH_S = 2.0
+# One of the reading side is older by the time in which ends are asked for; it may have been set back meanwhile.
+HEARD_S = 10.0
+AT_ONCE_MAX = 500
+# A topic whose ends cannot be had is not asked for again so soon: each question takes a client's whole patience.
+ENDLESS_S = 15.0
 
 
 class Reader(Protocol):
@@ -52,19 +63,6 @@ class Logs(Protocol):
 
 
 Decide = Callable[..., Decision]
-
-
-# The group has members now: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, STALE_MEMBER_EPOCH.
-# NON_EMPTY_GROUP is what a share group's coordinator says.
-_LIVE = frozenset({25, 22, 27, 113, 68})
-ROUNDS_UNTIL_GONE = 3
-# A place that was read longer ago may have been passed by somebody's reading: nothing is committed by it.
-FRESH_S = 2.0
-# One of the reading side is older by the time in which ends are asked for; it may have been set back meanwhile.
-HEARD_S = 10.0
-AT_ONCE_MAX = 500
-# A topic whose ends cannot be had is not asked for again so soon: each question takes a client's whole patience.
-ENDLESS_S = 15.0
 
 
 class Direction:

@@ -23,6 +23,13 @@ from twinshore.service.clock import wall_ms
 from twinshore.store import Store
 from twinshore.wire.group_places import GroupPlaces, Place, Where
 
+ONLY_THERE = "only on the target"
+PARTLY_THERE = "partly only there"
+NONE = "none"
+AWAY = State.AWAY.value
+# What the mirror would do, were it not refused.
+DOING = frozenset({State.MOVES, State.BEHIND, State.SETTING_BACK, State.SET_BACK})
+
 
 class Silence(NamedTuple):
     """Nothing is known of a group there: `state` says how it is shown, `why` the reason."""
@@ -88,14 +95,6 @@ def _away(side: ClusterGroups, error: KafkaError | None = None) -> Silence:
     return Silence(
         State.AWAY, f"its coordinator on {side.name} does not answer{because}: its places there are not known"
     )
-
-
-ONLY_THERE = "only on the target"
-PARTLY_THERE = "partly only there"
-NONE = "none"
-AWAY = State.AWAY.value
-# What the mirror would do, were it not refused.
-DOING = frozenset({State.MOVES, State.BEHIND, State.SETTING_BACK, State.SET_BACK})
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,33 @@ from twinshore.wire.group_places import Place, Where
 
 # Beyond so many that a store should not be bothered with them none is kept.
 NAMES_MAX = 20_000
+# Kept once marks are left: the groups whose places without one may be the link's all the same.
+MARKS_KIND = "groups marked"
+# The groups whose consumers leave notes, and which get no marks for that.
+NOTES_KIND = "groups with notes"
+EVERYBODY = "\0"  # no group is called so
+SCOPE_S = 5.0
+RECEIPTS_S = 3.0
+SHARE_S = 5.0
+RETENTION_DEFAULT_S = 7 * 86_400.0
+# Where the target's setting cannot be read: shorter than anybody sets it without knowing why.
+RETENTION_UNKNOWN_S = 3_600.0
+RENEWALS_IN_RETENTION = 4
+RENEW_S_MIN = 2.0
+WORST_FIRST = (
+    State.REFUSED,
+    State.AWAY,
+    State.UNKNOWN,
+    State.AHEAD,
+    State.OWN,
+    State.SETTING_BACK,
+    State.SET_BACK,
+    State.BEHIND,
+    State.WAITS,
+    State.MOVES,
+    State.SAME,
+    State.LIVE,
+)
 
 
 def names_row(link: str, kind: str, names: Collection[str], now_ms: int) -> Remembered:
@@ -48,22 +75,6 @@ def names_in(rows: Iterable[Remembered]) -> frozenset[str]:
     for row in rows:
         return frozenset(json.loads(zlib.decompress(base64.b85decode(row.value))) if row.value else ())
     return frozenset()
-
-
-# Kept once marks are left: the groups whose places without one may be the link's all the same.
-MARKS_KIND = "groups marked"
-# The groups whose consumers leave notes, and which get no marks for that.
-NOTES_KIND = "groups with notes"
-EVERYBODY = "\0"  # no group is called so
-
-SCOPE_S = 5.0
-RECEIPTS_S = 3.0
-SHARE_S = 5.0
-RETENTION_DEFAULT_S = 7 * 86_400.0
-# Where the target's setting cannot be read: shorter than anybody sets it without knowing why.
-RETENTION_UNKNOWN_S = 3_600.0
-RENEWALS_IN_RETENTION = 4
-RENEW_S_MIN = 2.0
 
 
 class _Asks(TypedDict):
@@ -372,22 +383,6 @@ def standing(entry: Entry) -> tuple[State, int, float]:
     worst = next(state for state in WORST_FIRST if state in states)
     behind = sum(max(0, count) for _, count, _ in entry.standing.values())
     return worst, behind, min(since_s for _, _, since_s in entry.standing.values())
-
-
-WORST_FIRST = (
-    State.REFUSED,
-    State.AWAY,
-    State.UNKNOWN,
-    State.AHEAD,
-    State.OWN,
-    State.SETTING_BACK,
-    State.SET_BACK,
-    State.BEHIND,
-    State.WAITS,
-    State.MOVES,
-    State.SAME,
-    State.LIVE,
-)
 
 
 def _ids(cluster: KafkaCluster, topics: list[str]) -> dict[str, str]:

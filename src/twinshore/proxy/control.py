@@ -36,6 +36,11 @@ from twinshore.store import (
 )
 
 _ResetHeard = tuple[int, tuple[ResetRow, ...]]
+EVERY_S: Final = 0.5
+# Where nothing has changed: so that it is seen to live.
+TELL_S: Final = 2.0
+END_S: Final = 3.0
+FIRST_S: Final = 5.0  # how long a process that remembers no fuses waits for a store that does not answer
 
 
 class ResetHearing:
@@ -84,12 +89,6 @@ class ResetHearing:
         """The store has these."""
         self._told |= {word.run: word.waits for word in words}
 
-
-EVERY_S: Final = 0.5
-# Where nothing has changed: so that it is seen to live.
-TELL_S: Final = 2.0
-END_S: Final = 3.0
-FIRST_S: Final = 5.0  # how long a process that remembers no fuses waits for a store that does not answer
 
 T = TypeVar("T")
 _Heard = tuple[int, tuple[FuseRow, ...]]

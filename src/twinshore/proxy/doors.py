@@ -22,6 +22,11 @@ from twinshore.service.server import not_served
 
 # Balancers send it with their first packet.
 HEADER_S: Final = 5.0
+HANDSHAKE_S: Final = 10.0
+# How long a client may take to agree that it ends.
+GOODBYE_S: Final = 5.0
+BACKLOG: Final = 1024
+LOOK_S: Final = 1.0
 
 
 class Lobby(asyncio.BufferedProtocol):
@@ -99,11 +104,6 @@ class Lobby(asyncio.BufferedProtocol):
             self._late = None
 
 
-HANDSHAKE_S: Final = 10.0
-# How long a client may take to agree that it ends.
-GOODBYE_S: Final = 5.0
-
-
 class Porch(asyncio.BufferedProtocol):
     """Before the door of a port that speaks TLS: the handshake. Behind it the client is a guest like any other. Each
     connection has the certificate that is in force when it comes. What a client sends right behind its handshake is
@@ -176,10 +176,6 @@ class Porch(asyncio.BufferedProtocol):
 
     def connection_lost(self, _: Exception | None) -> None:
         self._gone = True
-
-
-BACKLOG: Final = 1024
-LOOK_S: Final = 1.0
 
 
 class Doors:

@@ -33,6 +33,39 @@ from twinshore.proxy.upstream import DIAL_S, Access, Tokens
 
 T = TypeVar("T")
 _Stamp: TypeAlias = list[tuple[int, int, int] | None]
+# What OpenSSL says of bytes that are no TLS at all.
+_NO_TLS: Final = (
+    "WRONG_VERSION_NUMBER",
+    "HTTP_REQUEST",
+    "HTTPS_PROXY_REQUEST",
+    "RECORD_LAYER_FAILURE",
+    "BAD_RECORD_TYPE",
+)
+_TOO_OLD: Final = ("UNSUPPORTED_PROTOCOL", "VERSION_TOO_LOW", "NO_SHARED_CIPHER")
+# As Java and so Kafka abbreviates them.
+_SHORT: Final = {
+    "commonName": "CN",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "countryName": "C",
+    "stateOrProvinceName": "ST",
+    "localityName": "L",
+    "streetAddress": "STREET",
+    "domainComponent": "DC",
+    "userId": "UID",
+}
+LOGIN_S: Final = 30.0
+# As brokers make a client wait whose login they refuse (connection.failed.authentication.delay.ms), and longer.
+PAUSE_S: Final = 0.5
+# As many as Kafka's own tool takes where it is not told.
+ITERATIONS: Final = 4096
+SALT_BYTES: Final = 24
+_DIGEST_BYTES: Final = 64
+_MECHANISM: Final = SaslMechanism.SCRAM_SHA_512
+# So many logins are tried at once.
+JUDGES = 4
+LOCAL = ("127.0.0.1", "::1", "localhost")
+_WRONG = (Code.SASL_AUTHENTICATION_FAILED, Code.UNSUPPORTED_SASL_MECHANISM)
 
 
 class Watched(Generic[T]):
@@ -75,29 +108,6 @@ def _stamp_of(file: Path) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_size, found.st_ino
-
-
-# What OpenSSL says of bytes that are no TLS at all.
-_NO_TLS: Final = (
-    "WRONG_VERSION_NUMBER",
-    "HTTP_REQUEST",
-    "HTTPS_PROXY_REQUEST",
-    "RECORD_LAYER_FAILURE",
-    "BAD_RECORD_TYPE",
-)
-_TOO_OLD: Final = ("UNSUPPORTED_PROTOCOL", "VERSION_TOO_LOW", "NO_SHARED_CIPHER")
-# As Java and so Kafka abbreviates them.
-_SHORT: Final = {
-    "commonName": "CN",
-    "organizationName": "O",
-    "organizationalUnitName": "OU",
-    "countryName": "C",
-    "stateOrProvinceName": "ST",
-    "localityName": "L",
-    "streetAddress": "STREET",
-    "domainComponent": "DC",
-    "userId": "UID",
-}
 
 
 class _Inside(ssl.SSLObject):
@@ -175,11 +185,6 @@ def why_no_handshake(error: Exception) -> str:
 
 def _spoken(reason: str) -> str:
     return reason.replace("_", " ").lower()
-
-
-LOGIN_S: Final = 30.0
-# As brokers make a client wait whose login they refuse (connection.failed.authentication.delay.ms), and longer.
-PAUSE_S: Final = 0.5
 
 
 class Host(Protocol):
@@ -268,13 +273,6 @@ class Entry:
         else:
             host.say(asked.entered)
             host.let_in(asked.who)
-
-
-# As many as Kafka's own tool takes where it is not told.
-ITERATIONS: Final = 4096
-SALT_BYTES: Final = 24
-_DIGEST_BYTES: Final = 64
-_MECHANISM: Final = SaslMechanism.SCRAM_SHA_512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -386,12 +384,6 @@ def _user(raw: object, place: str, complaints: Complaints) -> _User:
     except ConfigError as error:
         complaints.add(place, f"{'scram_sha_512: ' if section.scram_sha_512 else ''}{error}")
         return _User(None, password)
-
-
-# So many logins are tried at once.
-JUDGES = 4
-LOCAL = ("127.0.0.1", "::1", "localhost")
-_WRONG = (Code.SASL_AUTHENTICATION_FAILED, Code.UNSUPPORTED_SASL_MECHANISM)
 
 
 class Gate:

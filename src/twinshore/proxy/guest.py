@@ -39,6 +39,14 @@ FIRST_BYTES: Final = 64 << 10
 HALF_REQUEST_S: Final = 30.0
 # A client that sends so slowly keeps room from others.
 SLOW_S: Final = 120.0
+# What nobody has is never counted there.
+_NOBODYS: Final = Flow()
+UNANSWERED_MAX: Final = 64
+IDLE_S: Final = 11 * 60.0
+UNREAD_S: Final = 300.0
+# A request that a switch holds is refused after that, so that its client asks again before it takes it for lost.
+HELD_S: Final = 15.0
+_SMALL_BYTES: Final = 16 << 10
 
 
 class Intake(Framer):
@@ -288,10 +296,6 @@ class Turns:
         self._due.clear()
 
 
-# What nobody has is never counted there.
-_NOBODYS: Final = Flow()
-
-
 class Spending:
     """What one client has had: counted with what all had, and above its quota nothing more of it is read for a while.
     `go_on` is called once it may have more; `slowed`: whether it may not. `software`: what it said of itself before it
@@ -333,14 +337,6 @@ class Spending:
     def _hurry(self) -> None:
         self.slowed = False
         self._go_on()
-
-
-UNANSWERED_MAX: Final = 64
-IDLE_S: Final = 11 * 60.0
-UNREAD_S: Final = 300.0
-# A request that a switch holds is refused after that, so that its client asks again before it takes it for lost.
-HELD_S: Final = 15.0
-_SMALL_BYTES: Final = 16 << 10
 
 
 class Guest(asyncio.BufferedProtocol):

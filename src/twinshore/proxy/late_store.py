@@ -16,6 +16,9 @@ from twinshore.store import Store
 from twinshore.store.opening import open_if_there
 
 AGAIN_S: Final = 2.0
+WITHOUT: Final = "each topic is led to where links and clusters say, else to the first cluster that has it"
+NAMED_MAX = 5
+NO_STORE = "there is no store, which the mirror tells who wrote what"
 
 
 class LateStore:
@@ -64,13 +67,6 @@ class LateStore:
                 self._store.close()
                 self._store = None
                 self._looked_s = float("inf")
-
-
-WITHOUT: Final = "each topic is led to where links and clusters say, else to the first cluster that has it"
-
-
-NAMED_MAX = 5
-NO_STORE = "there is no store, which the mirror tells who wrote what"
 
 
 def ask_crossed(store: LateStore, link: str, topics: Mapping[str, Lead]) -> dict[str, Crossed]:

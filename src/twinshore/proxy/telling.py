@@ -25,6 +25,9 @@ from twinshore.service.clock import wall_ms
 from twinshore.store import Flow, FlowKey, FlowRow, InstanceRow, Store
 
 CALL_S: Final = 5.0
+HOUR_MS: Final = 3_600_000
+FORGET_EVERY_MS: Final = 60_000
+END_S: Final = 3.0
 
 
 class TopicOfTraffic:
@@ -60,10 +63,6 @@ class TopicOfTraffic:
         """Ends its connections."""
         self._kafka.close()
 
-
-HOUR_MS: Final = 3_600_000
-FORGET_EVERY_MS: Final = 60_000
-END_S: Final = 3.0
 
 Grown = Sequence[tuple[FlowKey, Flow]]
 T = TypeVar("T")

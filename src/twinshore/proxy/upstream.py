@@ -34,6 +34,15 @@ from twinshore.wire.primitives import I32, Buffer
 
 # One that does not say when it ends serves so long.
 OPAQUE_S: Final = 10.0
+# As long as a connection may take to be there, with all that is said before the first request.
+DIAL_S: Final = 10.0
+# Log in again before the broker ends the session.
+LIFETIME_PART: Final = 0.8
+# As much as one record of TLS holds.
+_TLS_BYTES: Final = 16 << 10
+CLIENT_ID = "twinshore-proxy"
+# A broker that lets logins end at once would be logged in to without end.
+SESSION_S_MIN = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +80,6 @@ class Tokens:
                 kept = self._kept[security] = _Kept(token, now_s + lasts_s)
             return kept.token.text
 
-
-# As long as a connection may take to be there, with all that is said before the first request.
-DIAL_S: Final = 10.0
-# Log in again before the broker ends the session.
-LIFETIME_PART: Final = 0.8
 
 Learnt = TypeVar("Learnt")
 Asking = Callable[[Question], Awaitable[memoryview]]
@@ -144,10 +148,6 @@ async def _hold(talk: Talk[Learnt], ask: Asking) -> Learnt:
         answer = await ask(found)
 
 
-# As much as one record of TLS holds.
-_TLS_BYTES: Final = 16 << 10
-
-
 def spare_tls_buffers() -> None:
     """Python's own loop receives into a buffer of each TLS connection, of a quarter of a megabyte: of thousands of
     clients that are idle it is most of what they take. It is what they receive at once, and no more."""
@@ -184,11 +184,6 @@ def keeps_buffers(loop: asyncio.AbstractEventLoop) -> bool:
     """Whether a transport keeps what it cannot send at once where it lies. Python's own copied it before 3.12, so that
     the buffer can be received into again at once."""
     return sys.version_info >= (3, 12) or not isinstance(loop, asyncio.SelectorEventLoop)
-
-
-CLIENT_ID = "twinshore-proxy"
-# A broker that lets logins end at once would be logged in to without end.
-SESSION_S_MIN = 0.1
 
 
 class Asked(NamedTuple):

@@ -44,6 +44,9 @@ from twinshore.store.values import AuditRow
 FUSES = "proxy fuses"
 # What a proxy said of itself that was not heard of for so long says nothing any more.
 FORGOTTEN_MS = 7 * 24 * 3600 * 1000
+RESETS = "proxy resets"
+# What a member that was sent away may still commit is long over then.
+RESET_FORGOTTEN_MS = 24 * 3600 * 1000
 
 
 class Proxies(Part):
@@ -129,11 +132,6 @@ def _fuse(row: RowMapping) -> FuseRow:
     limits = Limits(**{name: values.pop(name) for name in Limits.__dataclass_fields__})
     kinds = {"kind": FuseKind(row["kind"]), "state": FuseState(row["state"]), "policy": FusePolicy(row["policy"])}
     return FuseRow(**{**values, **kinds}, limits=limits)
-
-
-RESETS = "proxy resets"
-# What a member that was sent away may still commit is long over then.
-RESET_FORGOTTEN_MS = 24 * 3600 * 1000
 
 
 class ProxyResets(Part):

@@ -90,6 +90,38 @@ CHANGE_S: Final = 12.0
 NO_SUCH_TOPIC: Final = "This server does not host this topic-partition."
 _THERE: Final = (Code.NONE, Code.LEADER_NOT_AVAILABLE)
 _NOT_THERE: Final = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_TOPIC_EXCEPTION)
+TOPIC: Final = 2
+BROKER: Final = 4
+BROKER_LOGGER: Final = 8
+GROUP: Final = 32
+# Addresses, and numbers of brokers and controllers within them.
+HIDDEN: Final = frozenset(
+    {
+        "advertised.listeners",
+        "controller.quorum.bootstrap.servers",
+        "controller.quorum.voters",
+        "listeners",
+        "zookeeper.connect",
+    }
+)
+OWN_NUMBERS: Final = frozenset({"broker.id", "node.id"})
+# Partitions and brokers, as `0:1,1:2`.
+THROTTLED: Final = frozenset({"follower.replication.throttled.replicas", "leader.replication.throttled.replicas"})
+_NO_SUCH: Final = Code.UNKNOWN_TOPIC_OR_PARTITION
+# After this one every client asks the same broker the same again.
+_AGAIN: Final = Code.COORDINATOR_LOAD_IN_PROGRESS
+# A coordinator that says nothing: the next try looks for another.
+_GONE: Final = Code.NOT_COORDINATOR
+RIGHTS: Final = "ACLs are changed at a cluster's own address: this proxy has several, and on a mirror's target"
+RIGHTS_SAY: Final = f"{RIGHTS} a right to write would spoil twins"
+LEADERS_SAY: Final = "leaders are elected at the cluster's own address, not by this proxy"
+MOVES_SAY: Final = "replicas are moved at the cluster's own address, not by this proxy"
+QUOTAS_SAY: Final = "quotas are set at each cluster's own address: this proxy has several"
+USERS_SAY: Final = "SCRAM users are kept at each cluster's own address, not by this proxy"
+_REFUSED: Final = error(Code.POLICY_VIOLATION)
+# Where the replica id is the first field of the request; a consumer's is -1, a debugger's -2.
+_OF_REPLICAS: Final = {FETCH: 0, LIST_OFFSETS: 0, OFFSET_FOR_LEADER_EPOCH: 3}
+_CONSUMERS: Final = (-1, -2)
 
 
 class Words(NamedTuple):
@@ -245,25 +277,6 @@ def refused_whole(request: Request, code: Code, says: str) -> Parts:
     return written(filled(kind, error_code=error(code), error_message=says))
 
 
-TOPIC: Final = 2
-BROKER: Final = 4
-BROKER_LOGGER: Final = 8
-GROUP: Final = 32
-# Addresses, and numbers of brokers and controllers within them.
-HIDDEN: Final = frozenset(
-    {
-        "advertised.listeners",
-        "controller.quorum.bootstrap.servers",
-        "controller.quorum.voters",
-        "listeners",
-        "zookeeper.connect",
-    }
-)
-OWN_NUMBERS: Final = frozenset({"broker.id", "node.id"})
-# Partitions and brokers, as `0:1,1:2`.
-THROTTLED: Final = frozenset({"follower.replication.throttled.replicas", "leader.replication.throttled.replicas"})
-
-
 def _names(one: Any) -> dict[str, Any]:
     return {"resource_type": one.resource_type, "resource_name": one.resource_name}
 
@@ -349,7 +362,6 @@ def _numbers(cluster: str, value: str | None, layout: Layout) -> str | None:
     return None if value is None else re.sub(r"(?<![^:])\b\d{1,9}\b(?!:)", number, value)
 
 
-_NO_SUCH: Final = Code.UNKNOWN_TOPIC_OR_PARTITION
 CREATED: Final = Words("topics", "topics", lambda one: {"name": one.name})
 DELETED: Final = Words("topic_names", "responses", lambda one: {"name": one})
 GROWN: Final = Words("topics", "results", lambda one: {"name": one.name})
@@ -559,12 +571,6 @@ def nothing(request: Request) -> Move:
     return Say(written(filled(answer_kind(request.key, request.version))))
 
 
-# After this one every client asks the same broker the same again.
-_AGAIN: Final = Code.COORDINATOR_LOAD_IN_PROGRESS
-# A coordinator that says nothing: the next try looks for another.
-_GONE: Final = Code.NOT_COORDINATOR
-
-
 class Ends:
     """For one client, whose committer knows the coordinators elsewhere."""
 
@@ -670,16 +676,6 @@ def _deleted(request: Request, codes: dict[Any, Any]) -> Parts:
     return written(filled(kind, results=results))
 
 
-RIGHTS: Final = "ACLs are changed at a cluster's own address: this proxy has several, and on a mirror's target"
-RIGHTS_SAY: Final = f"{RIGHTS} a right to write would spoil twins"
-LEADERS_SAY: Final = "leaders are elected at the cluster's own address, not by this proxy"
-MOVES_SAY: Final = "replicas are moved at the cluster's own address, not by this proxy"
-QUOTAS_SAY: Final = "quotas are set at each cluster's own address: this proxy has several"
-USERS_SAY: Final = "SCRAM users are kept at each cluster's own address, not by this proxy"
-
-_REFUSED: Final = error(Code.POLICY_VIOLATION)
-
-
 def refused(request: Request) -> Parts:
     """The answer that refuses it."""
     kind = answer_kind(request.key, request.version)
@@ -781,9 +777,6 @@ def judges(layout: Layout, committed: Committed, news: Callable[[], None]) -> Ma
     return found | dict.fromkeys(REFUSED, lambda request, _, __: Say(refused(request)))
 
 
-# Where the replica id is the first field of the request; a consumer's is -1, a debugger's -2.
-_OF_REPLICAS: Final = {FETCH: 0, LIST_OFFSETS: 0, OFFSET_FOR_LEADER_EPOCH: 3}
-_CONSUMERS: Final = (-1, -2)
 _GUARDED_WORDS: Final[Mapping[int, Words]] = {
     CREATE_TOPICS: CREATED,
     DELETE_TOPICS: DELETED,

@@ -48,6 +48,19 @@ TOPIC_MAX: Final = 249
 SAMPLES: Final = 40
 # What one window tells: the busiest, and all others together.
 TOLD_MAX: Final = 300
+SERIES_MAX: Final = 300
+RECORDS_KINDS: Final = (FlowKind.PRODUCE, FlowKind.FETCH)
+# Attributes, producer id and count of a batch, from where its CRC begins to count.
+_BATCH: Final = struct.Struct(">h20xq6xi")
+_ATTRIBUTES: Final = 21
+# Places of a client that are remembered, so that it is seen by how much its commits move them.
+_PLACES_MAX: Final = 10_000
+# A commit counts for no more records than that: how far it moves is the client's word, which no broker has seen yet.
+STEP_MAX: Final = 1_000_000_000
+SOFTWARE_MAX: Final = 128
+_NOWHERE: Final = Flow()
+# More of a batch is not compressed for a look: some tens of microseconds.
+SAMPLE_BYTES: Final = 65_536
 
 
 @dataclass(slots=True)
@@ -203,10 +216,6 @@ def join(known: dict[FlowKey, Flow], grown: Iterable[tuple[FlowKey, Flow]]) -> N
         known.setdefault(key, Flow()).add(flow)
 
 
-SERIES_MAX: Final = 300
-RECORDS_KINDS: Final = (FlowKind.PRODUCE, FlowKind.FETCH)
-
-
 class ByTopic(NamedTuple):
     """A topic on a cluster, and what is done with it."""
 
@@ -239,19 +248,6 @@ class Totals:
                 self.topics.setdefault(by_topic, Flow()).add(flow)
             if key.kind is FlowKind.PRODUCE:
                 self.clusters.setdefault(key.cluster, Flow()).add(flow)
-
-
-# Attributes, producer id and count of a batch, from where its CRC begins to count.
-_BATCH: Final = struct.Struct(">h20xq6xi")
-_ATTRIBUTES: Final = 21
-# Places of a client that are remembered, so that it is seen by how much its commits move them.
-_PLACES_MAX: Final = 10_000
-# A commit counts for no more records than that: how far it moves is the client's word, which no broker has seen yet.
-STEP_MAX: Final = 1_000_000_000
-SOFTWARE_MAX: Final = 128
-_NOWHERE: Final = Flow()
-# More of a batch is not compressed for a look: some tens of microseconds.
-SAMPLE_BYTES: Final = 65_536
 
 
 class Counting:

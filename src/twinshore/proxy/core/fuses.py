@@ -18,6 +18,14 @@ from twinshore.store.proxy_values import EVERY, FuseKey, FuseKind, FuseRow, Fuse
 
 # Of a limit: above it nothing that had tripped is quiet.
 QUIET_PART: Final = 0.5
+# Clients that are told apart on the ledger of one topic; those beyond it are counted together.
+CLIENTS_MAX: Final = 1000
+OTHERS: Final = "*"
+CLIENT_MAX: Final = 255
+# Of names that clients may choose freely no more are remembered.
+_KNOWN_MAX: Final = 20_000
+_GAPS_MAX: Final = 100_000
+NEAR: Final = 0.7
 
 
 class Rate(NamedTuple):
@@ -60,15 +68,6 @@ def most_of(limits: Limits, rate: Rate) -> float:
         (limits.latency_ms, rate.latency_ms),
     )
     return max((found / limit for limit, found in both if limit), default=0.0)
-
-
-# Clients that are told apart on the ledger of one topic; those beyond it are counted together.
-CLIENTS_MAX: Final = 1000
-OTHERS: Final = "*"
-CLIENT_MAX: Final = 255
-# Of names that clients may choose freely no more are remembered.
-_KNOWN_MAX: Final = 20_000
-_GAPS_MAX: Final = 100_000
 
 
 class Written(NamedTuple):
@@ -261,9 +260,6 @@ def matches(pattern: str, name: str) -> bool:
 def _widest(row: FuseRow) -> tuple[bool, int, bool, int]:
     """Whole names before beginnings, and long ones before short ones: the client's first."""
     return row.client.endswith(EVERY), -len(row.client), row.topic.endswith(EVERY), -len(row.topic)
-
-
-NEAR: Final = 0.7
 
 
 def unseen(what: str, named: str, known: Collection[str], lately: str) -> str:

@@ -67,6 +67,20 @@ _GONE_S: Final = 5.0
 _REFUSED_MAX: Final = 8
 # A client is a member of one group; whoever says that it is one of many more is not believed.
 _GROUPS_MAX: Final = 16
+# No application names so many topics, or writes such a pattern; each is judged at each heartbeat.
+NAMES_MAX: Final = 10_000
+PATTERN_CHARS_MAX: Final = 16_384
+# A client is a member of one group; whoever says that it is one of many more is asked about each time.
+_MEMBERS_MAX: Final = 16
+_SHOWN_MAX: Final = 80
+# What stands for itself in a pattern; a dot does where it is written as `\\.`, which is one sign here.
+_DOT: Final = "\0"
+_PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-" + _DOT)
+_REPEATS: Final = ("*", "?", "{")
+_REBALANCES: Final = ("PreparingRebalance", "CompletingRebalance")
+_IDLE: Final = ("Empty", "Dead")
+# What brokers say of a topic that there is none of, and of one that this client may not see.
+_HIDDEN: Final = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.TOPIC_AUTHORIZATION_FAILED)
 
 
 class AtWork:
@@ -161,20 +175,6 @@ def of_admins(request: Request, place: Place | None, seen: Seen) -> Move:
     return Say(written(filled(kind, groups=groups)))
 
 
-# No application names so many topics, or writes such a pattern; each is judged at each heartbeat.
-NAMES_MAX: Final = 10_000
-PATTERN_CHARS_MAX: Final = 16_384
-# A client is a member of one group; whoever says that it is one of many more is asked about each time.
-_MEMBERS_MAX: Final = 16
-_SHOWN_MAX: Final = 80
-# What stands for itself in a pattern; a dot does where it is written as `\\.`, which is one sign here.
-_DOT: Final = "\0"
-_PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-" + _DOT)
-_REPEATS: Final = ("*", "?", "{")
-_REBALANCES: Final = ("PreparingRebalance", "CompletingRebalance")
-_IDLE: Final = ("Empty", "Dead")
-# What brokers say of a topic that there is none of, and of one that this client may not see.
-_HIDDEN: Final = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.TOPIC_AUTHORIZATION_FAILED)
 _Piece = Generator[Sequence[Ask], Sequence[Said], Any]
 
 

@@ -12,6 +12,12 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 
+NOBODY: Final = -1
+ANY: Final = -2
+# What stands for a broker's number in the pattern of its name.
+ANY_NODE: Final = "*"
+_DIGITS_MAX: Final = 9
+
 
 @dataclass(frozen=True, slots=True)
 class NewTopics:
@@ -24,13 +30,6 @@ class NewTopics:
     def cluster_of(self, topic: str) -> str:
         """Where it is made."""
         return next((cluster for pattern, cluster in self.by_name if fnmatchcase(topic, pattern)), self.usual)
-
-
-NOBODY: Final = -1
-ANY: Final = -2
-# What stands for a broker's number in the pattern of its name.
-ANY_NODE: Final = "*"
-_DIGITS_MAX: Final = 9
 
 
 class Place(NamedTuple):

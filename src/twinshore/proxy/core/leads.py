@@ -23,6 +23,8 @@ _MARK_SHIFT: Final = 48
 _MARKS: Final = (1 << 14) - 1
 _STAMP_SHIFT: Final = 40
 STAMPS: Final = 1 << 8
+# Producers are forgotten there: nobody knows how much they wrote.
+UNBOUNDED: Final = 1 << 62
 
 
 def mark_of(cluster_id: str) -> int:
@@ -65,10 +67,6 @@ def unstamped(producer_id: int) -> int:
 def stamp_in(producer_id: int) -> int | None:
     """Of an id that a client of a proxy writes under; None for another one's."""
     return producer_id >> _STAMP_SHIFT & STAMPS - 1 if mark_in(producer_id) > 0 else None
-
-
-# Producers are forgotten there: nobody knows how much they wrote.
-UNBOUNDED: Final = 1 << 62
 
 
 class Torn(NamedTuple):

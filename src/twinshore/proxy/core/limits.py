@@ -12,6 +12,9 @@ from typing import Final
 # Not longer: a client gives up a request that is not answered within some tens of seconds.
 WAIT_S_MAX: Final = 10.0
 _CLIENTS_MAX: Final = 20_000
+# Of one address it is said as seldom as that, however often it tries.
+SAY_S: Final = 60.0
+_SAID_MAX: Final = 1000
 
 
 class Quotas:
@@ -75,11 +78,6 @@ class Budget:
     def leave(self, granted: Callable[[], None]) -> bool:
         """Who waited waits no more; whether he did."""
         return self._waiting.pop(granted, None) is not None
-
-
-# Of one address it is said as seldom as that, however often it tries.
-SAY_S: Final = 60.0
-_SAID_MAX: Final = 1000
 
 
 class Crowd:

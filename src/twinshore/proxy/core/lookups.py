@@ -40,6 +40,12 @@ from twinshore.proxy.core.seen import Seen
 from twinshore.wire.apis import INIT_PRODUCER_ID, METADATA
 from twinshore.wire.serving.requests import Request
 
+_GROUP: Final = 0
+_TRANSACTION: Final = 1
+_BROKERS: Final = 1
+_BATCHED: Final = 4
+NO_SUCH_KEY: Final = "only consumer groups and transactions have coordinators at this proxy"
+
 
 def id_of(topic: str, seen: Seen) -> UUID | None:
     """What is known of it; None where it has none that clients could use."""
@@ -73,13 +79,6 @@ def names_in(asked: Sequence[Any], seen: Seen) -> tuple[list[str], list[UUID]]:
         else:
             unknown.append(topic_id)
     return names, unknown
-
-
-_GROUP: Final = 0
-_TRANSACTION: Final = 1
-_BROKERS: Final = 1
-_BATCHED: Final = 4
-NO_SUCH_KEY: Final = "only consumer groups and transactions have coordinators at this proxy"
 
 
 def metadata(

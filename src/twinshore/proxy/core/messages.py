@@ -37,6 +37,10 @@ _ZEROS: Final[dict[str, Any]] = {
     "timedelta_i32": timedelta(0),
     "timedelta_i64": timedelta(0),
 }
+# A handshake of TLS in place of the size of a frame.
+_HELLO = 0x1603
+# The first bytes of a PROXY header, of either version.
+_HEADERS = (0x0D0A0D0A, 0x50524F58)
 
 
 @cache
@@ -157,12 +161,6 @@ def error(code: int) -> ErrorCode:
 def refusal(request: Request, code: Code, **values: Any) -> Parts:
     """The body of an answer that says the error, for APIs whose answers have one."""
     return written(filled(answer_kind(request.key, request.version), error_code=error(code), **values))
-
-
-# A handshake of TLS in place of the size of a frame.
-_HELLO = 0x1603
-# The first bytes of a PROXY header, of either version.
-_HEADERS = (0x0D0A0D0A, 0x50524F58)
 
 
 def what_it_sent(error: WireError) -> str:

@@ -31,6 +31,10 @@ from twinshore.wire.primitives import I32, Buffer
 from twinshore.wire.serving import produce
 
 _COUNT_AT = HEADER_BYTES - I32.size
+# As idempotent producers may send, and brokers remember, of one partition.
+IN_FLIGHT_MAX = 5
+# So many producers of one client are told apart; it may name as many as it likes.
+WRITERS_MAX = 1000
 
 
 class Sequel(Enum):
@@ -106,12 +110,6 @@ _REFUSED: Mapping[Sequel, Code] = {
     Sequel.EARLY: Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
     Sequel.STALE: Code.INVALID_PRODUCER_EPOCH,
 }
-
-
-# As idempotent producers may send, and brokers remember, of one partition.
-IN_FLIGHT_MAX = 5
-# So many producers of one client are told apart; it may name as many as it likes.
-WRITERS_MAX = 1000
 
 
 class Writer(NamedTuple):

@@ -27,6 +27,25 @@ from twinshore.proxy.core.seen import Seen
 from twinshore.wire.serving import fetch
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+# Of moments at home about so many are kept, evenly: a twin that is level is found at one of the newest.
+MOMENTS: Final = 64
+# A topic is looked at as long after somebody has read it.
+WANTED_S: Final = 60.0
+# What a first look may take; whoever asks meanwhile waits.
+FIRST_LOOK_S: Final = 3.0
+# Answers name another node to read at since v11. Clients of librdkafka that ask in it do not leave that node at an
+# error (before 2.1), and those that ask in a later one do.
+LEADS_FROM: Final = 12
+# Who comes back sooner than that has met something there, and reads at home meanwhile. librdkafka takes no second lead
+# within a minute without pausing.
+AGAIN_S: Final = 65.0
+# Sessions of which nothing new is known are looked at all the same, since some were led away not long ago.
+LOOK_S: Final = 30.0
+NOTE_S: Final = 10.0
+# How long an answer waits that has nothing but places that the twin has not reached.
+AHEAD_S: Final = 0.1
+NOTHING_S: Final = 0.5
+_NOT_HERE: Final = int(Code.NOT_LEADER_OR_FOLLOWER)
 
 
 class Networks:
@@ -63,10 +82,6 @@ def parsed(address: str) -> _Address | None:
     if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
         return found.ipv4_mapped
     return found
-
-
-# Of moments at home about so many are kept, evenly: a twin that is level is found at one of the newest.
-MOMENTS: Final = 64
 
 
 @dataclass(slots=True)
@@ -204,10 +219,6 @@ def twins_of(copies: Iterable[Copy], homes: Mapping[str, str]) -> dict[str, tupl
     return found
 
 
-# A topic is looked at as long after somebody has read it.
-WANTED_S: Final = 60.0
-# What a first look may take; whoever asks meanwhile waits.
-FIRST_LOOK_S: Final = 3.0
 _NOWHERE: Final[Mapping[Part, Place]] = MappingProxyType({})
 
 
@@ -414,21 +425,6 @@ def _is_settled(topic: str, known: _Topic, seen: Seen) -> bool:
     if lead is not None and (lead.moves or lead.held or lead.term != known.term):
         return False
     return seen.route(topic) == known.home
-
-
-# Answers name another node to read at since v11. Clients of librdkafka that ask in it do not leave that node at an
-# error (before 2.1), and those that ask in a later one do.
-LEADS_FROM: Final = 12
-# Who comes back sooner than that has met something there, and reads at home meanwhile. librdkafka takes no second lead
-# within a minute without pausing.
-AGAIN_S: Final = 65.0
-# Sessions of which nothing new is known are looked at all the same, since some were led away not long ago.
-LOOK_S: Final = 30.0
-NOTE_S: Final = 10.0
-# How long an answer waits that has nothing but places that the twin has not reached.
-AHEAD_S: Final = 0.1
-NOTHING_S: Final = 0.5
-_NOT_HERE: Final = int(Code.NOT_LEADER_OR_FOLLOWER)
 
 
 @dataclass(slots=True)

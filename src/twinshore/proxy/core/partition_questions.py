@@ -27,6 +27,9 @@ from twinshore.wire.serving.requests import Request
 
 QUESTIONS: Final = (LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH)
 _NAMES: Final = ("leader_epoch", "current_leader_epoch")
+# What each calls a topic, and a partition.
+_WORDS: Final = dict.fromkeys((LIST_OFFSETS, DELETE_RECORDS, DESCRIBE_PRODUCERS), ("name", "partition_index"))
+_ELSE: Final = ("topic", "partition")
 
 
 def epochs_asked(
@@ -84,11 +87,6 @@ def _told(part: Any, topic: str, seen: Seen) -> Any:
     if not hasattr(part, "leader_epoch"):
         return part
     return replace(part, leader_epoch=epochs.told(part.leader_epoch, _base(topic, seen)))
-
-
-# What each calls a topic, and a partition.
-_WORDS: Final = dict.fromkeys((LIST_OFFSETS, DELETE_RECORDS, DESCRIBE_PRODUCERS), ("name", "partition_index"))
-_ELSE: Final = ("topic", "partition")
 
 
 def about_partitions(request: Request, place: Place | None, seen: Seen) -> Move:

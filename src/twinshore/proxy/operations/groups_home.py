@@ -1,58 +1,31 @@
 """Moving all groups of the proxies' clients to another cluster: their members gather, their places go along."""
 
 from __future__ import annotations
+
 import secrets
 import time
-from collections.abc import Callable
-from collections.abc import Generator
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from contextlib import ExitStack
-from contextlib import closing
-from contextlib import suppress
-from dataclasses import dataclass
-from dataclasses import replace
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import inf
 from typing import Self
-from twinshore.fleet import GROUPS_HOME
-from twinshore.fleet import ConfigError
-from twinshore.fleet import KafkaError
-from twinshore.fleet import RefusedError
-from twinshore.fleet import StoreError
-from twinshore.fleet import TwinshoreError
+
+from twinshore.fleet import GROUPS_HOME, ConfigError, KafkaError, RefusedError, StoreError, TwinshoreError
 from twinshore.fleet.operations import Plan
-from twinshore.fleet.sentences import counted
-from twinshore.fleet.sentences import listed
+from twinshore.fleet.sentences import counted, listed
 from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings.sections.proxy import SECTION
 from twinshore.fleet.terms import FIRST_TERM
-from twinshore.groups.goals import GroupSeen
-from twinshore.groups.goals import further_on
-from twinshore.groups.goals import read_again
-from twinshore.groups.goals import short_of
-from twinshore.groups.home_line import remember
-from twinshore.groups.home_line import remembered
-from twinshore.groups.offset_move import DONE
-from twinshore.groups.offset_move import follow_again
-from twinshore.groups.offset_move import links_between
-from twinshore.groups.offset_move import see_all
-from twinshore.groups.offset_move import set_places
+from twinshore.groups.goals import GroupSeen, further_on, read_again, short_of
+from twinshore.groups.home_line import remember, remembered
+from twinshore.groups.offset_move import DONE, follow_again, links_between, see_all, set_places
 from twinshore.homes.follower_lines import FollowerLog
-from twinshore.homes.home_lines import Clash
-from twinshore.homes.home_lines import HomeLine
-from twinshore.homes.home_lines import HomeState
-from twinshore.homes.home_lines import stands
-from twinshore.homes.home_notes import FollowerNotes
-from twinshore.homes.home_notes import HomeNotes
-from twinshore.kafka.clock import steady_s
-from twinshore.kafka.clock import wall_ms
+from twinshore.homes.home_lines import Clash, HomeLine, HomeState, stands
+from twinshore.homes.home_notes import FollowerNotes, HomeNotes
+from twinshore.kafka.clock import steady_s, wall_ms
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.groups import CONSUMER
-from twinshore.kafka.groups import Groups
-from twinshore.kafka.groups import members_of
-from twinshore.kafka.groups import send_away
+from twinshore.kafka.groups import CONSUMER, Groups, members_of, send_away
 from twinshore.links.filters import INTERNAL
 from twinshore.proxy.resetting import none_under_way
 from twinshore.store import Store
@@ -64,6 +37,18 @@ Told = HomeLine | Clash | None
 # So many words a silent cluster may have heard.
 UNHEARD_TERMS = 16
 MARGIN_S = 3.0  # a request for the next word has landed by then, or is given up
+NAMED_MAX = 5
+ASK_S = 5.0
+# Members hear of it with their next heartbeat, three seconds apart by default, commit, and wait; proxies say which
+# groups have some that have not. For so long a proxy that knows of none is not believed: it may have just begun.
+GATHER_S = 4.0
+GATHER_S_MAX = 30.0
+# So long proxies may take to say that no place is on its way any more; one that was killed is waited for as well.
+HEARD_S = 12.0
+CROSS_S = 5.0
+# So long proxies hold groups whose mover is gone; in the first step besides the times that were asked for.
+LASTS_S = 60.0
+PAUSE_S = 0.05
 
 
 class GroupWords:
@@ -187,20 +172,6 @@ class GroupWords:
         self._hear()
         waits = self._followers.awaited({GROUPS_HOME: line.word}, steady_s())
         return sorted(one.name or one.id for one in waits.get(GROUPS_HOME, ()))
-
-
-NAMED_MAX = 5
-ASK_S = 5.0
-# Members hear of it with their next heartbeat, three seconds apart by default, commit, and wait; proxies say which
-# groups have some that have not. For so long a proxy that knows of none is not believed: it may have just begun.
-GATHER_S = 4.0
-GATHER_S_MAX = 30.0
-# So long proxies may take to say that no place is on its way any more; one that was killed is waited for as well.
-HEARD_S = 12.0
-CROSS_S = 5.0
-# So long proxies hold groups whose mover is gone; in the first step besides the times that were asked for.
-LASTS_S = 60.0
-PAUSE_S = 0.05
 
 
 class Stage(StrEnum):

@@ -40,6 +40,10 @@ AGAIN_S_MAX: Final = 30.0
 LASTED_S: Final = 60.0
 # What it is given to answer what clients have asked, and to say goodbye to clusters and store.
 END_S: Final = 30.0
+PATIENCE_S: Final = 2.0
+# Whatever web proxy the environment names, parts are on this machine.
+_BY_ITSELF: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+LOOK_S: Final = 0.2
 
 
 class PartProcess:
@@ -149,11 +153,6 @@ class PartProcess:
         self._let_go()
 
 
-PATIENCE_S: Final = 2.0
-# Whatever web proxy the environment names, parts are on this machine.
-_BY_ITSELF: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-
 class Joined(Collector):
     """Asks each part whenever somebody asks here. One that does not answer is missing."""
 
@@ -209,9 +208,6 @@ def _asked(one: PartProcess, page: str) -> tuple[int, str]:
             with error:
                 return error.code, error.read().decode()
     return 0, ""
-
-
-LOOK_S: Final = 0.2
 
 
 def keep(settings: Settings, count: int, log: Callable[[str], None]) -> None:

@@ -29,6 +29,9 @@ from twinshore.switch.torn import Writing, reads_of, writing
 from twinshore.wire.group_places import GroupPlaces, Place, Where
 
 NAMED_MAX = 5
+# What a coordinator answers where a group has members: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS,
+# STALE_MEMBER_EPOCH.
+BUSY = frozenset({22, 25, 27, 113})
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +147,6 @@ def _follow(
         says.append(f"`twinshore groups move` for {listed(by_hand, NAMED_MAX)}{word}")
     return "; ".join(says)
 
-
-# What a coordinator answers where a group has members: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS,
-# STALE_MEMBER_EPOCH.
-BUSY = frozenset({22, 25, 27, 113})
 
 Places = Mapping[str, Mapping[Where, Place]]
 
