@@ -22,11 +22,10 @@ from twinshore.switch.hands import anew, rescue
 from twinshore.switch.hands.behind_tails import go_on, unfit
 from twinshore.switch.hands.by_deed import ByDeed
 from twinshore.switch.hands.claims import busy, claim, give_back, let_go
-from twinshore.switch.hands.coordinators import loading
 from twinshore.switch.hands.log_ends import changed, log_ends, open_transactions
 from twinshore.switch.hands.mirrors import MirrorSilence, MirrorWatch
 from twinshore.switch.hands.places import places_in
-from twinshore.switch.hands.returned_logs import ends_of, stood
+from twinshore.switch.hands.returned_logs import ends_of, loading, stood
 from twinshore.switch.hands.words import ClusterWords
 from twinshore.switch.hands.writers import Writers
 from twinshore.switch.record import Moved, Record

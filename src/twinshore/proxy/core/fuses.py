@@ -3,8 +3,8 @@
 A fuse cuts a topic, or a client's use of it, without a word to brokers or clients' owners. `fused` is what becomes of
 one request; here is what it goes by.
 
-It trips where a limit was passed without a break for some time, and closes once all stayed below half of the limits for
-longer: a rate that wavers about its limit does not have it flutter.
+A fuse trips by itself where a limit was passed without a break for some time, and closes once all stayed below half of
+the limits for longer: a rate that wavers about its limit does not have it flutter.
 """
 
 from __future__ import annotations

@@ -3,11 +3,12 @@
 Before groups move their members gather: each commits what it has read, joins anew, and waits for its answer until the
 groups are elsewhere. A member that was heard of and has not joined anew since is **at work**: it may still commit.
 
-It deals out those of its own cluster alone, and says nothing of a topic that its cluster does not have. So a member is
-served where the groups' home has every topic that it names, its own or a twin's, and refused else, with a sentence that
-names the topic: if the topic's cluster shows it to this client, else nothing is said of it. A member says what it
-subscribes to as it joins, and as that changes. It is remembered, and judged anew with each heartbeat, as topics come
-and go. Of a member that comes by a connection that does not know it the coordinator is asked.
+A coordinator of the newer protocol deals out partitions of its own cluster alone, and says nothing of a topic that its
+cluster does not have. So a member is served where the groups' home has every topic that it names, its own or a twin's,
+and refused else, with a sentence that names the topic: if the topic's cluster shows it to this client, else nothing is
+said of it. A member says what it subscribes to as it joins, and as that changes. It is remembered, and judged anew with
+each heartbeat, as topics come and go. Of a member that comes by a connection that does not know it the coordinator is
+asked.
 
 A group of the classic protocol becomes one of the newer protocol as the first member of that joins it, and then the
 coordinator deals out to all. So nobody joins a group whose classic members read what the coordinator does not have, and

@@ -4,8 +4,9 @@ A word stands on the clusters themselves, so it is known at once and without the
 its old home in good order. Of such a topic the old home knows what each producer wrote last. Of one that came by force
 the mirror's receipts do, as far as it has told the store.
 
-From bit 48 on: the *mark* of the cluster that gave the id, so that no other producer of any cluster has the same. From
-bit 40 on, eight bits: the *stamp* of the term in which a topic is written. Clients know their ids without it.
+A producer's id has two more things in it, in bits that brokers do not use. From bit 48 on: the *mark* of the cluster
+that gave the id, so that no other producer of any cluster has the same. From bit 40 on, eight bits: the *stamp* of the
+term in which a topic is written. Clients know their ids without it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """How much clients may take: bytes a second, bytes of requests at once, and connections. Pure.
 
-They may have a second's worth at once. What goes beyond is a debt, and is paid by not being read for as long.
+Clients of one id may have a second's worth at once. What goes beyond is a debt, and is paid by not being read for as
+long.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A producer keeps its id and counts on, whichever cluster a topic is on. Of topics that never moved nothing is looked at.
 What had crossed before its home died is not written again, and told as written, where it is.
 
-The new home has never heard of the producer, so it takes whatever comes first. Its old home knows what was there last:
+The new home has never heard of a producer, so it takes whatever comes first. Its old home knows what was there last:
 by that a batch that comes a second time is told apart, and one that comes too early, as a client may send it while it
 hears of the move for those before. Once the new home has taken a batch of the producer it checks for itself.
 

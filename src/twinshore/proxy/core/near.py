@@ -5,8 +5,8 @@ A twin has the offsets of its home, so a client may go from one to the other at 
 What home had at some moment, the twin has once it ends no earlier than home ended then. So the twin is behind by the
 age of the newest such moment, and no clock but the asker's is needed. While nobody answers that age grows by itself.
 
-A client is led by the answer with which brokers lead consumers to a replica (KIP-392): the leader stays at
-home, so nobody writes elsewhere. It goes on at the twin until a few minutes are over, or until it hears an error there:
+A client is led by the answer with which brokers lead consumers to a replica (KIP-392): the leader stays at home, so
+nobody writes elsewhere. It goes on at the twin until a few minutes are over, or until it hears an error there:
 NOT_LEADER_OR_FOLLOWER sends it home. A twin never tells it that its place is out of range.
 """
 
