@@ -72,6 +72,16 @@ def tell(values: object, lines: Iterable[str], *, as_json: bool, none: str = "",
         typer.echo(one_line(line))
 
 
+def read(path: Path) -> str:
+    """What the file holds, or standard input where it is `-`; ConfigError where that cannot be read."""
+    try:
+        return sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not text, at byte {error.start}") from error
+
+
 def write(path: Path, text: str) -> None:
     """ConfigError where the file cannot be written."""
     try:

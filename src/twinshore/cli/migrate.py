@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.looking import JSON
+from twinshore.cli.looking import JSON, read
 from twinshore.fleet import ConfigError
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ def mm2(file: Path = FILE, output: Path | None = OUTPUT, json_output: bool = JSO
     """
     from twinshore.fleet.mirrormaker import propose
 
-    proposal = propose(_read(file), "standard input" if str(file) == "-" else file.name)
+    proposal = propose(read(file), "standard input" if str(file) == "-" else file.name)
     if output is not None:
         _write(output, proposal.text)
     if json_output:
@@ -58,17 +57,6 @@ def _report(proposal: Proposal) -> list[str]:
         *(f"{one.fate}: {one.key} ({one.place}): {one.sentence}" for one in proposal.findings),
         *(f"to do: {step}" for step in proposal.steps),
     ]
-
-
-def _read(file: Path) -> str:
-    if str(file) == "-":
-        return sys.stdin.read()
-    try:
-        return file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{file} is not text, at byte {error.start}") from error
 
 
 def _write(output: Path, text: str) -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from twinshore.cli.looking import JSON, SETTINGS, load_alone, tell, who
+from twinshore.cli.looking import JSON, SETTINGS, load_alone, read, tell, who
 from twinshore.cli.steps import carry_out
-from twinshore.fleet import ConfigError
 from twinshore.fleet.sentences import moment, one_line
 
 APP = typer.Argument(help="The application, by the name that its clients give.", metavar="APP")
@@ -39,17 +37,10 @@ def set_push(app: str = APP, file: Path = FILE, settings: Path = SETTINGS, dry_r
     from twinshore.centre.operations.pushing import SetPush, act, plan_set
     from twinshore.store.opening import open_or_make, open_to_look
 
-    text = _text(file)
+    text = read(file)
     with (open_to_look if dry_run else open_or_make)(load_alone(settings)) as store:
         planned = plan_set(SetPush(app, text), store)
         carry_out(planned, act(planned, store, by=who()), dry_run=dry_run)
-
-
-def _text(file: Path) -> str:
-    try:
-        return sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} cannot be read: {getattr(error, 'strerror', '') or error}") from error
 
 
 def show(app: str = APP, settings: Path = SETTINGS, json_output: bool = JSON) -> None:

@@ -4,49 +4,63 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Self
+
+
+class IncidentSide(StrEnum):
+    """Which cluster of the link it happened on. NONE: on neither, or nobody can tell."""
+
+    SOURCE = "source"
+    TARGET = "target"
+    BOTH = "both"
+    NONE = "none"
 
 
 class IncidentKind(StrEnum):
-    """What happened. The page of incidents says of each what it means and what to do."""
+    """What happened, and where such a thing happens, unless whoever found it knows better; of those without a side,
+    such as a right that is lost, only who found it can tell. The page of incidents says of each what it means and what
+    to do."""
 
-    RETENTION_GAP = "retention gap"
-    STALE_DROPPED = "stale dropped"
-    TRUNCATION = "truncation"
-    RECREATED_TOPIC = "recreated topic"
-    DELETED_TOPIC = "deleted topic"
-    DELETION_HELD = "deletion held"
-    FOREIGN_WRITE = "foreign write"
-    OVERSIZE_BATCH = "oversize batch"
-    PARTITION_ADDED = "partition added"
-    PARTITION_REMOVED = "partition removed"
+    RETENTION_GAP = "retention gap", IncidentSide.SOURCE
+    STALE_DROPPED = "stale dropped", IncidentSide.TARGET
+    TRUNCATION = "truncation", IncidentSide.SOURCE
+    RECREATED_TOPIC = "recreated topic", IncidentSide.SOURCE
+    DELETED_TOPIC = "deleted topic", IncidentSide.SOURCE
+    DELETION_HELD = "deletion held", IncidentSide.TARGET
+    FOREIGN_WRITE = "foreign write", IncidentSide.TARGET
+    OVERSIZE_BATCH = "oversize batch", IncidentSide.TARGET
+    PARTITION_ADDED = "partition added", IncidentSide.SOURCE
+    PARTITION_REMOVED = "partition removed", IncidentSide.TARGET
     RIGHTS_LOST = "rights lost"
-    SOURCE_AWAY = "source away"
-    TARGET_AWAY = "target away"
-    LOST_BY_TARGET = "lost by target"
-    CORRUPT_BATCH = "corrupt batch"
-    OLD_FORMAT = "old format"
-    TOO_LARGE_UNPACKED = "too large unpacked"
-    HANGING_TRANSACTION = "hanging transaction"
-    POSITION_DISAGREEMENT = "position disagreement"
-    DISK_NEAR_FULL = "disk near full"
+    SOURCE_AWAY = "source away", IncidentSide.SOURCE
+    TARGET_AWAY = "target away", IncidentSide.TARGET
+    LOST_BY_TARGET = "lost by target", IncidentSide.TARGET
+    CORRUPT_BATCH = "corrupt batch", IncidentSide.SOURCE
+    OLD_FORMAT = "old format", IncidentSide.SOURCE
+    TOO_LARGE_UNPACKED = "too large unpacked", IncidentSide.SOURCE
+    HANGING_TRANSACTION = "hanging transaction", IncidentSide.SOURCE
+    POSITION_DISAGREEMENT = "position disagreement", IncidentSide.TARGET
+    DISK_NEAR_FULL = "disk near full", IncidentSide.TARGET
     REFUSED = "refused"
-    CONTENT_DIFFERS = "content differs"
-    DELETIONS_OWED = "deletions owed"
-    LOST_BEGINNING = "lost beginning"
-    DOUBTFUL_NOTE = "doubtful note"
-    GROUP_REFUSED = "group refused"
+    CONTENT_DIFFERS = "content differs", IncidentSide.BOTH
+    DELETIONS_OWED = "deletions owed", IncidentSide.TARGET
+    LOST_BEGINNING = "lost beginning", IncidentSide.TARGET
+    DOUBTFUL_NOTE = "doubtful note", IncidentSide.SOURCE
+    GROUP_REFUSED = "group refused", IncidentSide.BOTH
     CLASHING_FILTERS = "clashing filters"
-    HOME_UNDECIDED = "home undecided"
-    DOUBTFUL_HOME = "doubtful home"
-    TAIL_RESCUED = "tail rescued"
-    OLD_HOME_OPEN = "old home open"
-    OWN_TOPICS_OPEN = "own topics open"
-    WRITERS_HELD = "writers held"
+    HOME_UNDECIDED = "home undecided", IncidentSide.BOTH
+    DOUBTFUL_HOME = "doubtful home", IncidentSide.BOTH
+    TAIL_RESCUED = "tail rescued", IncidentSide.TARGET
+    OLD_HOME_OPEN = "old home open", IncidentSide.TARGET
+    OWN_TOPICS_OPEN = "own topics open", IncidentSide.BOTH
+    WRITERS_HELD = "writers held", IncidentSide.SOURCE
 
-    @property
-    def side(self) -> IncidentSide:
-        """Where such a thing happens, unless whoever found it knows better."""
-        return _SIDES.get(self, IncidentSide.NONE)
+    side: IncidentSide
+
+    def __new__(cls, words: str, side: IncidentSide = IncidentSide.NONE) -> Self:
+        found = str.__new__(cls, words)
+        found._value_, found.side = words, side
+        return found
 
 
 class Effect(StrEnum):
@@ -59,15 +73,6 @@ class Effect(StrEnum):
     UNCUT = "uncut"  # all goes on, but for the cutting of the twin's beginning
     TWIN = "twin"  # it tells what becomes of a twin
     TELLS = "tells"  # it tells, and nothing more
-
-
-class IncidentSide(StrEnum):
-    """Which cluster of the link it happened on. NONE: on neither, or nobody can tell."""
-
-    SOURCE = "source"
-    TARGET = "target"
-    BOTH = "both"
-    NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,38 +98,3 @@ POLICY_WAIT = Policy("wait, and go on where it was left", Effect.PASSES)
 POLICY_UNCUT = Policy("carry it all the same, try to cut its twin every 30 s", Effect.UNCUT)
 POLICY_KEEP_TWIN = Policy("keep the twin", Effect.TWIN)
 POLICY_RESCUE = Policy("save them on the new home", Effect.TELLS)
-
-_SOURCE, _TARGET, _BOTH = IncidentSide.SOURCE, IncidentSide.TARGET, IncidentSide.BOTH
-# Of the others, such as a right that is lost, only who found it can tell.
-_SIDES = {
-    IncidentKind.RETENTION_GAP: _SOURCE,
-    IncidentKind.STALE_DROPPED: _TARGET,
-    IncidentKind.TRUNCATION: _SOURCE,
-    IncidentKind.RECREATED_TOPIC: _SOURCE,
-    IncidentKind.DELETED_TOPIC: _SOURCE,
-    IncidentKind.DELETION_HELD: _TARGET,
-    IncidentKind.FOREIGN_WRITE: _TARGET,
-    IncidentKind.OVERSIZE_BATCH: _TARGET,
-    IncidentKind.PARTITION_ADDED: _SOURCE,
-    IncidentKind.PARTITION_REMOVED: _TARGET,
-    IncidentKind.SOURCE_AWAY: _SOURCE,
-    IncidentKind.TARGET_AWAY: _TARGET,
-    IncidentKind.LOST_BY_TARGET: _TARGET,
-    IncidentKind.CORRUPT_BATCH: _SOURCE,
-    IncidentKind.OLD_FORMAT: _SOURCE,
-    IncidentKind.TOO_LARGE_UNPACKED: _SOURCE,
-    IncidentKind.HANGING_TRANSACTION: _SOURCE,
-    IncidentKind.POSITION_DISAGREEMENT: _TARGET,
-    IncidentKind.DISK_NEAR_FULL: _TARGET,
-    IncidentKind.CONTENT_DIFFERS: _BOTH,
-    IncidentKind.DELETIONS_OWED: _TARGET,
-    IncidentKind.LOST_BEGINNING: _TARGET,
-    IncidentKind.DOUBTFUL_NOTE: _SOURCE,
-    IncidentKind.GROUP_REFUSED: _BOTH,
-    IncidentKind.HOME_UNDECIDED: _BOTH,
-    IncidentKind.DOUBTFUL_HOME: _BOTH,
-    IncidentKind.TAIL_RESCUED: _TARGET,
-    IncidentKind.OLD_HOME_OPEN: _TARGET,
-    IncidentKind.OWN_TOPICS_OPEN: _BOTH,
-    IncidentKind.WRITERS_HELD: _SOURCE,
-}

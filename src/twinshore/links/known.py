@@ -11,7 +11,7 @@ from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings.edge import Complaints, Written
 from twinshore.fleet.settings.sections.links import read_links
 from twinshore.links.rules import check_links
-from twinshore.links.seeds import Difference, Section, Sown, section_of, sections_of, sow
+from twinshore.links.seeds import AboutLink, Section, Sown, section_of, sections_of, sow
 from twinshore.links.standing import said_of
 from twinshore.links.way_back import way_back
 from twinshore.service.clock import wall_ms
@@ -28,7 +28,7 @@ class Known:
 
     links: tuple[Link, ...]
     revision: int
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[AboutLink, ...] = ()
     rows: tuple[LinkRow, ...] = ()
 
     @property
@@ -124,15 +124,15 @@ def _known(
     revision: int,
     rows: Iterable[LinkRow],
     sections: Mapping[str, Section],
-    differences: tuple[Difference, ...],
+    differences: tuple[AboutLink, ...],
 ) -> Known:
     links: list[Link] = []
-    strange: list[Difference] = []
+    strange: list[AboutLink] = []
     for name, section in sections.items():
         try:
             links += links_of({name: section}, settings)
         except ConfigError as error:
-            strange.append(Difference(name, f"is in the store, and cannot be with these settings: {error.message}"))
+            strange.append(AboutLink(name, f"is in the store, and cannot be with these settings: {error.message}"))
     return Known(tuple(links), revision, (*differences, *strange), tuple(rows))
 
 

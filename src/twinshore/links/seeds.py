@@ -16,8 +16,9 @@ Section = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """A link of which settings and the store say different things; the store's word stands."""
+class AboutLink:
+    """Something worth knowing of a link beside how it stands, as where settings and the store say different things: the
+    store's word stands then."""
 
     link: str
     sentence: str
@@ -32,7 +33,7 @@ class Sown:
 
     rows: tuple[LinkRow, ...]
     links: Mapping[str, Section]
-    differences: tuple[Difference, ...]
+    differences: tuple[AboutLink, ...]
 
 
 def text_of(section: Section) -> str:
@@ -51,13 +52,13 @@ def sow(settings: Mapping[str, Section], rows: Iterable[LinkRow], now_ms: int, b
             known[name] = as_settings(name, section, now_ms, by)
             written.append(known[name])
         elif row.state is LinkState.REMOVED:
-            differences.append(Difference(name, f"was removed by {row.changed_by}; the settings still name it"))
+            differences.append(AboutLink(name, f"was removed by {row.changed_by}; the settings still name it"))
         elif row.section != said:
-            differences.append(Difference(name, _parts(row, section)))
+            differences.append(AboutLink(name, _parts(row, section)))
     links = sections_of(known.values(), settings.keys())
     strange = [row.link for row in known.values() if row.state is LinkState.KEPT and row.link not in links]
     differences += [
-        Difference(name, "stands in the store, from settings that name it; these do not") for name in strange
+        AboutLink(name, "stands in the store, from settings that name it; these do not") for name in strange
     ]
     return Sown(tuple(written), links, tuple(sorted(differences, key=lambda one: one.link)))
 

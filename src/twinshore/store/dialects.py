@@ -14,6 +14,8 @@ from twinshore.fleet import StoreError
 Row = Mapping[str, Any]
 T = TypeVar("T")
 MADE_MOST = 5
+# Those that say "on conflict".
+_CONFLICTS: dict[str, Any] = {"postgresql": postgresql, "sqlite": sqlite}
 CHUNK = 500  # Values in one IN list.
 
 
@@ -33,11 +35,8 @@ def insert_absent(connection: Connection, table: Table, rows: Sequence[Row]) -> 
     """Inserts the rows whose key is not there yet; the others stay as they are, whoever wrote them."""
     if not rows:
         return
-    kind = connection.dialect.name
-    if kind == "postgresql":
-        connection.execute(postgresql.insert(table).on_conflict_do_nothing(), rows)
-    elif kind == "sqlite":
-        connection.execute(sqlite.insert(table).on_conflict_do_nothing(), rows)
+    if dialect := _CONFLICTS.get(connection.dialect.name):
+        connection.execute(dialect.insert(table).on_conflict_do_nothing(), rows)
     else:
         first = next(iter(rows[0]))
         statement = mysql.insert(table)
@@ -66,13 +65,10 @@ def _put(kind: str, table: Table, names: tuple[str, ...]) -> Insert:
     # Kept, as building it costs more than doing it; there are a handful.
     keys = [column.name for column in table.primary_key]
     values = [name for name in names if name not in keys]
-    if kind == "postgresql":
-        on_postgresql = postgresql.insert(table)
-        excluded = {name: on_postgresql.excluded[name] for name in values}
-        return on_postgresql.on_conflict_do_update(index_elements=keys, set_=excluded)
-    if kind == "sqlite":
-        on_sqlite = sqlite.insert(table)
-        excluded = {name: on_sqlite.excluded[name] for name in values}
-        return on_sqlite.on_conflict_do_update(index_elements=keys, set_=excluded)
+    if dialect := _CONFLICTS.get(kind):
+        inserted = dialect.insert(table)
+        excluded = {name: inserted.excluded[name] for name in values}
+        made: Insert = inserted.on_conflict_do_update(index_elements=keys, set_=excluded)
+        return made
     on_mysql = mysql.insert(table)
     return on_mysql.on_duplicate_key_update({name: on_mysql.inserted[name] for name in values})

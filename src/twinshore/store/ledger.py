@@ -150,13 +150,16 @@ class Ledger(Part):
         an earlier twin: a row must be of one twin as a whole."""
         twin_rows.lock(connection, [(link, topic)])  # two mirrors may be at it
         its = (twins.c.link == link, twins.c.topic == topic, twins.c.partition == partition)
-        twin = connection.execute(select(twins.c.ledger_before, twins.c.created_ms).where(*its)).one_or_none()
-        if twin is None:
+        ledger_before = connection.scalar(select(twins.c.ledger_before).where(*its))
+        if ledger_before is None:
             return 0
         c, kind = incidents.c, IncidentKind.STALE_DROPPED.value
         ours = (c.link == link, c.topic == topic, c.partition == partition, c.kind == kind)
-        of_twin = c.id > twin.ledger_before if twin.ledger_before >= 0 else c.opened_ms >= twin.created_ms
-        query = select(incidents).where(*ours, of_twin, c.closed_ms.is_not(None), c.parts.is_(None)).order_by(c.id)
+        query = (
+            select(incidents)
+            .where(*ours, c.id > ledger_before, c.closed_ms.is_not(None), c.parts.is_(None))
+            .order_by(c.id)
+        )
         alone = connection.execute(query).all()
         whole = max(0, len(alone) - DROPS_ALONE) // DROPS_JOINED
         return sum(_join(connection, some) for some in chunks(alone[: whole * DROPS_JOINED], DROPS_JOINED))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Index, Integer, Table
 
-from twinshore.store.tables import LINK_LENGTH, TOPIC_LENGTH, exact_name, long_text, metadata, number
+from twinshore.store.tables import LINK_LENGTH, TOPIC_LENGTH, exact_name, long_text, metadata, number, partition_key
 
 SWITCH_ID_LENGTH = 32
 SET_BY_LENGTH = 255
@@ -41,19 +41,11 @@ switches = Table(
 )
 
 
-def _partition() -> tuple[Column[str], Column[str], Column[int]]:
-    return (
-        Column("link", exact_name(LINK_LENGTH), primary_key=True),
-        Column("topic", exact_name(TOPIC_LENGTH), primary_key=True),
-        Column("partition", Integer, primary_key=True, autoincrement=False),
-    )
-
-
 # Of a topic that moved by force: how far the link that carried it had receipts, and how many producers it knew.
 crossings = Table(
     "crossings",
     metadata,
-    *_partition(),
+    *partition_key(),
     number("term"),
     number("to_offset"),
     number("producers"),
@@ -64,7 +56,7 @@ crossings = Table(
 crossed_producers = Table(
     "crossed_producers",
     metadata,
-    *_partition(),
+    *partition_key(),
     Column("producer_id", BigInteger, primary_key=True, autoincrement=False),
     Column("epoch", Integer, nullable=False),
     Column("batches", long_text(), nullable=False),

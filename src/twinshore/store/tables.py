@@ -51,6 +51,14 @@ def number(name: str) -> Column[int]:
     return Column(name, BigInteger, nullable=False)
 
 
+def partition_key() -> tuple[Column[str], Column[str], Column[int]]:
+    return (
+        Column("link", exact_name(LINK_LENGTH), primary_key=True),
+        Column("topic", exact_name(TOPIC_LENGTH), primary_key=True),
+        Column("partition", Integer, primary_key=True, autoincrement=False),
+    )
+
+
 leases = Table(
     "leases",
     metadata,
@@ -83,9 +91,7 @@ link_identities = Table(
 twins = Table(
     "twins",
     metadata,
-    Column("link", exact_name(LINK_LENGTH), primary_key=True),
-    Column("topic", exact_name(TOPIC_LENGTH), primary_key=True),
-    Column("partition", Integer, primary_key=True, autoincrement=False),
+    *partition_key(),
     Column("source_topic_id", exact_name(64), nullable=False),
     Column("target_topic_id", exact_name(64), nullable=False),
     number("anchor_offset"),
@@ -142,9 +148,7 @@ positions = Table(
 extents = Table(
     "extents",
     metadata,
-    Column("link", exact_name(LINK_LENGTH), primary_key=True),
-    Column("topic", exact_name(TOPIC_LENGTH), primary_key=True),
-    Column("partition", Integer, primary_key=True, autoincrement=False),
+    *partition_key(),
     Column("source", BigInteger, primary_key=True, autoincrement=False),
     number("target"),
     number("length"),
@@ -309,9 +313,7 @@ alarms = Table(
 delay_places = Table(
     "delay_places",
     metadata,
-    Column("link", exact_name(LINK_LENGTH), primary_key=True),
-    Column("topic", exact_name(TOPIC_LENGTH), primary_key=True),
-    Column("partition", Integer, primary_key=True, autoincrement=False),
+    *partition_key(),
     Column("group_id", exact_name(255), primary_key=True),
     number("at_ms"),
     number("source_end"),
@@ -342,9 +344,7 @@ delay_watches = Table(
 proofs = Table(
     "proofs",
     metadata,
-    Column("link", exact_name(LINK_LENGTH), primary_key=True),
-    Column("topic", exact_name(TOPIC_LENGTH), primary_key=True),
-    Column("partition", Integer, primary_key=True, autoincrement=False),
+    *partition_key(),
     Column("way", exact_name(32), nullable=False),
     Column("state", exact_name(32), nullable=False),
     number("from_offset"),
@@ -371,9 +371,7 @@ proofs = Table(
 key_looks = Table(
     "key_looks",
     metadata,
-    Column("link", exact_name(LINK_LENGTH), primary_key=True),
-    Column("topic", exact_name(TOPIC_LENGTH), primary_key=True),
-    Column("partition", Integer, primary_key=True, autoincrement=False),
+    *partition_key(),
     Column("source_topic_id", exact_name(64), nullable=False),
     Column("target_topic_id", exact_name(64), nullable=False),
     number("mark_end"),

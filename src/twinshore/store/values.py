@@ -40,8 +40,8 @@ class LinkIdentity:
 class TwinRow:
     """A twin's partition. At `anchor_offset` the link's next sequence is `anchor_sequence`. Topic ids are hex. Below
     `inherited` the log is the topic's own, of when it was at home there. `epoch` is added to the link's own: a switch
-    shuts out what is written with an earlier one. Rows of the ledger up to `ledger_before` are of an earlier twin; -1
-    where a version made the twin that did not write it down. It is set as the row is saved."""
+    shuts out what is written with an earlier one. Rows of the ledger up to `ledger_before` are of an earlier
+    twin; it is set as the row is saved."""
 
     link: str
     topic: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,8 @@ SOURCE_CONNECTOR = "MirrorSourceConnector"
 CONNECTORS = (SOURCE_CONNECTOR, "MirrorCheckpointConnector", "MirrorHeartbeatConnector")
 # What belongs to the connector as a thing of Connect's, and not to the link.
 OF_CONNECT = ("connector.class", "name", "source.cluster.alias", "target.cluster.alias")
+_PARTS = re.compile(r"((?:\\.|[^\\=: \t])*)[ \t]*[=:]?[ \t]*(.*)", re.DOTALL)
+_ESCAPED = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -65,41 +68,12 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 def _parted(line: str) -> tuple[str, str]:
     """Key and value, as java.util.Properties parts and unescapes them. `a->b.topics` holds no separator."""
-    key, escaped, rest = "", False, ""
-    for at, sign in enumerate(line):
-        if escaped:
-            key += _ESCAPES.get(sign, sign)
-            escaped = False
-        elif sign == "\\":
-            escaped = True
-        elif sign in "=: \t":
-            rest = line[at:].lstrip(" \t")
-            break
-        else:
-            key += sign
-    else:
-        return key, ""
-    if rest[:1] in ("=", ":"):
-        rest = rest[1:].lstrip(" \t")
-    return key, _unescaped(rest).rstrip()
+    found = _PARTS.fullmatch(line)
+    return (_unescaped(found[1]), _unescaped(found[2]).rstrip()) if found else ("", "")
 
 
 def _unescaped(text: str) -> str:
-    parts, at = [], 0
-    while at < len(text):
-        sign = text[at]
-        if sign != "\\" or at + 1 == len(text):
-            parts.append(sign)
-            at += 1
-            continue
-        after = text[at + 1]
-        if after == "u" and len(text) >= at + 6:
-            parts.append(chr(int(text[at + 2 : at + 6], 16)))
-            at += 6
-            continue
-        parts.append(_ESCAPES.get(after, after))
-        at += 2
-    return "".join(parts)
+    return _ESCAPED.sub(lambda one: chr(int(one[1], 16)) if one[1] else _ESCAPES.get(one[2], one[2]), text)
 
 
 def _from_connect(text: str, name: str) -> Properties:

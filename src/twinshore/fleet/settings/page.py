@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from twinshore.fleet.declaring import Row, rows
@@ -99,10 +100,4 @@ def _line(row: Row) -> str:
 def _toml(value: object) -> str:
     if value is None:
         return "unset"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return f'"{value}"'
-    if isinstance(value, tuple):
-        return "[" + ", ".join(_toml(part) for part in value) + "]"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) else json.dumps(value, ensure_ascii=False)

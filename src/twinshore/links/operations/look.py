@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from twinshore.fleet import StoreError, StoreVersionError
 from twinshore.fleet.sentences import counted
 from twinshore.fleet.settings import Settings
 from twinshore.links.known import known
+from twinshore.links.seeds import AboutLink
 from twinshore.store import LinkRow, LinkState, Store
 from twinshore.store.opening import open_if_there
 
 SHOWN_MS = 24 * 3_600_000  # so long a removed link is named that left nothing
-
-
-@dataclass(frozen=True, slots=True)
-class AboutLink:
-    """Something worth knowing of a link beside how it stands."""
-
-    link: str
-    sentence: str
-
-    def __str__(self) -> str:
-        return f"{self.link}: {self.sentence}"
 
 
 def with_links(settings: Settings, log: Callable[[str], None]) -> Settings:
@@ -48,7 +37,7 @@ def about_links(settings: Settings, store: Store, *, now_ms: int) -> list[AboutL
     found = known(settings, store)
     gone = {row.link: row for row in found.removed}
     others = {(row.link, row.revision) for row in found.rows if row.state is LinkState.KEPT}
-    said = [AboutLink(one.link, one.sentence) for one in found.differences if one.link not in gone]
+    said = [one for one in found.differences if one.link not in gone]
     for row in gone.values():
         twins = len({one.topic for one in store.twins.of(row.link)})
         if twins or now_ms - row.changed_ms < SHOWN_MS or row.link in settings.link_sections:

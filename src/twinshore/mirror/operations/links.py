@@ -11,7 +11,7 @@ from twinshore.fleet import QueueRules
 from twinshore.fleet.settings import Settings
 from twinshore.links.in_force import InForce, as_json, in_force
 from twinshore.links.known import known
-from twinshore.links.seeds import Difference
+from twinshore.links.seeds import AboutLink
 from twinshore.links.standing import standing
 from twinshore.mirror.metrics.words import (
     READING_KIND,
@@ -78,7 +78,7 @@ def held_links(names: Sequence[str], settings: Settings, store: Store | None) ->
     return [_held(holds[one.name], found.differences, told[one.name]) for one in chosen]
 
 
-def _held(now: InForce, differences: Sequence[Difference], reading: ReadingWord | None = None) -> HeldLink:
+def _held(now: InForce, differences: Sequence[AboutLink], reading: ReadingWord | None = None) -> HeldLink:
     link = now.link
     values = tuple(HeldValue(name, as_json(now.value(name)), origin) for name, origin in now.origins)
     differs = tuple(one.sentence for one in differences if one.link == link.name)
