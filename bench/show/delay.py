@@ -7,8 +7,7 @@ from random import Random
 
 from bench.kit.claims import Claim, Finding
 from twinshore.delay.alarms import AlarmKind
-from twinshore.delay.simulation.traces import TRAFFIC, trace
-from twinshore.delay.simulation.trial import FAULTS, KINDS, detection, false_alarms_a_day, watch
+from twinshore.delay.simulation.trial import FAULTS, KINDS, TRAFFIC, detection, false_alarms_a_day, trace, watch
 from twinshore.fleet.settings.sections.delay import DelaySettings
 
 RUNS, RUNS_LONG = 40, 400

@@ -7,7 +7,7 @@ import datetime
 import pytest
 
 from twinshore.delay.alarms import AlarmKey, AlarmKind, Book, Event, Happening, Manner, Sign, turn
-from twinshore.fleet.quiet import is_quiet, parse_quiet
+from twinshore.fleet.settings.sections.delay import is_quiet, parse_quiet
 
 KEY = AlarmKey("east->west", AlarmKind.RECOVERY_POINT, "orders")
 OTHER = AlarmKey("east->west", AlarmKind.RECOVERY_POINT, "bills")

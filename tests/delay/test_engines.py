@@ -6,11 +6,10 @@ import json
 from pathlib import Path
 
 from twinshore.delay.engines import KEEP_FILES, Journal, PlainEngine, Rules, by_tick, from_line, to_line
-from twinshore.delay.guard import Guarded
 from twinshore.delay.readings import Axis, Reading, WatchedPlace
 from twinshore.delay.signs import Judged
 from twinshore.delay.streaming import UNREAD_MAX, _judge, from_state, to_state
-from twinshore.delay.windows import NOT_YET
+from twinshore.delay.windows import NOT_YET, Guarded
 from twinshore.fleet.settings.sections.delay import DelaySettings
 
 ORDERS = WatchedPlace("east->west", "orders", 0)

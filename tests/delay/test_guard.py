@@ -6,10 +6,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from twinshore.delay.guard import Guarded, observe
 from twinshore.delay.readings import Reading, WatchedPlace
 from twinshore.delay.streaming import from_state, to_state
-from twinshore.delay.windows import Thresholds, Verdict
+from twinshore.delay.windows import Guarded, Thresholds, Verdict, observe
 
 pytestmark = pytest.mark.claim(
     "groups",

@@ -40,9 +40,8 @@ from twinshore.delay.watchers import (
     unwatched,
     watched_now,
 )
-from twinshore.fleet.quiet import parse_quiet
 from twinshore.fleet.settings import parse_settings
-from twinshore.fleet.settings.sections.delay import DelaySection
+from twinshore.fleet.settings.sections.delay import DelaySection, parse_quiet
 from twinshore.links.operations.change import Add, Asked, Remove, act, plan
 from twinshore.store import AlarmRow, LinkStatus, Store, WatchRow, open_store
 

@@ -15,10 +15,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from twinshore.delay.engines import Journal, Rules, to_line
-from twinshore.delay.guard import Guarded, observe
 from twinshore.delay.readings import Reading, WatchedPlace
 from twinshore.delay.signs import Judged
 from twinshore.delay.streaming import SCHEMA, judge_batch, open_session, start_windows
+from twinshore.delay.windows import Guarded, observe
 from twinshore.fleet.settings.sections.delay import DelaySettings
 
 # Starts Spark; the same step without it is tested with every run.

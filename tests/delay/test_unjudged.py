@@ -6,11 +6,10 @@ import pytest
 
 from tests.delay.test_state import BOUNDS, LINK, reading, wrong
 from twinshore.delay.alarms import AlarmKind, Sign
-from twinshore.delay.guard import NO_PLACE
 from twinshore.delay.readings import WatchedPlace
 from twinshore.delay.signs import Judged
 from twinshore.delay.state import LinkState
-from twinshore.delay.windows import NOT_YET, Verdict
+from twinshore.delay.windows import NO_PLACE, NOT_YET, Verdict
 
 pytestmark = pytest.mark.claim(
     "groups",

@@ -18,7 +18,7 @@ from twinshore.service.clock import wall_ms
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from twinshore.links.seeds import AboutLink
+    from twinshore.links.operations.look import AboutLink
     from twinshore.status import LinkView
 
     Seen = tuple[list[LinkView], list[AboutLink]]

@@ -17,10 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from twinshore.delay.guard import Guarded, observe
 from twinshore.delay.readings import Axis, Reading, WatchedPlace
 from twinshore.delay.signs import Judged
-from twinshore.delay.windows import Thresholds
+from twinshore.delay.windows import Guarded, Thresholds, observe
 from twinshore.fleet.settings.sections.delay import DelaySettings
 from twinshore.service.clock import wall_ms
 

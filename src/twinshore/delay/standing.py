@@ -10,8 +10,7 @@ from dataclasses import replace
 from twinshore.delay.alarms import AlarmKey, AlarmKind, Event, Happening, Manner, Sign, Standing, in_words, moved, turn
 from twinshore.delay.webhook import Webhook
 from twinshore.fleet import StoreError
-from twinshore.fleet.quiet import QuietTime, is_quiet, parse_quiet
-from twinshore.fleet.settings.sections.delay import DelaySection, DelaySettings
+from twinshore.fleet.settings.sections.delay import DelaySection, DelaySettings, QuietTime, is_quiet, parse_quiet
 from twinshore.store import AlarmRow, Store
 
 # A store that is away may take ten seconds to say so; meanwhile nothing is judged.

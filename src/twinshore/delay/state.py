@@ -9,7 +9,6 @@ from types import MappingProxyType
 
 from twinshore.delay.alarms import AlarmKey, AlarmKind, Sign
 from twinshore.delay.arrival import Arrivals, Sighting, look
-from twinshore.delay.guard import NO_PLACE, PAUSED
 from twinshore.delay.readings import BEATS, GROUPS, PARTS, Axis, Reading, View, WatchedPlace
 from twinshore.delay.signs import (
     Judged,
@@ -22,6 +21,7 @@ from twinshore.delay.signs import (
     stopped_signs,
     unjudged_signs,
 )
+from twinshore.delay.windows import NO_PLACE, PAUSED
 from twinshore.store.values import DelayPlace
 
 FORGET_MS = 60_000

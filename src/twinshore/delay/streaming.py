@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from twinshore.delay.engines import Journal, from_line
-from twinshore.delay.guard import Guarded, observe
 from twinshore.delay.readings import WatchedPlace
 from twinshore.delay.signs import Judged
-from twinshore.delay.windows import Offsets, Thresholds, Verdict, Window
+from twinshore.delay.windows import Guarded, Offsets, Thresholds, Verdict, Window, observe
 from twinshore.service.spark import start_session
 
 if TYPE_CHECKING:

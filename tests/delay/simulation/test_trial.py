@@ -8,8 +8,17 @@ from random import Random
 import pytest
 
 from twinshore.delay.alarms import AlarmKind
-from twinshore.delay.simulation.traces import TRAFFIC, Fault, Traffic, trace
-from twinshore.delay.simulation.trial import FAULTS, KINDS, detection, false_alarms_a_day, watch
+from twinshore.delay.simulation.trial import (
+    FAULTS,
+    KINDS,
+    TRAFFIC,
+    Fault,
+    Traffic,
+    detection,
+    false_alarms_a_day,
+    trace,
+    watch,
+)
 from twinshore.fleet.settings.sections.delay import DelaySettings
 
 HOUR_S = 3600.0

@@ -12,6 +12,7 @@ from twinshore.links.seeds import AboutLink
 from twinshore.store import LinkRow, LinkState, Store
 from twinshore.store.opening import open_if_there
 
+__all__ = ["AboutLink", "about_links", "with_links"]
 SHOWN_MS = 24 * 3_600_000  # so long a removed link is named that left nothing
 
 
