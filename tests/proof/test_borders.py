@@ -8,8 +8,7 @@ import pytest
 
 from tests.proof.test_planning import LOOK, answer, cut
 from twinshore.fleet.incidents import POLICY_STOP, IncidentKind
-from twinshore.proof.borders import PartitionLook
-from twinshore.proof.cursors import narrowed
+from twinshore.proof.borders import PartitionLook, narrowed
 from twinshore.proof.planning import outcome, rested
 from twinshore.proof.values import Way
 from twinshore.store.proof_values import ProofRow, ProofState

@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 from tests.proof.test_planning import LOOK, answer, cut
-from twinshore.proof.cursors import emptied, extended, narrowed, read_again
+from twinshore.proof.borders import emptied, extended, narrowed, read_again
 from twinshore.proof.planning import outcome
 from twinshore.proof.rows import digest_sum
 from twinshore.proof.values import Proven, Stretch, Way

@@ -11,9 +11,8 @@ from tests.proof.small_broker import TOPIC
 from tests.proof.test_planning import EAST, LOOK, WEST
 from tests.proof.test_proving import Rig, rig
 from twinshore.fleet.settings import load_settings
-from twinshore.proof.again import errands
 from twinshore.proof.job import in_this_process
-from twinshore.proof.planning import Wishes
+from twinshore.proof.planning import Wishes, errands
 from twinshore.proof.proving import Proving
 from twinshore.proof.surveying import mapped
 from twinshore.proof.telling import exit_code, in_words

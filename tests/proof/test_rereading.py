@@ -13,11 +13,10 @@ from tests.proof.small_broker import TOPIC
 from tests.proof.test_proving import AT, COUNT, Rig, log, rig, spoilt
 from twinshore.fleet.settings import load_settings
 from twinshore.fleet.settings.sections import proof
-from twinshore.proof.again import in_words, lasting, refusal, whole_pass
+from twinshore.proof.continuous import Rereading
 from twinshore.proof.job import in_this_process
-from twinshore.proof.planning import Wishes
+from twinshore.proof.planning import Wishes, lasting, pass_in_words, refusal, whole_pass
 from twinshore.proof.proving import Proving
-from twinshore.proof.rereading import Rereading
 from twinshore.proof.telling import exit_code
 from twinshore.proof.values import Way
 from twinshore.store import ProofRow
@@ -164,7 +163,7 @@ def test_an_age_that_the_budget_cannot_keep_is_refused_with_the_figure(tmp_path:
         assert said.startswith("read_again_h = 0.5 cannot be kept: a pass takes ") and "at least" in said
         enough = whole_pass([again.row], found.size / 1_800)
         assert enough is not None and refusal(enough, found.size / 1_800, 0.5) == ""
-        assert said in list(in_words([again.row], 1.0, 0.5, again.row.read_ms))
+        assert said in list(pass_in_words([again.row], 1.0, 0.5, again.row.read_ms))
         again.hands.close()
 
 
@@ -173,14 +172,14 @@ def test_words_say_since_when_and_how_long(tmp_path: Path) -> None:
         again = Again(two)
         again.round()
         row = again.row
-        (said,) = in_words([row], 1_000.0, 0.0, row.read_ms + 3 * HOUR_MS)
+        (said,) = pass_in_words([row], 1_000.0, 0.0, row.read_ms + 3 * HOUR_MS)
         assert said.startswith("what is proven is read again, about 0 MB of both sides in "), said
         assert said.endswith(f": {TOPIC}-0 waits longest, it was last read whole 3.0 h ago"), said
-        (would,) = in_words([row], 1_000.0, 9.0, row.read_ms, going=False)
+        (would,) = pass_in_words([row], 1_000.0, 9.0, row.read_ms, going=False)
         assert would.startswith("a continuous proof would read what is proven again, about 0 MB"), would
-        assert not list(in_words([row], 1_000.0, 0.0, row.read_ms, going=False)), "nobody asked for one"
-        (unread,) = in_words([replace(row, oldest_ms=0)], 0.0, 0.0, 5)
+        assert not list(pass_in_words([row], 1_000.0, 0.0, row.read_ms, going=False)), "nobody asked for one"
+        (unread,) = pass_in_words([replace(row, oldest_ms=0)], 0.0, 0.0, 5)
         assert unread.startswith("what is proven is not read again (reread_mb_s = 0): "), unread
         assert unread.endswith(f"; {TOPIC}-0 is not known to have been read whole"), unread
-        assert list(in_words([replace(row, to_offset=0)], 1.0, 0.0, 5)) == []
+        assert list(pass_in_words([replace(row, to_offset=0)], 1.0, 0.0, 5)) == []
         assert [lasting(one) for one in (5, 300, 7_200, 864_000)] == ["5 s", "5.0 min", "2.0 h", "10.0 days"]

@@ -16,7 +16,7 @@ from twinshore.fleet.control import Control
 from twinshore.fleet.incidents import POLICY_RETRY, POLICY_TOPIC
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.mirror.follow.memories import COMPACTED, Cleaned, cleaned_row
-from twinshore.proof.crossing import NEVER, PAUSED
+from twinshore.proof.borders import NEVER, PAUSED
 from twinshore.proof.surveying import Surveyor, way_of
 from twinshore.proof.values import Way
 from twinshore.store import (

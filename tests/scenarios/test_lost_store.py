@@ -18,7 +18,7 @@ from twinshore.lab import LabCluster
 from twinshore.lab.clients import delete_records
 from twinshore.lab.stages.log_kinds import seen, transactional
 from twinshore.mirror.driver.link_notes import LinkNotes
-from twinshore.mirror.driver.recovery import Recoverer
+from twinshore.mirror.operations.recover import Recoverer
 from twinshore.store import LinkIdentity, Position, TwinRow, open_store
 
 pytestmark = pytest.mark.claim(

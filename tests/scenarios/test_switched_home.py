@@ -24,7 +24,7 @@ from twinshore.kafka.connection import Connection
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings, committed, delete_topic
 from twinshore.mirror.driver.link_notes import LinkNotes
-from twinshore.mirror.driver.recovery import Recoverer
+from twinshore.mirror.operations.recover import Recoverer
 from twinshore.store import Asked, Flip, Store, TopicInSwitch, open_store
 from twinshore.wire.markers import (
     MARKERS_KEY,

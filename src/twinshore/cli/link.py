@@ -56,7 +56,7 @@ def register(app: typer.Typer) -> None:
 def list_links(settings: Path = SETTINGS, link: list[str] = LINKS, json_output: bool = JSON) -> None:
     """Shows what holds for each link, and whether the settings or the store say so."""
     from twinshore.links.operations.look import about_links
-    from twinshore.mirror.operations.links import held_links
+    from twinshore.mirror.operations.control import held_links
     from twinshore.store.opening import open_if_there
 
     loaded = load(settings)

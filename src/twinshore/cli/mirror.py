@@ -129,7 +129,7 @@ def resume(
 
     Refused if the command can see that the cause still stands.
     """
-    from twinshore.mirror.operations.resume import ResumeStopped, act, plan
+    from twinshore.mirror.operations.incidents import ResumeStopped, act, plan
     from twinshore.store.opening import open_known
 
     loaded = load(settings)

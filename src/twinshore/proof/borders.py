@@ -7,19 +7,21 @@ So before a proof is gone on from, each round narrows it to what both sides stil
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from math import inf
+from typing import NamedTuple
 
-from twinshore.fleet import NamedPartition
+from twinshore.fleet import Link, NamedPartition
 from twinshore.fleet.incidents import IncidentKind
-from twinshore.mirror.incidents.kinds import After, known
+from twinshore.mirror.incidents.kinds import After, known, rests
 from twinshore.mirror.lane.orders import form_of
-from twinshore.proof.cursors import narrowed
-from twinshore.proof.values import Difference, DifferenceKind, Way
+from twinshore.proof.rows import digest_sum
+from twinshore.proof.values import Difference, DifferenceKind, Proven, Stretch, Way
 from twinshore.store.proof_values import ProofRow, ProofState
 from twinshore.store.values import Incident, LedgerRow
 
+NO_RECORDS = f"{0:032x}"
 KIND = IncidentKind.CONTENT_DIFFERS
 GONE = "gone with retention, no proof went past it"
 # Rows of a proof's own, which it ends itself by going past them, or by a look at the keys.
@@ -27,6 +29,87 @@ OWN = frozenset({IncidentKind.CONTENT_DIFFERS, IncidentKind.DELETIONS_OWED})
 # Open rows that say that both sides hold different records, whatever a proof has read: those of differences were found
 # by another way.
 PARTED = frozenset({IncidentKind.TRUNCATION, IncidentKind.FOREIGN_WRITE, IncidentKind.CONTENT_DIFFERS})
+NEVER = "the link admits it and has never carried it: does its mirror run?"
+PAUSED = "it was paused before it was ever carried"
+
+
+def emptied(row: ProofRow, at: int) -> ProofRow:
+    """A proof of nothing yet, which begins at this offset."""
+    nothing = replace(row, from_offset=at, to_offset=at, target_offset=-1, records=0, digest="", size=0, oldest_ms=0)
+    return _without_pass(nothing)
+
+
+def narrowed(row: ProofRow, start: int, upto: int) -> ProofRow:
+    """What stands of a proof from `start` up to `upto`, both within it. What is cut has no digest any more. Where not
+    every offset was a record, its count is the least that there can be."""
+    if (start, upto) == (row.from_offset, row.to_offset):
+        return row
+    target = row.target_offset if upto == row.to_offset else -1
+    if start == upto:
+        return replace(emptied(row, start), target_offset=target)
+    span, whole = upto - start, row.to_offset - row.from_offset
+    at = max(start, row.again_offset) if row.again_offset >= 0 else -1
+    left = replace(
+        row,
+        from_offset=start,
+        to_offset=upto,
+        target_offset=target,
+        records=max(0, row.records - whole + span),
+        digest="",
+        size=row.size * span // whole,
+        again_offset=at,
+        again_target=row.again_target if at == row.again_offset else -1,
+        again_end=min(row.again_end, upto),
+    )
+    return _over(left)
+
+
+def extended(row: ProofRow, stretch: Stretch, result: Proven, read_ms: int) -> ProofRow:
+    """The proof with what was compared from its end on."""
+    empty = row.to_offset == row.from_offset
+    known = (row.digest or empty) and stretch.digest
+    return replace(
+        row,
+        to_offset=result.to,
+        records=row.records + result.records,
+        digest=f"{digest_sum(int(row.digest or NO_RECORDS, 16), result.digest):032x}" if known else "",
+        size=row.size + result.bytes if row.size or empty else 0,
+        oldest_ms=read_ms if empty else row.oldest_ms,
+    )
+
+
+def read_again(row: ProofRow, stretch: Stretch, result: Proven, read_ms: int) -> ProofRow:
+    """The proof after a part of it was read again and found to be the same, from `read_ms` on. An answer that does not
+    go on where the pass is changes nothing: another process has read that part."""
+    if stretch.way is Way.COMPACTED:
+        return _whole_again(row, result, read_ms)
+    begins = row.again_offset < 0
+    at = row.from_offset if begins else row.again_offset
+    if result.to <= at or stretch.start > at or read_ms < row.again_ms:
+        return row
+    if begins:
+        row = replace(row, again_ms=read_ms, again_end=row.to_offset)
+    return _over(replace(row, again_offset=result.to, again_target=result.target_to))
+
+
+def _whole_again(row: ProofRow, result: Proven, read_ms: int) -> ProofRow:
+    """A compacted log is read again whole, with what is new in it."""
+    if result.to < row.to_offset:
+        return row
+    row = replace(row, size=result.bytes, oldest_ms=max(row.oldest_ms, read_ms))
+    grows = row.state is ProofState.IDENTICAL or result.to == row.to_offset
+    return replace(row, to_offset=result.to, records=result.records) if grows else row
+
+
+def _over(row: ProofRow) -> ProofRow:
+    """A pass ends where the proof ended when it began: all of that was read since, and the rest is younger."""
+    if row.again_offset < 0 or row.again_offset < row.again_end:
+        return row
+    return _without_pass(replace(row, oldest_ms=max(row.oldest_ms, row.again_ms)))
+
+
+def _without_pass(row: ProofRow) -> ProofRow:
+    return replace(row, again_offset=-1, again_target=-1, again_end=-1, again_ms=0)
 
 
 def incident_of(row: ProofRow) -> Incident | None:
@@ -284,3 +367,46 @@ def _to_offset(incident: Incident) -> float:
 def _holds(kind: IncidentKind) -> bool:
     """Whether the mirror does not go on, or carries once more, while a row of this kind is open."""
     return kind is IncidentKind.LOST_BY_TARGET or known(kind).after is not After.GOES_ON
+
+
+class Uncrossed(NamedTuple):
+    """A topic, or one partition of it, that does not go on, and why."""
+
+    topic: str
+    partition: int
+    sentence: str
+
+
+def uncrossed_topics(
+    link: Link, admitted: Iterable[str], known: Collection[str], rows: Iterable[LedgerRow]
+) -> Iterator[Uncrossed]:
+    """Of the source's topics that the link admits: those that it never began with, and those that it refuses. `known`
+    have twins of the link's, `rows` are the open ones of the ledger."""
+    refused: dict[str, list[LedgerRow]] = {}
+    for row in rows:
+        if row.incident.partition < 0 and rests(row.incident.kind, row.incident.policy):
+            refused.setdefault(row.incident.topic, []).append(row)
+    for name in sorted(admitted):
+        if name in refused:
+            yield Uncrossed(name, -1, f"the mirror refuses it: {'; '.join(map(_told, refused[name]))}")
+        elif name not in known:
+            yield Uncrossed(name, -1, PAUSED if link.control.pauses(name) else NEVER)
+
+
+def uncrossed_partitions(looks: Iterable[PartitionLook], rows: Iterable[LedgerRow]) -> Iterator[Uncrossed]:
+    """Of partitions that lack records: those that the mirror has stopped at their end, so that no row lies over what
+    was compared."""
+    stopped: dict[tuple[str, int], list[LedgerRow]] = {}
+    for row in rows:
+        if row.incident.partition >= 0 and row.incident.policy.stops:
+            stopped.setdefault((row.incident.topic, row.incident.partition), []).append(row)
+    for look in looks:
+        over = {row.id for row in look.open_over}
+        found = [row for row in stopped.get((look.named.topic, look.named.partition), ()) if row.id not in over]
+        if found and look.reach < look.source_end:
+            sentence = f"the mirror has stopped it: {'; '.join(map(_told, found))}"
+            yield Uncrossed(look.named.topic, look.named.partition, sentence)
+
+
+def _told(row: LedgerRow) -> str:
+    return f"open row {row.id} of the ledger, {row.incident.kind}: {row.incident.sentence}"

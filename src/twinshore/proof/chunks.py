@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -59,37 +59,24 @@ def without(chunks: Iterable[Chunk], dropped: Sequence[tuple[int, int]]) -> Iter
         yield Chunk(chunk.end, data, rows[kept])
 
 
-class Placement(Protocol):
-    """How offsets of the two sides belong together."""
+class Placement:
+    """How offsets of the two sides belong together: here of an exact twin, where they are the same."""
 
     def placed(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         """The target's chunks, their shift making their offsets the source's; without what is not from there."""
-        ...
-
-    def target_of(self, source: int) -> int:
-        """Where on the target to begin for this offset of the source, or right before it."""
-        ...
-
-    def source_from(self, target: int, /) -> int:
-        """From which offset of the source on nobody misses what a target that begins here lacks."""
-        ...
-
-
-class SameOffsets:
-    """An exact twin."""
-
-    def placed(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         return iter(chunks)
 
     def target_of(self, source: int) -> int:
+        """Where on the target to begin for this offset of the source, or right before it."""
         return source
 
     def source_from(self, _target: int, /) -> int:
-        """What a twin that follows its source's log start lacks is lost, so nothing is let go for it."""
+        """From which offset of the source on nobody misses what a target that begins here lacks. What a twin that
+        follows its source's log start lacks is lost, so nothing is let go for it."""
         return -1
 
 
-class ByExtents:
+class ByExtents(Placement):
     """A mapped twin, by its extents. What lies between them was there before the link, or is nobody's."""
 
     def __init__(self, extents: Sequence[Extent], end: int) -> None:

@@ -14,8 +14,7 @@ from twinshore.links.filters import admits
 from twinshore.mirror.follow.memories import COMPACTED, Cleaned, cleaned_of, cleaned_row, compacts
 from twinshore.mirror.topology.descents import Descents
 from twinshore.mirror.topology.homing import Homing
-from twinshore.proof.borders import PartitionLook
-from twinshore.proof.crossing import uncrossed_partitions, uncrossed_topics
+from twinshore.proof.borders import PartitionLook, uncrossed_partitions, uncrossed_topics
 from twinshore.proof.values import Stretch, Way
 from twinshore.service.clock import wall_ms
 from twinshore.store import LedgerRow, Remembered, Store, TwinRow

@@ -46,7 +46,7 @@ from twinshore.mirror.metrics.words import (
     word_holds_s,
 )
 from twinshore.proof import lacking
-from twinshore.proof.again import Pass, in_words, whole_pass
+from twinshore.proof.planning import Pass, pass_in_words, whole_pass
 from twinshore.proof.surveying import Lack
 from twinshore.store import IncidentKind, LedgerRow, LinkStatus, Position, Store
 from twinshore.switch.hands.carried import left_to_link
@@ -280,7 +280,7 @@ def _proven(
     rows, bytes_s = store.proofs.of(link), settings.proof.reread_mb_s * 1e6
     lacks = lacking.lacking_of(store.memories.of(link, lacking.KIND))
     proof = settings.proof
-    says = [*in_words(rows, bytes_s, proof.read_again_h, now_ms, going=proof.beside_mirror)]
+    says = [*pass_in_words(rows, bytes_s, proof.read_again_h, now_ms, going=proof.beside_mirror)]
     if lacks is not None:
         says.append(lacks.in_words(ago(max(0.0, (now_ms - lacks.at_ms) / 1000))))
     return tuple(says), whole_pass(rows, bytes_s), lacks.lacks if lacks is not None else ()

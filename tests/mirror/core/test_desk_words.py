@@ -13,10 +13,28 @@ from hypothesis import strategies as st
 from twinshore.fleet import Cluster, NamedPartition, SaslMechanism, Secret, Security
 from twinshore.fleet.extents import Extent
 from twinshore.fleet.incidents import Effect, IncidentKind, IncidentSide, Policy
-from twinshore.mirror.core import desk_words, raft_words
+from twinshore.mirror.core import desk_words
 from twinshore.mirror.core.commands import Beat, Done, Pace, Released, SayReady, Used
-from twinshore.mirror.core.desk_words import Assign, Bounds, Finish, Go, Granted, OfDesk, OfPump, Release, Stop, Take
-from twinshore.mirror.core.raft_words import Afloat, Carry, Ended, Leave, OfRaft, RaftOrder, Turn, order_of
+from twinshore.mirror.core.desk_words import (
+    Afloat,
+    Assign,
+    Bounds,
+    Carry,
+    Ended,
+    Finish,
+    Go,
+    Granted,
+    Leave,
+    OfDesk,
+    OfPump,
+    OfRaft,
+    RaftOrder,
+    Release,
+    Stop,
+    Take,
+    Turn,
+    order_of,
+)
 from twinshore.mirror.lane.history import Stand
 from twinshore.mirror.lane.orders import Carried, Handover, Stoppage, TideOrder, TrackOrder
 from twinshore.mirror.lane.quota import Learnt
@@ -90,16 +108,16 @@ def test_words_of_a_pump(word: OfPump) -> None:
 
 @pytest.mark.parametrize("word", [Carry(9, ORDER), Leave()])
 def test_words_to_a_raft(word: Carry | Leave) -> None:
-    assert raft_words.heard_by_raft(travelled(raft_words.said(word))) == word
+    assert desk_words.heard_by_raft(travelled(desk_words.said(word))) == word
 
 
 @pytest.mark.parametrize("word", [Afloat(), Turn(4), Turn(0), Ended(3, "finished"), Ended(3, "it died", died=True)])
 def test_words_of_a_raft(word: OfRaft) -> None:
-    assert raft_words.heard_of_raft(travelled(raft_words.said(word))) == word
+    assert desk_words.heard_of_raft(travelled(desk_words.said(word))) == word
 
 
 @pytest.mark.parametrize(
-    "hear", [desk_words.heard_by_pump, desk_words.heard_by_desk, raft_words.heard_by_raft, raft_words.heard_of_raft]
+    "hear", [desk_words.heard_by_pump, desk_words.heard_by_desk, desk_words.heard_by_raft, desk_words.heard_of_raft]
 )
 def test_a_word_that_nobody_knows_ends_the_talk(hear: Any) -> None:
     with pytest.raises(ValueError, match="does not know the word 'sing'"):

@@ -10,8 +10,18 @@ from dataclasses import replace
 
 from tests.mirror.driver.desk_office import LinePump
 from twinshore.fleet import Cluster
-from twinshore.mirror.core.desk_words import Finish
-from twinshore.mirror.core.raft_words import Afloat, Carry, Ended, Leave, RaftOrder, Turn, heard_by_raft, order_of, said
+from twinshore.mirror.core.desk_words import (
+    Afloat,
+    Carry,
+    Ended,
+    Finish,
+    Leave,
+    RaftOrder,
+    Turn,
+    heard_by_raft,
+    order_of,
+    said,
+)
 from twinshore.mirror.desk.desk_core import LaneKey
 from twinshore.mirror.driver.desk import Desk
 from twinshore.mirror.driver.tides import Tides

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.mirror.driver.raft_dock import LINKS, WITHIN_S, Dock, Task
-from twinshore.mirror.core.raft_words import RaftOrder, Turn, narrowed, order_of, said
+from twinshore.mirror.core.desk_words import RaftOrder, Turn, narrowed, order_of, said
 from twinshore.mirror.driver import rafts, tides
 from twinshore.service.clock import steady_s
 

@@ -13,12 +13,13 @@ from twinshore.fleet import KafkaError, Link
 from twinshore.fleet.incidents import POLICY_KEEP_TWIN
 from twinshore.fleet.settings import load_settings
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.mirror.follow import endings, judging
+from twinshore.mirror.follow import endings
 from twinshore.mirror.follow.endings import Endings
-from twinshore.mirror.follow.hands import Hands, now_ms
+from twinshore.mirror.follow.hands import Hands
 from twinshore.mirror.follow.last_resort import EVERY_TOPIC, Span, Word
 from twinshore.mirror.follow.lifecycle import ALLOWED, KEEP, Presence, SeenTopic
 from twinshore.mirror.follow.safety_now import SafetyNow
+from twinshore.service.clock import wall_ms
 from twinshore.store import ControlRow, LedgerRow, Remembered, Store, TwinRow, open_store
 
 LINK = "east->west"
@@ -68,8 +69,8 @@ class Stage:
         self.link = settings.links[0]
         self.clusters = [KafkaCluster(settings.cluster(name)) for name in ("east", "west")]
         self.hands = Deleting(LINK, self.clusters[1], self.store, self.said.append)
-        monkeypatch.setattr(judging, "sides", self._sides)
-        monkeypatch.setattr(judging, "spans", self._spans)
+        monkeypatch.setattr(endings, "sides", self._sides)
+        monkeypatch.setattr(endings, "spans", self._spans)
         self.endings = self.begun()
 
     def begun(self) -> Endings:
@@ -98,7 +99,7 @@ class Stage:
         self.file.write_text(f"{SETTINGS}[safety]\n{line}\n")
 
     def say(self, kind: str, topic: str, value: str = "") -> None:
-        self.store.memories.remember([Remembered(LINK, kind, topic, value, "said", now_ms())])
+        self.store.memories.remember([Remembered(LINK, kind, topic, value, "said", wall_ms())])
 
     def open(self, kind: str) -> list[LedgerRow]:
         return [row for row in self.store.ledger.rows(LINK, open_only=True) if row.incident.kind == kind]
@@ -244,7 +245,7 @@ def test_many_topics_that_go_at_once_wait_for_a_word_each(stage: Stage, count: i
     assert {row.incident.topic for row in rows} == stage.gone
     assert stage.looks(20) == ()
     assert [row.id for row in stage.open("deletion held")] == [row.id for row in rows], "told once"
-    stage.say(ALLOWED, "b", Word(now_ms()).to_json())
+    stage.say(ALLOWED, "b", Word(wall_ms()).to_json())
     assert stage.looks() == ("b",)
     assert stage.looks(20) == ("b",), "fewer are left, but each waits for its word"
     stage.gone = {"a"}

@@ -12,7 +12,7 @@ from twinshore.fleet import StoreError
 from twinshore.fleet.incidents import POLICY_KEEP_TWIN, POLICY_TOPIC
 from twinshore.fleet.settings import parse_settings
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.mirror.follow import judging
+from twinshore.mirror.follow import endings
 from twinshore.mirror.follow.acts import Remember, State
 from twinshore.mirror.follow.endings import Endings
 from twinshore.mirror.follow.hands import Hands
@@ -46,7 +46,7 @@ class Place:
         settings = self.settings = parse_settings(SETTINGS + more, name="settings.toml", env={})
         self.link = settings.links[0]
         self.source, self.target = (KafkaCluster(settings.cluster(name)) for name in ("east", "west"))
-        monkeypatch.setattr(judging, "sides", lambda cluster, topics: {one: self._side(cluster.name) for one in topics})
+        monkeypatch.setattr(endings, "sides", lambda cluster, topics: {one: self._side(cluster.name) for one in topics})
         self.endings = self.begun()
 
     def begun(self) -> Endings:
@@ -91,7 +91,7 @@ def test_what_an_earlier_process_told_is_over_when_all_is_as_it_was(place: Place
 
 
 def test_a_twin_that_was_kept_is_forgotten_once_nobody_has_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judging, "spans", lambda *_: [Span(0, 0, 0, 0, 0)])
+    monkeypatch.setattr(endings, "spans", lambda *_: [Span(0, 0, 0, 0, 0)])
     place.ids["east"] = ""
     place.endings.look()
     place.endings.look()

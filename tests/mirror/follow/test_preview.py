@@ -13,13 +13,13 @@ from tests.mirror.follow.test_deletions import LINK, TOPICS, Stage
 from twinshore.fleet import Recreated
 from twinshore.fleet.settings import load_settings
 from twinshore.kafka.cluster import KafkaCluster
-from twinshore.mirror.follow import judging as judging_module
-from twinshore.mirror.follow.hands import now_ms
-from twinshore.mirror.follow.judging import Judging
+from twinshore.mirror.follow import endings
+from twinshore.mirror.follow.endings import Judging
 from twinshore.mirror.follow.last_resort import Word
 from twinshore.mirror.follow.lifecycle import ALLOWED, KEEP, Presence, SeenTopic
 from twinshore.mirror.follow.preview import becoming, looked
 from twinshore.mirror.follow.safety_now import SafetyNow
+from twinshore.service.clock import wall_ms
 
 
 class Planned(Stage):
@@ -29,7 +29,7 @@ class Planned(Stage):
         self.anew: set[str] = set()
         self.delay_s = 3600.0
         super().__init__(folder, monkeypatch)
-        monkeypatch.setattr(judging_module, "sides", self._sides)
+        monkeypatch.setattr(endings, "sides", self._sides)
 
     def policies(self) -> Judging:
         source, target = self.clusters
@@ -124,7 +124,7 @@ def test_a_plan_names_what_waits_for_a_word_and_what_may_go_by_one(stage: Planne
     stage.follows(1)
     waits = "the twin is kept: an operator must decide"
     assert {words.partition("; ")[2] for words in stage.plan().values()} == {waits}
-    stage.say(ALLOWED, "b", Word(now_ms()).to_json())
+    stage.say(ALLOWED, "b", Word(wall_ms()).to_json())
     assert "and an operator agreed" in stage.plan()["b"]
 
 

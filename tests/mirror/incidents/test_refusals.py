@@ -10,8 +10,8 @@ import pytest
 from twinshore.fleet import StoreError
 from twinshore.fleet.incidents import POLICY_KEEP_TWIN, POLICY_TOPIC, IncidentKind
 from twinshore.mirror.driver.recorder import Recorder
-from twinshore.mirror.incidents import refusals
-from twinshore.mirror.incidents.refusals import Refusals
+from twinshore.mirror.incidents import standing
+from twinshore.mirror.incidents.standing import Refusals
 from twinshore.mirror.lane.orders import Stoppage
 from twinshore.mirror.planned import Refuse
 from twinshore.store import Store, TwinRow, open_store
@@ -84,7 +84,7 @@ def test_it_closes_when_the_topic_is_gone_or_no_longer_admitted(place: Place, mo
     again.add(FOREIGN)
     again.keep({"bills"})
     assert place.open() == ["orders", "bills"], "one survey may miss a topic"
-    monkeypatch.setattr(refusals, "GONE_S", 0.0)
+    monkeypatch.setattr(standing, "GONE_S", 0.0)
     again.keep({"bills"})
     assert (place.open(), len(again)) == (["bills"], 0)
     again.keep(set())
@@ -95,7 +95,7 @@ def test_it_closes_when_the_topic_is_gone_or_no_longer_admitted(place: Place, mo
 def test_what_became_of_a_twin_is_not_over_because_its_topic_is_gone(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refusals, "GONE_S", 0.0)
+    monkeypatch.setattr(standing, "GONE_S", 0.0)
     place.store.twins.save([TwinRow(LINK, "hidden", 0, "aa", "bb", 0, 0, 1)])
     for topic, kind, policy in (
         ("kept", IncidentKind.DELETED_TOPIC, POLICY_KEEP_TWIN),
@@ -139,7 +139,7 @@ def test_a_twin_that_was_just_made_and_is_led_by_nobody_yet_is_no_incident(
     place.refusals.made(["lists"])
     place.refusals.add(away)
     assert (place.open(), place.said, len(place.refusals)) == ([], [], 0)
-    assert place.refusals.pause_s(2.0) == refusals.SOON_S, "it is looked at again soon"
+    assert place.refusals.pause_s(2.0) == standing.SOON_S, "it is looked at again soon"
     place.refusals.keep(["lists"])
     assert place.refusals.pause_s(2.0) == 2.0
     rights = Refuse("lists", IncidentKind.RIGHTS_LOST, "the right to look is missing", "grant it")
@@ -147,7 +147,7 @@ def test_a_twin_that_was_just_made_and_is_led_by_nobody_yet_is_no_incident(
     assert place.open() == ["lists"], "nothing else is put off"
     place.refusals.over("lists")
     place.refusals.add(away)
-    monkeypatch.setattr(refusals, "MADE_S", 0.0)
+    monkeypatch.setattr(standing, "MADE_S", 0.0)
     place.refusals.add(away)
     assert place.open() == ["lists"], "it lasts"
 

@@ -12,7 +12,7 @@ from twinshore.fleet.incidents import POLICY_RETRY, POLICY_STOP, POLICY_TOPIC, P
 from twinshore.mirror.incidents.kinds import KINDS, passing
 from twinshore.mirror.incidents.standing import retries, stopping
 from twinshore.mirror.metrics.looks import refused_topics
-from twinshore.proof.crossing import uncrossed_topics
+from twinshore.proof.borders import uncrossed_topics
 from twinshore.store import Incident, Store, open_store
 from twinshore.store.engine import Database
 from twinshore.store.tables import incidents

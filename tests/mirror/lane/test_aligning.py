@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from twinshore.fleet import NamedPartition
-from twinshore.mirror.lane.aligning import Alignments
+from twinshore.mirror.metrics.words import Alignments
 
 ONE, OTHER = NamedPartition("orders", 1), NamedPartition("payments", 0)
 

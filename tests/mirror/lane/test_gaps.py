@@ -11,8 +11,7 @@ from twinshore.fleet import NamedPartition
 from twinshore.fleet.incidents import IncidentKind
 from twinshore.fleet.settings import MirrorSettings
 from twinshore.mirror.lane.cutting import Blank, Parcel
-from twinshore.mirror.lane.gaps import cut_limit, untold
-from twinshore.mirror.lane.lane import Lane
+from twinshore.mirror.lane.lane import Lane, cut_limit, untold
 from twinshore.mirror.lane.marking import marker_id
 from twinshore.mirror.lane.observe import Go, Observation, Tail, judge
 from twinshore.mirror.lane.orders import LaneLimits, TrackOrder, limits_of

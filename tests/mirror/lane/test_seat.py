@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 from tests.mirror.lane.test_lane_bounds import NOW_MS, SOURCE_ID, TARGET_ID, see_the_ends
 from twinshore.fleet import NamedPartition
-from twinshore.mirror.core.raft_words import narrowed
+from twinshore.mirror.core.desk_words import narrowed
 from twinshore.mirror.lane.cutting import Cutter, Hold, Joining
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.orders import Handover, LaneLimits, TrackOrder
-from twinshore.mirror.lane.passing import unheard
 from twinshore.mirror.lane.reading import REACH_BYTES_MAX, YOUNG_S, Reading
-from twinshore.mirror.lane.track import Route, Track
+from twinshore.mirror.lane.track import Route, Track, unheard
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition
 from twinshore.wire.produce import ProducedPartition
 from twinshore.wire.records import Record, encode_batch

@@ -9,7 +9,7 @@ import pytest
 from tests.mirror.lane.test_lane_bounds import NOW_MS, SOURCE_ID, TARGET_ID
 from tests.mirror.lane.test_seat import LINE, OLD_S, answer
 from twinshore.fleet import NamedPartition
-from twinshore.mirror.core.raft_words import narrowed
+from twinshore.mirror.core.desk_words import narrowed
 from twinshore.mirror.lane.cutting import Hold
 from twinshore.mirror.lane.lane import Lane
 from twinshore.mirror.lane.marking import Marked

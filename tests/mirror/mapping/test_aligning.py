@@ -10,7 +10,7 @@ import pytest
 from twinshore.fleet import SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent
 from twinshore.mirror.lane.reach import Landed
-from twinshore.mirror.mapping.aligning import between, extents_of, latest
+from twinshore.mirror.mapping.counterpart import between, extents_of, latest
 
 
 @pytest.mark.parametrize("seed", range(50))

@@ -7,8 +7,7 @@ import pytest
 from tests.mirror.operations.asked import BACK, LINK, settings_of
 from twinshore.fleet import ConfigError
 from twinshore.mirror.operations import control
-from twinshore.mirror.operations.control import Filter, Pause, Prioritise, Resume, Throttle
-from twinshore.mirror.operations.links import held_links
+from twinshore.mirror.operations.control import Filter, Pause, Prioritise, Resume, Throttle, held_links
 from twinshore.store import Store
 
 SETTINGS = settings_of(

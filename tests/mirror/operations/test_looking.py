@@ -7,7 +7,7 @@ import pytest
 from tests.mirror.operations.asked import BACK, LINK, settings_of
 from twinshore.fleet import ConfigError, SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent
-from twinshore.mirror.follow.change import Remark
+from twinshore.mirror.follow.acts import Remark
 from twinshore.mirror.operations.begin_again import Changes, changes
 from twinshore.mirror.operations.extents import LookUp, look_up
 from twinshore.mirror.operations.running import RunPlan, plan_of_running

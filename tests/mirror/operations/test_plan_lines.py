@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twinshore.fleet.incidents import IncidentKind
 from twinshore.mirror.follow import acls, quotas, topic_settings
-from twinshore.mirror.follow.change import Change, Remark
+from twinshore.mirror.follow.acts import Change, Remark
 from twinshore.mirror.follow.lifecycle import KIND
 from twinshore.mirror.mapping.cost import Cost
 from twinshore.mirror.operations.running import lines_of

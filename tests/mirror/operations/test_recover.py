@@ -6,9 +6,8 @@ import pytest
 
 from tests.mirror.operations.asked import LINK, settings_of
 from twinshore.fleet import RefusedError
-from twinshore.mirror.driver.recovery import Found, Recovery
 from twinshore.mirror.operations import recover
-from twinshore.mirror.operations.recover import Recovering, act
+from twinshore.mirror.operations.recover import Found, Recovering, Recovery, act
 from twinshore.mirror.topology.target_notes import Claim
 from twinshore.store import LinkIdentity, Store, TwinRow
 

@@ -11,10 +11,10 @@ from twinshore.mirror.follow.acts import Remember, State
 from twinshore.mirror.follow.last_resort import Span
 from twinshore.mirror.follow.lifecycle import ALLOWED, CONFIRMED, KEEP, Presence, SeenTopic
 from twinshore.mirror.follow.memories import row_of
-from twinshore.mirror.operations import begin_again, deletion, resume
+from twinshore.mirror.operations import begin_again, deletion, incidents
 from twinshore.mirror.operations.begin_again import BeginAgain
 from twinshore.mirror.operations.deletion import Delete, Keep
-from twinshore.mirror.operations.resume import ResumeStopped
+from twinshore.mirror.operations.incidents import ResumeStopped
 from twinshore.store import Incident, IncidentKind, LinkIdentity, Store, TwinRow
 
 SETTINGS = settings_of(f'[links."{LINK}"]\n[links."{LINK}".follow]\ndeleted = "delete"\n')
@@ -111,14 +111,14 @@ def test_a_stopped_partition_goes_on_and_the_audit_knows_who_said_so(store: Stor
     incident(store, IncidentKind.REFUSED, 0, POLICY_STOP)
     incident(store, IncidentKind.REFUSED, 1, POLICY_STOP)
     store.links.save_identity(LinkIdentity(LINK, 1, 0, "e", "w"))
-    planned = resume.plan(ResumeStopped("orders", 0), SETTINGS, store)
+    planned = incidents.plan(ResumeStopped("orders", 0), SETTINGS, store)
     assert [(step.named, len(step.rows)) for step in planned.steps] == [(NamedPartition("orders", 0), 1)]
     assert len(store.ledger.rows(LINK, open_only=True)) == 2
-    (step,) = resume.act(planned, store, by="anna")
+    (step,) = incidents.act(planned, store, by="anna")
     assert step.sentence(done=True) == "east->west: orders-0 is resumed"
     assert [row.incident.partition for row in store.ledger.rows(LINK, open_only=True)] == [1]
     assert [(row.subject, row.outcome) for row in store.audit.rows()] == [("orders-0", "by anna")]
-    list(resume.act(planned, store, by="bert"))
+    list(incidents.act(planned, store, by="bert"))
     assert len(store.audit.rows()) == 1, "the row was closed already"
     with pytest.raises(ConfigError, match="no incident stops orders-7"):
-        resume.plan(ResumeStopped("orders", 7), SETTINGS, store)
+        incidents.plan(ResumeStopped("orders", 7), SETTINGS, store)

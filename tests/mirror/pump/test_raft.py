@@ -12,8 +12,7 @@ import pytest
 from tests.mirror.lane.test_lane_bounds import SOURCE_ID, TARGET_ID
 from tests.mirror.lane.test_seat import NAMED, table
 from twinshore.fleet import Cluster
-from twinshore.mirror.core.desk_words import Assign
-from twinshore.mirror.core.raft_words import Carry, Ended, Leave, RaftOrder, Turn
+from twinshore.mirror.core.desk_words import Assign, Carry, Ended, Leave, RaftOrder, Turn
 from twinshore.mirror.driver.desk import Desk
 from twinshore.mirror.driver.desk_door import RaftPlace
 from twinshore.mirror.lane.orders import TideOrder, TrackOrder

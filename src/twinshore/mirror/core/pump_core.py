@@ -34,8 +34,7 @@ from twinshore.mirror.core.source_flow import SourceFlow
 from twinshore.mirror.core.target_flow import Answered, TargetFlow
 from twinshore.mirror.lane.certainty import Strays
 from twinshore.mirror.lane.fetch_book import Line
-from twinshore.mirror.lane.gaps import cuts
-from twinshore.mirror.lane.lane import Lane
+from twinshore.mirror.lane.lane import Lane, cuts
 from twinshore.mirror.lane.marking import Marked
 from twinshore.mirror.lane.observe import Observation
 from twinshore.mirror.lane.quota import told

@@ -19,8 +19,7 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from twinshore.mirror.core.desk_words import line_of
-from twinshore.mirror.core.raft_words import Carry, Leave, OfRaft, heard_of_raft, said
+from twinshore.mirror.core.desk_words import Carry, Leave, OfRaft, heard_of_raft, line_of, said
 from twinshore.mirror.desk.desk_core import Seat
 from twinshore.mirror.pump.lines import LINE_BYTES_MAX
 from twinshore.service.clock import steady_s

@@ -17,8 +17,7 @@ from twinshore.links.link_state import STANDBY, STOPPED, STOPPED_SO, Carrying, F
 from twinshore.mirror.control.ruling import Ruling, in_words
 from twinshore.mirror.control.throttle import BoundsTeller
 from twinshore.mirror.driver import twins
-from twinshore.mirror.driver.balance import Balance
-from twinshore.mirror.driver.desk import Desk
+from twinshore.mirror.driver.desk import Balance, Desk
 from twinshore.mirror.driver.identity import establish
 from twinshore.mirror.driver.link_notes import Holding, LinkNotes
 from twinshore.mirror.driver.log_starts import LogStarts
@@ -30,9 +29,8 @@ from twinshore.mirror.driver.tides import Tides
 from twinshore.mirror.driver.twins import Others
 from twinshore.mirror.follow.follower import Follower
 from twinshore.mirror.follow.safety_now import SafetyNow
-from twinshore.mirror.incidents.refusals import Refusals
 from twinshore.mirror.incidents.slow_looks import HeldTwins, SlowLooks, state_expiry_ms
-from twinshore.mirror.incidents.standing import Standing, grown
+from twinshore.mirror.incidents.standing import Refusals, Standing, grown
 from twinshore.mirror.incidents.watch import Watch
 from twinshore.mirror.lane.orders import TideOrder
 from twinshore.mirror.mapping.adopting import Adopter

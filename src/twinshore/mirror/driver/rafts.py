@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from twinshore.mirror.core.raft_words import Afloat, Carry, Ended, Leave, RaftOrder, Turn
+from twinshore.mirror.core.desk_words import Afloat, Carry, Ended, Leave, RaftOrder, Turn
 from twinshore.mirror.desk.desk_core import LaneKey
 from twinshore.mirror.driver.desk import Desk
 from twinshore.mirror.driver.desk_door import RaftPlace

@@ -16,11 +16,10 @@ from twinshore.links.link_state import STANDBY, STOPPED, Facts, Idle, link_state
 from twinshore.mirror.desk.desk_core import Account
 from twinshore.mirror.driver.accounts import WaitingRows, incident_of, kept_of, receipt_of
 from twinshore.mirror.incidents.what_passes import WhatPasses
-from twinshore.mirror.lane.aligning import Alignments
 from twinshore.mirror.lane.orders import Stoppage
 from twinshore.mirror.lane.quota import by_side
 from twinshore.mirror.lane.reading import READ, summed
-from twinshore.mirror.metrics.words import reading_row, standby_row
+from twinshore.mirror.metrics.words import Alignments, reading_row, standby_row
 from twinshore.service.clock import wall_ms
 from twinshore.service.workers import keep_on
 from twinshore.store import IncidentKind, LinkStatus, Receipt, ReceiptsRefusedError, Store

@@ -1,4 +1,5 @@
-"""Deletion and re-creation, with hands: does what is decided of each known topic (`judging`).
+"""Deletion and re-creation, with hands: `Judging` looks at both clusters, and `lifecycle` decides what becomes of each
+known topic; the follower does it, `mirror plan` says it.
 
 What concerns lanes and the planner is left as orders for the driver's task, which takes them at its next turn.
 """
@@ -8,13 +9,15 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from twinshore.fleet import KafkaError, Link
+from twinshore.fleet import KafkaError, Link, is_heartbeats
 from twinshore.fleet.incidents import Effect, Policy
 from twinshore.fleet.once import Once
 from twinshore.kafka.cluster import KafkaCluster
+from twinshore.links.standing import standing
 from twinshore.mirror.follow import lifecycle
 from twinshore.mirror.follow.acts import (
     ARCHIVED,
@@ -23,6 +26,7 @@ from twinshore.mirror.follow.acts import (
     Act,
     Archive,
     AskSpans,
+    Change,
     DeleteTwin,
     Forget,
     LookAgain,
@@ -31,19 +35,110 @@ from twinshore.mirror.follow.acts import (
     Tell,
     Withdraw,
 )
-from twinshore.mirror.follow.change import Change
-from twinshore.mirror.follow.hands import DONE, Hands, now_ms
-from twinshore.mirror.follow.judging import Judged, Judging
-from twinshore.mirror.follow.lifecycle import SeenTopic, TopicLook
-from twinshore.mirror.follow.memories import ServedDelays, row_of, spent
+from twinshore.mirror.follow.hands import DONE, Hands
+from twinshore.mirror.follow.last_resort import objection, too_many
+from twinshore.mirror.follow.lifecycle import Memory, Presence, SeenTopic, TopicLook, TopicRules
+from twinshore.mirror.follow.memories import ServedDelays, memories_of, row_of, spent
+from twinshore.mirror.follow.reading import sides, spans
 from twinshore.mirror.follow.safety_now import SafetyNow
 from twinshore.mirror.incidents.kinds import OF_KNOWN_TOPICS
-from twinshore.service.clock import steady_s
-from twinshore.store import Incident, IncidentKind, LedgerRow, PartitionState, Remembered, Store
+from twinshore.service.clock import steady_s, wall_ms
+from twinshore.store import Incident, IncidentKind, LedgerRow, PartitionState, Remembered, Store, TwinRow
 
 DELETION, HELD = IncidentKind.DELETED_TOPIC, IncidentKind.DELETION_HELD
 ENDED = (DELETION, IncidentKind.RECREATED_TOPIC, HELD)
 REFUSED_AGAIN_S = 60.0
+
+
+class Judged(NamedTuple):
+    """A topic as it was seen, what is remembered of it, and what holds for it now."""
+
+    look: TopicLook
+    memory: Memory
+    rules: TopicRules
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether both sides are what the store knows, and of one shape, and nothing is remembered of an end."""
+        seen = self.look
+        ids = (seen.source.topic_id, seen.target.topic_id)
+        same = ids == (seen.known_source_id, seen.known_target_id)
+        return same and seen.target.partitions <= seen.source.partitions and self.memory == Memory()
+
+
+class Judging:
+    """One thread's. `links`: all of the settings. `link` gives names and policies, which no operator's word changes;
+    what operators said is asked of the store at each look and each deletion."""
+
+    def __init__(
+        self,
+        link: Link,
+        source: KafkaCluster,
+        target: KafkaCluster,
+        store: Store,
+        *,
+        links: Sequence[Link],
+        safety: SafetyNow,
+    ) -> None:
+        self._link, self._source, self._target, self._store = link, source, target, store
+        self._links, self._safety = links, safety
+        self._missed: dict[str, int] = {}
+
+    def look(self, doubted: Collection[str] = ()) -> dict[str, Judged]:
+        """Every topic that has, or had, a twin. `doubted`: where a pump stopped."""
+        known: dict[str, TwinRow] = {}
+        for row in self._store.twins.of(self._link.name):
+            known.setdefault(row.topic, row)
+        # The target first: a topic that grows in between must not look as if its twin had grown.
+        target = sides(self._target, [self._link.twin_of(topic) for topic in known])
+        source = sides(self._source, known)
+        looks = [
+            self._one(row, source[topic], target[self._link.twin_of(topic)], doubted=topic in doubted)
+            for topic, row in known.items()
+        ]
+        return self._judged(looks)
+
+    def objections(self, topics: Sequence[str]) -> dict[str, str]:
+        """Why nothing may delete the twins of these topics, as settings and operators say at this moment."""
+        if not topics:
+            return {}
+        now = standing(self._links, self._store)[self._link.name]
+        kept = {row.subject for row in self._store.memories.of(self._link.name, lifecycle.KEEP)}
+        never = self._safety.against()
+        return {topic: objection(now.link, topic, never=never, kept=kept, troubles=now.troubles) for topic in topics}
+
+    def decide(self, one: Judged, at_ms: int) -> list[Act]:
+        """What is to be done at this moment; the target is asked what the twin holds where that matters."""
+        look, memory, rules = one
+        acts = lifecycle.decide(look, memory, rules, None, at_ms)
+        if AskSpans(look.topic) not in acts:
+            return acts
+        held = spans(self._target, look.topic, look.twin, look.target, self._store.receipts.positions(self._link.name))
+        return lifecycle.decide(look, memory, rules, held, at_ms)
+
+    def _one(self, row: TwinRow, source: SeenTopic, target: SeenTopic, *, doubted: bool) -> TopicLook:
+        topic = row.topic
+        missed = self._missed.get(topic, 0) + 1 if source.presence is Presence.GONE else 0
+        self._missed[topic] = missed
+        twin = self._link.twin_of(topic)
+        return TopicLook(topic, twin, row.source_topic_id, row.target_topic_id, source, target, missed, doubted)
+
+    def _judged(self, looks: Sequence[TopicLook]) -> dict[str, Judged]:
+        memories = memories_of(self._store.memories.of(self._link.name))
+        mapped = {topic for topic, _ in self._store.extents.reached(self._link.name)}
+        against = self.objections([look.topic for look in looks if lifecycle.is_lost(look)])
+        found = {}
+        for look in looks:
+            rules = TopicRules(self._link.follow, against.get(look.topic, ""))
+            one = look, memories.get(look.topic, Memory()), rules
+            found[look.topic] = Judged(*(lifecycle.for_mapped(*one) if look.topic in mapped else one))
+        ours = [one for topic, one in found.items() if not is_heartbeats(topic)]
+        waiting = sum(lifecycle.would_delete(*one, wall_ms()) for one in ours)
+        lost = sum(lifecycle.is_lost(one.look) for one in ours)
+        many = too_many(waiting, lost, len(ours), self._safety.known.deletions_at_once_max)
+        if not many:
+            return found
+        return {topic: one._replace(rules=replace(one.rules, many=many)) for topic, one in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +228,7 @@ class Endings:
             once.well(f"{self._link.name}: what becomes of topic {topic} is decided again")
 
     def _act(self, one: Judged) -> None:
-        at_ms = now_ms()
+        at_ms = wall_ms()
         for act in self.judging.decide(self._waited(one), at_ms):
             if not self._do(act, one.look, at_ms):
                 return
@@ -208,10 +303,10 @@ class Endings:
         if act.anew:
             stale = [row for row in self._rows(act.topic, incident.kind) if row.incident.sentence != act.sentence]
             for row in stale:
-                self._store.ledger.close(row.id, now_ms=now_ms())
+                self._store.ledger.close(row.id, now_ms=wall_ms())
         elif act.kind in self._told.get(act.topic, ()):
             return
-        at_ms = now_ms()
+        at_ms = wall_ms()
         row = self._store.ledger.add(incident, now_ms=at_ms)
         self._told.setdefault(act.topic, set()).add(act.kind)
         change = Change(lifecycle.KIND, act.topic, "", act.sentence, act.topic)
@@ -257,4 +352,4 @@ class Endings:
 
     def _close(self, topic: str, *kinds: IncidentKind) -> None:
         for row in self._rows(topic, *kinds):
-            self._store.ledger.close(row.id, now_ms=now_ms())
+            self._store.ledger.close(row.id, now_ms=wall_ms())

@@ -15,12 +15,13 @@ from twinshore.fleet.sentences import listed
 from twinshore.fleet.settings import Settings
 from twinshore.mirror.follow import topic_settings
 from twinshore.mirror.follow.endings import Endings
-from twinshore.mirror.follow.hands import Hands, now_ms
+from twinshore.mirror.follow.hands import Hands
 from twinshore.mirror.follow.memories import COMPACTED, Cleaned, cleaned_of, cleaned_row, compacts
 from twinshore.mirror.follow.reading import Comparing, own_users
 from twinshore.mirror.follow.rules import Rules
 from twinshore.mirror.follow.safety_now import SafetyNow
 from twinshore.service.cause_log import Trouble, with_causes
+from twinshore.service.clock import wall_ms
 from twinshore.service.connections import PATIENT
 from twinshore.service.ends import Ends
 from twinshore.service.identity import hold_to
@@ -153,7 +154,7 @@ class Follower:
         known = {row.subject: row.value for row in self._store.memories.of(self._link.name, topic_settings.KIND)}
         now = {topic: topic_settings.remembered(source[topic]) for topic in chosen}
         rows = [
-            Remembered(self._link.name, topic_settings.KIND, topic, value, "source", now_ms())
+            Remembered(self._link.name, topic_settings.KIND, topic, value, "source", wall_ms())
             for topic, value in now.items()
             if known.get(topic) != value
         ]
@@ -177,7 +178,7 @@ class Follower:
             old, new = before.get(topic), Cleaned(ids.get(topic, ""))
             anew = old is None or old.source_id != new.source_id
             if (is_compacted and old != new) or (anew and compacts(_cleanup(known.get(topic, "")))):
-                rows.append(cleaned_row(self._link.name, topic, new, now_ms()))
+                rows.append(cleaned_row(self._link.name, topic, new, wall_ms()))
         return rows
 
     def _turn(self, topics: list[str]) -> list[str]:

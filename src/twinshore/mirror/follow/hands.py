@@ -13,7 +13,7 @@ from twinshore.kafka.rights import Acl, ScramUser
 from twinshore.kafka.rights_requests import Refused, alter_quotas, create_acls, delete_acls, set_scram_password
 from twinshore.mirror.follow import acls, quotas, topic_settings
 from twinshore.mirror.follow.acls import AclPlan, Wanted
-from twinshore.mirror.follow.change import Change
+from twinshore.mirror.follow.acts import Change
 from twinshore.mirror.follow.quotas import QuotaChange, QuotaPlan, UserPlan
 from twinshore.service.clock import wall_ms
 from twinshore.store import AuditRow, Remembered, Store
@@ -21,10 +21,6 @@ from twinshore.store.audit import is_refusal, refusal
 
 DONE = "done"
 REFUSED_AGAIN_S = 86_400.0
-
-
-def now_ms() -> int:
-    return wall_ms()
 
 
 @dataclass(slots=True)
@@ -136,7 +132,7 @@ class Hands:
         for change in changes:
             ended = "" if outcome == DONE else f" ({outcome})"
             self.log(f"{self.link}: {change}{ended}")
-        at_ms = now_ms()
+        at_ms = wall_ms()
         self.unwritten += [
             AuditRow(at_ms, self.link, one.kind, one.subject, one.before, one.after, outcome, topic=one.topic)
             for one in changes
@@ -174,7 +170,7 @@ class Hands:
         return self._row(kind, acls.to_text(acl))
 
     def _row(self, kind: str, subject: str, value: str = "") -> Remembered:
-        return Remembered(self.link, kind, subject, value, kind, now_ms())
+        return Remembered(self.link, kind, subject, value, kind, wall_ms())
 
     def _try(self, act: Callable[[], None]) -> str:
         try:

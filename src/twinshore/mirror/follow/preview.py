@@ -15,17 +15,18 @@ from twinshore.mirror.follow.acts import (
     FORGOTTEN,
     THERE_AGAIN,
     Archive,
+    Change,
     DeleteTwin,
     Forget,
+    Remark,
     Remember,
     Tell,
 )
-from twinshore.mirror.follow.change import Change, Remark
-from twinshore.mirror.follow.hands import now_ms
-from twinshore.mirror.follow.judging import Judged, Judging
+from twinshore.mirror.follow.endings import Judged, Judging
 from twinshore.mirror.follow.lifecycle import KIND, LOOKS_MIN, Presence, stands
 from twinshore.mirror.follow.reading import Comparing
 from twinshore.mirror.follow.safety_now import SafetyNow
+from twinshore.service.clock import wall_ms
 from twinshore.service.connections import Shared
 from twinshore.service.ends import Ends
 from twinshore.store import Store
@@ -78,7 +79,7 @@ def becoming(judging: Judging, one: Judged) -> list[Line]:
     """What the follower would do about a topic now, or what it waits for."""
     topic = one.look.topic
     found: list[Line] = []
-    for act in judging.decide(one, now_ms()):
+    for act in judging.decide(one, wall_ms()):
         match act:
             case Tell(_, _, sentence, policy):
                 found.append(Remark(KIND, topic, f"{sentence} ({policy.words})"))

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from twinshore.kafka.rights import QuotaEntity, ScramUser
-from twinshore.mirror.follow.change import Change, Remark
+from twinshore.mirror.follow.acts import Change, Remark
 
 QUOTA = "quota"
 USER = "scram user"

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from twinshore.fleet import Link
-from twinshore.mirror.follow.change import Change
+from twinshore.mirror.follow.acts import Change
 from twinshore.mirror.planned import MESSAGE_BYTES_DEFAULT
 
 KIND = "topic setting"

@@ -13,9 +13,8 @@ from typing import NamedTuple
 from twinshore.mirror.lane.cutting import Blank
 from twinshore.mirror.lane.marking import Marked, Run
 from twinshore.mirror.lane.orders import Stoppage
-from twinshore.mirror.lane.passing import unmarked
 from twinshore.mirror.lane.runs import by_partition
-from twinshore.mirror.lane.track import Phase, Track
+from twinshore.mirror.lane.track import Phase, Track, unmarked
 
 REST_S = 3.0
 UNSEEN = -1

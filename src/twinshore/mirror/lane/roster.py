@@ -14,10 +14,20 @@ from twinshore.mirror.lane.fresh import older_than, since, skip, transactional, 
 from twinshore.mirror.lane.history import NOWHERE
 from twinshore.mirror.lane.mapped_track import track_of
 from twinshore.mirror.lane.orders import Carried, Handover, LaneLimits, Stoppage, TrackOrder, add, row_of
-from twinshore.mirror.lane.passing import in_vain, unanswered, unheard, unsent
 from twinshore.mirror.lane.reading import Reading
 from twinshore.mirror.lane.seat import Seat
-from twinshore.mirror.lane.track import NOBODY, NONE, TROUBLE_S, Phase, Route, Track
+from twinshore.mirror.lane.track import (
+    NOBODY,
+    NONE,
+    TROUBLE_S,
+    Phase,
+    Route,
+    Track,
+    in_vain,
+    unanswered,
+    unheard,
+    unsent,
+)
 
 ANYBODY = None  # a whole side: nobody there says who leads
 AWAY = {"source": IncidentKind.SOURCE_AWAY, "target": IncidentKind.TARGET_AWAY}

@@ -8,7 +8,6 @@ from collections.abc import Callable, Container, Iterator
 from twinshore.fleet import QueueRules, is_heartbeats
 from twinshore.mirror.lane.cutting import Cut, Hold, Joining, Parcel
 from twinshore.mirror.lane.fresh import kept_from, old_end
-from twinshore.mirror.lane.passing import read_again
 from twinshore.mirror.lane.reading import (
     GATHER_S_MAX,
     JOINED,
@@ -22,7 +21,7 @@ from twinshore.mirror.lane.reading import (
     owned,
     size_of,
 )
-from twinshore.mirror.lane.track import Phase, Track
+from twinshore.mirror.lane.track import Phase, Track, read_again
 from twinshore.wire.batch import PREFIX_BYTES, end_at
 from twinshore.wire.fetch import FetchedPartition
 from twinshore.wire.primitives import I64

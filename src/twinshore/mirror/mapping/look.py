@@ -20,7 +20,7 @@ from twinshore.logs.looks import batches, contents, copies, seen_record, seen_ru
 from twinshore.mirror.lane.history import NOWHERE, UNKNOWN, EpochEnd, Stand, compared
 from twinshore.mirror.lane.observe import Go, Observation, Stop, Verdict, Wait, parted_sentence
 from twinshore.mirror.lane.reach import Landed, Reach, Unclear, beyond, complete, reach_of
-from twinshore.mirror.mapping.aligning import between, extents_of, latest
+from twinshore.mirror.mapping.counterpart import between, extents_of, latest
 from twinshore.wire.batch import next_sequence
 
 DISAGREES = IncidentKind.POSITION_DISAGREEMENT

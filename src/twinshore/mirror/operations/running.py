@@ -13,7 +13,7 @@ from twinshore.fleet.settings import Settings
 from twinshore.mirror.driver.first_words import check_chosen
 from twinshore.mirror.driver.preview import called, holding, in_words, preview
 from twinshore.mirror.follow import acls, quotas, topic_settings
-from twinshore.mirror.follow.change import Change, Remark
+from twinshore.mirror.follow.acts import Change, Remark
 from twinshore.mirror.follow.preview import Line
 from twinshore.mirror.follow.preview import preview as follows
 from twinshore.mirror.mapping.cost import Cost

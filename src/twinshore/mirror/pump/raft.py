@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from twinshore.fleet.once import in_words
-from twinshore.mirror.core.raft_words import (
+from twinshore.mirror.core.desk_words import (
     Afloat,
     Carry,
     Ended,

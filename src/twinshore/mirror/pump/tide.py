@@ -21,7 +21,7 @@ def spare_the_collector() -> None:
 def carry(orders: Iterable[str]) -> Iterator[str]:
     """The body of a tide's only task. Yields the sentence that says how each tide ended."""
     # Imported here: the driver ships this function without loading the pump.
-    from twinshore.mirror.core.raft_words import RaftOrder, order_of
+    from twinshore.mirror.core.desk_words import RaftOrder, order_of
     from twinshore.mirror.pump.lines import DeskLost
     from twinshore.mirror.pump.loop import Pump
     from twinshore.mirror.pump.raft import Raft

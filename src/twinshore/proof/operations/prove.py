@@ -13,12 +13,10 @@ from twinshore.fleet.sentences import listed
 from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings.edge import did_you_mean
 from twinshore.fleet.settings.sections.proof import ProofSettings, overdrawn
-from twinshore.proof import again
-from twinshore.proof.continuous import keep_proving, wishes_beside, wishes_of
+from twinshore.proof.continuous import Rereading, keep_proving, wishes_beside, wishes_of
 from twinshore.proof.job import RunBundle
-from twinshore.proof.planning import Wishes
+from twinshore.proof.planning import Wishes, pass_in_words, whole_pass
 from twinshore.proof.proving import Proving, Report
-from twinshore.proof.rereading import Rereading
 from twinshore.proof.surveying import UNSEEN
 from twinshore.proof.telling import as_values, exit_code, in_words
 from twinshore.proof.values import Way
@@ -129,7 +127,7 @@ def prove(
 
 def values_of(report: Report, prepared: Prepared, settings: Settings) -> dict[str, Any]:
     """For programs: the report, how long a pass over all that is proven takes, and the seed of a sample."""
-    found = again.whole_pass([one.row for one in report.partitions], settings.proof.reread_mb_s * 1e6)
+    found = whole_pass([one.row for one in report.partitions], settings.proof.reread_mb_s * 1e6)
     values = as_values(report) | {"pass": found._asdict() if found else None}
     return values | ({"seed": prepared.seed} if prepared.asked.sample else {})
 
@@ -141,7 +139,7 @@ def sentences_of(
     rows, sample = [one.row for one in report.partitions], bool(prepared.asked.sample)
     yield from in_words(report, everything=everything or sample)
     section, going = settings.proof, (prepared.asked.continuous and not sample) or settings.proof.beside_mirror
-    yield from again.in_words(rows, section.reread_mb_s * 1e6, section.read_again_h, now_ms, going=going)
+    yield from pass_in_words(rows, section.reread_mb_s * 1e6, section.read_again_h, now_ms, going=going)
     if sample:
         yield f"the same sample again: --seed {prepared.seed}"
 
