@@ -227,7 +227,7 @@ class Seen:
     links: tuple[LinkSeen, ...] = ()
     unseen: tuple[Unseen, ...] = ()
     racks: Mapping[int, str] = field(init=False, repr=False, compare=False)
-    # What `placing` has worked out for so many copies: each rule asks for it, of each topic.
+    # What `placed` has worked out for so many copies: each rule asks for it, of each topic.
     placed: dict[int, Mapping[str, Mapping[int, Sequence[int]]]] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
