@@ -13,8 +13,15 @@ from twinshore.lab import LabCluster
 from twinshore.lab.clients import alter_topic, client_settings
 from twinshore.lab.stages.figures import StageError
 from twinshore.wire.batch import SEQUENCE_SPAN
-from twinshore.wire.filler import FILLER_RECORDS_MAX, filler
-from twinshore.wire.markers import MARKERS_KEY, MARKERS_VERSION, Marker, encode_markers, parse_markers
+from twinshore.wire.markers import (
+    FILLER_RECORDS_MAX,
+    MARKERS_KEY,
+    MARKERS_VERSION,
+    Marker,
+    encode_markers,
+    filler,
+    parse_markers,
+)
 from twinshore.wire.produce import (
     PRODUCE_KEY,
     encode_produce,

@@ -17,8 +17,8 @@ from tests.client.turning import Stage, stage
 from twinshore.client.doubts import BACK_MS, Search, marked
 from twinshore.client.kept import Kept
 from twinshore.client.spool import Spool
+from twinshore.client.spool.books import HEADER, mark_of, own_mark
 from twinshore.client.spool.frames import SpoolRecord
-from twinshore.client.spool.marks import HEADER, mark_of, own_mark
 from twinshore.kafka.clock import steady_s, wall_ms
 
 __all__ = ["stage"]

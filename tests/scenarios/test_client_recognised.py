@@ -15,10 +15,10 @@ from tests.scenarios.test_client_homes import Heard, sites
 from tests.scenarios.test_following_writers import Hand, records, until
 from twinshore.client import HotProducer
 from twinshore.client.spool import Spool
+from twinshore.client.spool.books import HEADER
 from twinshore.client.spool.files import SpoolFiles
 from twinshore.client.spool.frames import SpoolRecord
 from twinshore.client.spool.loading import load
-from twinshore.client.spool.marks import HEADER
 from twinshore.fleet import NamedPartition
 from twinshore.homes.home_lines import HomeState
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind

@@ -17,7 +17,7 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import PostgresServer, compare_topic
 from twinshore.lab.clients import add_partitions, admin_of, alter_topic, client_settings, delete_records
 from twinshore.lab.stages.raw_writer import RawWriter
-from twinshore.wire.filler import filler
+from twinshore.wire.markers import filler
 
 THREE = [[b"one", b"two"], [b"three", b"four"], [b"five", b"six"]]
 BODY_AT = 64

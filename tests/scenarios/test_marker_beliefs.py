@@ -18,8 +18,8 @@ from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
 from twinshore.lab.clients import client_settings, delete_records
 from twinshore.lab.stages.raw_writer import RawWriter
 from twinshore.mirror.lane.marking import marker_id
-from twinshore.wire.filler import FILLER_RECORDS_MAX, filler
 from twinshore.wire.markers import (
+    FILLER_RECORDS_MAX,
     LOG_ENDS_KEY,
     LOG_ENDS_VERSION,
     MARKERS_KEY,
@@ -28,6 +28,7 @@ from twinshore.wire.markers import (
     Marker,
     encode_log_ends,
     encode_markers,
+    filler,
     parse_log_ends,
     parse_markers,
 )

@@ -21,7 +21,7 @@ from twinshore.kafka.rights_requests import create_acls, read_acls
 from twinshore.lab import KAFKA_3, KAFKA_NEWEST
 from twinshore.lab.clients import client_settings
 from twinshore.lab.stages.raw_writer import RawWriter
-from twinshore.wire.filler import FILLER_RECORDS_MAX, filler
+from twinshore.wire.markers import FILLER_RECORDS_MAX, filler
 from twinshore.wire.primitives import Buffer
 from twinshore.wire.produce import PRODUCE_KEY, encode_produce, parse_produce
 

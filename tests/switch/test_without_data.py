@@ -32,7 +32,7 @@ from twinshore.switch.operations.plans import plan_of
 from twinshore.switch.operations.running import Asking
 from twinshore.switch.operations.without_data import WHOLE
 from twinshore.switch.record import Moved, Record
-from twinshore.wire.filler import FILLER_RECORDS_MAX
+from twinshore.wire.markers import FILLER_RECORDS_MAX
 
 
 @pytest.fixture

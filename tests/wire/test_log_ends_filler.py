@@ -8,8 +8,7 @@ import pytest
 
 from twinshore.fleet import WireError
 from twinshore.wire.batch import CONTROL, check_crc, split_batches
-from twinshore.wire.filler import FILLER_RECORDS_MAX, filler, is_filler
-from twinshore.wire.markers import LogEnd, encode_log_ends, parse_log_ends
+from twinshore.wire.markers import FILLER_RECORDS_MAX, LogEnd, encode_log_ends, filler, is_filler, parse_log_ends
 from twinshore.wire.primitives import compact_string
 from twinshore.wire.records import Record, decode_batch, encode_batch
 

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from twinshore.client.kept import Kept
 from twinshore.client.sites import Site
-from twinshore.client.spool.marks import HEADER, Left, mark_of, own_mark
+from twinshore.client.spool.books import HEADER, Left, mark_of, own_mark
 from twinshore.client.threads import client_thread
 from twinshore.fleet.once import in_words
 from twinshore.kafka.clock import steady_s, wall_ms

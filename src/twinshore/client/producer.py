@@ -28,8 +28,8 @@ from twinshore.client.moves import TURN_S, Moves, must_make
 from twinshore.client.reach import Clusters, Reach
 from twinshore.client.sites import names_of
 from twinshore.client.spool import SPOOL_BYTES_MAX, Spool
+from twinshore.client.spool.books import Left
 from twinshore.client.spool.files import HOMES
-from twinshore.client.spool.marks import Left
 from twinshore.client.warned import Warned
 from twinshore.fleet import ConfigError
 from twinshore.homes.follower_lines import covered

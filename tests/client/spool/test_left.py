@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tests.client.spool.spooling import done, put, taken
 from twinshore.client.spool import Spool
+from twinshore.client.spool.books import HEADER
 from twinshore.client.spool.frames import SpoolRecord
-from twinshore.client.spool.marks import HEADER
 
 
 def call(number: int, time_ms: int, mark: bytes | None, made_ms: int = 9_000) -> SpoolRecord:

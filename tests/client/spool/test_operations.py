@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from tests.client.spool.spooling import numbers, put, record, segments, taken
 from twinshore.client.operations.spool import DropTopic, SendSpool, drop, look, plan_drop, plan_send, send
 from twinshore.client.spool import Spool
-from twinshore.client.spool.marks import HEADER
+from twinshore.client.spool.books import HEADER
 from twinshore.fleet import Cluster, ConfigError, NamedPartition, RefusedError
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
 from twinshore.lab import LabCluster

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from tests.client.spool.spooling import record
+from twinshore.client.spool.books import Mark, Marks, read_marks
 from twinshore.client.spool.frames import (
     HEADER_BYTES,
     Framed,
@@ -18,7 +19,6 @@ from twinshore.client.spool.frames import (
     header_bytes,
     read_header,
 )
-from twinshore.client.spool.marks import Mark, Marks, read_marks
 from twinshore.client.spool.scanning import BLOCK_BYTES, Gap, GapKind, scan
 from twinshore.fleet import NotYetError
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from twinshore.client.spool.books import Place, TopicBook
+from twinshore.client.spool.books import Left, Mark, Marks, Place, TopicBook, read_marks
 from twinshore.client.spool.files import SpoolFiles
 from twinshore.client.spool.frames import HEADER_BYTES, Framed, SegmentHeader, read_header
-from twinshore.client.spool.marks import Left, Mark, Marks, read_marks
 from twinshore.client.spool.scanning import Gap, GapKind, scan
 from twinshore.fleet.sentences import counted
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from twinshore.client.spool.books import Place, TopicBook
+from twinshore.client.spool.books import Marks, Place, TopicBook
 from twinshore.client.spool.files import SYNC, SpoolFiles, Sync
 from twinshore.client.spool.frames import (
     HEADER_BYTES,
@@ -25,7 +25,6 @@ from twinshore.client.spool.frames import (
     frame_bytes,
 )
 from twinshore.client.spool.loading import Segment, load
-from twinshore.client.spool.marks import Marks
 from twinshore.client.spool.scanning import GapKind, Pages
 from twinshore.fleet import ConfigError, RefusedError
 from twinshore.kafka.clock import steady_s

@@ -26,7 +26,7 @@ from twinshore.wire.batch import (
     BatchHeader,
     split_batches,
 )
-from twinshore.wire.filler import FILLER_RECORDS_MAX, filler
+from twinshore.wire.markers import FILLER_RECORDS_MAX, filler
 
 Seen = tuple[object, object, object, object, int]
 # Cleans within seconds, so that a test can see what compaction leaves.

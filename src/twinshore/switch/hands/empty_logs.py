@@ -18,7 +18,7 @@ from twinshore.switch.decision import Cannot, Done, Outcome, Wait
 from twinshore.switch.hands.log_ends import changed
 from twinshore.switch.record import Record
 from twinshore.wire.batch import HEADER_BYTES, SEQUENCE_SPAN, split_batches
-from twinshore.wire.filler import FILLER_RECORDS_MAX, filler, is_filler
+from twinshore.wire.markers import FILLER_RECORDS_MAX, filler, is_filler
 from twinshore.wire.produce import PRODUCE_KEY, encode_produce, parse_produce
 
 NAMED_MAX = 5
