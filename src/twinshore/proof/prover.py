@@ -7,60 +7,33 @@ never cross any more.
 """
 
 from __future__ import annotations
+
 import contextlib
 import heapq
 import time
-from collections.abc import Callable
-from collections.abc import Collection
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from twinshore.fleet import Cluster
-from twinshore.fleet import KafkaError
-from twinshore.fleet import NamedPartition
-from twinshore.fleet import TwinshoreError
-from twinshore.fleet import WireError
-from twinshore.kafka.cluster import KafkaCluster
-from twinshore.kafka.cluster import OffsetKind
-from twinshore.logs.reader import LogReader
-from twinshore.logs.reader import Pace
-from twinshore.proof.chunks import ByExtents
-from twinshore.proof.chunks import Chunk
-from twinshore.proof.chunks import Chunker
-from twinshore.proof.chunks import Extent
-from twinshore.proof.chunks import Placement
-from twinshore.proof.chunks import nothing
-from twinshore.proof.chunks import without
-from twinshore.proof.comparison import AHEAD
-from twinshore.proof.comparison import Latest
-from twinshore.proof.comparison import Lone
-from twinshore.proof.comparison import Tally
-from twinshore.proof.comparison import beginning
-from twinshore.proof.comparison import compare_compacted
-from twinshore.proof.comparison import compare_content
-from twinshore.proof.comparison import compare_placed
-from twinshore.proof.comparison import first_difference
-from twinshore.proof.comparison import still_shown
-from twinshore.proof.keys import HASHES_MAX
-from twinshore.proof.keys import KEYS_MAX
-from twinshore.proof.keys import KnownKeys
-from twinshore.proof.keys import LiveKeys
-from twinshore.proof.keys import Slice
-from twinshore.proof.keys import Suspects
-from twinshore.proof.keys import Work
-from twinshore.proof.keys import hashed
-from twinshore.proof.rows import as_text
-from twinshore.proof.rows import record_at
-from twinshore.proof.values import Difference
-from twinshore.proof.values import DifferenceKind
-from twinshore.proof.values import OwedKey
-from twinshore.proof.values import Proven
-from twinshore.proof.values import Stretch
-from twinshore.proof.values import Way
+
+from twinshore.fleet import Cluster, KafkaError, NamedPartition, TwinshoreError, WireError
+from twinshore.kafka.cluster import KafkaCluster, OffsetKind
+from twinshore.logs.reader import LogReader, Pace
+from twinshore.proof.chunks import ByExtents, Chunk, Chunker, Extent, Placement, nothing, without
+from twinshore.proof.comparison import (
+    AHEAD,
+    Latest,
+    Lone,
+    Tally,
+    beginning,
+    compare_compacted,
+    compare_content,
+    compare_placed,
+    first_difference,
+    still_shown,
+)
+from twinshore.proof.keys import HASHES_MAX, KEYS_MAX, KnownKeys, LiveKeys, Slice, Suspects, Work, hashed
+from twinshore.proof.rows import as_text, record_at
+from twinshore.proof.values import Difference, DifferenceKind, OwedKey, Proven, Stretch, Way
 from twinshore.wire.records import Record
 
 CLIENT_ID = "twinshore-proof"

@@ -6,30 +6,16 @@ many topics is written once for each twin that it speaks of, so it says nothing 
 """
 
 from __future__ import annotations
+
 import json
 import shlex
-from collections.abc import Collection
-from collections.abc import Iterable
-from collections.abc import Mapping
-from dataclasses import astuple
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import replace
-from twinshore.fleet import HOMES_TOPIC
-from twinshore.fleet import RESCUED_TOPIC
-from twinshore.fleet import TWINS_TOPIC
-from twinshore.fleet import Link
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import astuple, dataclass, field, replace
+
+from twinshore.fleet import HOMES_TOPIC, RESCUED_TOPIC, TWINS_TOPIC, Link
 from twinshore.fleet.sentences import listed
-from twinshore.kafka.rights import EVERYBODY
-from twinshore.kafka.rights import WILDCARD
-from twinshore.kafka.rights import Acl
-from twinshore.kafka.rights import Operation
-from twinshore.kafka.rights import Pattern
-from twinshore.kafka.rights import Permission
-from twinshore.kafka.rights import Resource
-from twinshore.kafka.rights import word
-from twinshore.mirror.follow.acts import Change
-from twinshore.mirror.follow.acts import Remark
+from twinshore.kafka.rights import EVERYBODY, WILDCARD, Acl, Operation, Pattern, Permission, Resource, word
+from twinshore.mirror.follow.acts import Change, Remark
 
 KIND = "acl"
 WRITTEN = "acl written"

@@ -49,7 +49,7 @@ from twinshore.mirror.lane.track import (
     untaken,
 )
 from twinshore.wire.fetch import FetchAnswer, FetchedPartition
-from twinshore.wire.filler import FILLER_RECORDS_MAX, filler
+from twinshore.wire.markers import FILLER_RECORDS_MAX, filler
 from twinshore.wire.produce import ProducedPartition
 
 FILLED_MAX = 20_000_000_000  # About an hour of filling.
