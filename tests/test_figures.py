@@ -54,7 +54,7 @@ BOUNDS = {
     "groups": {"500 groups": "kafka.groups:GROUPS_PER_FETCH"},
     "links": {"32 links": "mirror.driver.run:LINKS_MORE"},
     "mirror": {
-        "3 s": "mirror.driver.link_live:RATE_HALF_LIFE_S",
+        "3 s": "mirror.driver.recorder:RATE_HALF_LIFE_S",
         "5 s": "mirror.metrics.words:AHEAD_S_MAX",
         "1 MB": "wire.merge:MERGED_PLAIN_BYTES_MAX",
         "32 times": "wire.merge:PLAIN_PER_BYTE_MAX",
