@@ -15,7 +15,7 @@ from twinshore.links import wishes
 from twinshore.links.in_force import OF_LINK, InForce, as_json, in_force
 from twinshore.links.known import known
 from twinshore.links.rules import check_links
-from twinshore.links.seeds import Difference
+from twinshore.links.seeds import AboutLink
 from twinshore.links.standing import others_in_force, standing
 from twinshore.links.wishes import Wish
 from twinshore.mirror.control.named import carries, remark
@@ -276,7 +276,7 @@ def held_links(names: Sequence[str], settings: Settings, store: Store | None) ->
     return [_held(holds[one.name], found.differences, told[one.name]) for one in chosen]
 
 
-def _held(now: InForce, differences: Sequence[Difference], reading: ReadingWord | None = None) -> HeldLink:
+def _held(now: InForce, differences: Sequence[AboutLink], reading: ReadingWord | None = None) -> HeldLink:
     link = now.link
     values = tuple(HeldValue(name, as_json(now.value(name)), origin) for name, origin in now.origins)
     differs = tuple(one.sentence for one in differences if one.link == link.name)

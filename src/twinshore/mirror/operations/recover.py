@@ -29,7 +29,7 @@ from twinshore.service.clock import wall_ms
 from twinshore.service.ends import Ends
 from twinshore.service.identity import recognise
 from twinshore.store import AuditRow, LeaseRow, LinkIdentity, Receipt, Store, TwinRow
-from twinshore.store.receipts import chunks
+from twinshore.store.dialects import chunks
 
 PATIENCE_S = 10.0
 AGAIN_S = 0.3
