@@ -112,7 +112,18 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "", kept:
         about = _remarks(asked, link, lag, away, _elsewhere(link, topics, store))
         again = () if kept or asked.kind is Kind.FORCED else (_read_again(link, settings, store),)
         remarks = (*about, *filter(None, (room.words,)), *strange, *torn, *unknown, *open_to, *later, *again)
-    record = Record(
+    record = _record(asked, link, moved, by, kept)
+    if not (asked.topics == [ALL] and asked.wave) and (large := too_many(record)):
+        return SwitchPlan(shown=tuple(shown), refused=large)
+    untaken = () if kept else tuple(topic for topic in topics if back is None or not admits(back, topic))
+    steps = tuple(DeedStep(deed) for deed in DEEDS[asked.kind])
+    alive = link.source if asked.kind is Kind.FORCED and not away else ""
+    alive = next(iter(_elsewhere(link, topics, store).values()), alive) if asked.kind is Kind.FORCED else alive
+    return SwitchPlan(steps, tuple(shown), remarks, record=record, back_topics=untaken, takes_over=others, alive=alive)
+
+
+def _record(asked: Switch, link: Link, moved: tuple[Moved, ...], by: str, kept: str) -> Record:
+    return Record(
         id=secrets.token_hex(16),
         kind=asked.kind,
         old=link.source,
@@ -126,13 +137,6 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "", kept:
         deed=DEEDS[asked.kind][0],
         kept=kept,
     )
-    if not (asked.topics == [ALL] and asked.wave) and (large := too_many(record)):
-        return SwitchPlan(shown=tuple(shown), refused=large)
-    untaken = () if kept else tuple(topic for topic in topics if back is None or not admits(back, topic))
-    steps = tuple(DeedStep(deed) for deed in DEEDS[asked.kind])
-    alive = link.source if asked.kind is Kind.FORCED and not away else ""
-    alive = next(iter(_elsewhere(link, topics, store).values()), alive) if asked.kind is Kind.FORCED else alive
-    return SwitchPlan(steps, tuple(shown), remarks, record=record, back_topics=untaken, takes_over=others, alive=alive)
 
 
 def too_many(record: Record) -> RefusedError | None:
