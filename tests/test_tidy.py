@@ -114,7 +114,8 @@ def kinds_in_quotes(source: str) -> list[str]:
         return []
     tree = ast.parse(source)
     classes = [one for one in ast.walk(tree) if isinstance(one, ast.ClassDef)]
-    values = {id(part.value) for one in classes for part in one.body if isinstance(part, ast.Assign)}
+    given = [part.value for one in classes for part in one.body if isinstance(part, ast.Assign)]
+    values = {id(text) for value in given for text in ast.walk(value)}
     texts = [one for one in ast.walk(tree) if isinstance(one, ast.Constant) and id(one) not in values]
     return [one.value for one in texts if one.value in kinds]
 

@@ -43,8 +43,8 @@ def test_each_partition_that_does_not_cross_counts_once_and_only_while_it_is_pla
     parts = [NamedPartition("orders", number) for number in range(8)]
 
     def said(placed: int, unmanned: Sequence[int], away: Sequence[int]) -> tuple[str, str]:
-        of = [{parts[number] for number in some} for some in (range(placed), unmanned, away)]
-        return link_state(carrying(*of, lanes=2, resting=0, refused=0, aligning=""))
+        there, without, leaderless = ({parts[number] for number in some} for some in (range(placed), unmanned, away))
+        return link_state(carrying(there, without, leaderless, Carrying(0, 2)))
 
     both = (
         "8 partitions on 2 lanes; 4 partitions whose leader is away; 4 partitions without a pump, until one has started"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinshore.fleet import StoreError
-from twinshore.store.packed import joined, packed, unpacked
+from twinshore.store.values import joined, packed, unpacked
 
 RANGES = st.lists(st.tuples(st.integers(0, 10_000), st.integers(1, 50)).map(lambda one: (one[0], sum(one))))
 

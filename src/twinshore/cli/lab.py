@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
-if TYPE_CHECKING:
-    from twinshore.lab.standing import StandingCluster
+from twinshore.cli.looking import JSON, tell
 
 DIR = typer.Option(None, "--dir", help="Folder of the clusters; by default in Twinshore's cache.")
 CLUSTERS = typer.Option("east,west", "--clusters", help="Names of the clusters, parted by commas.")
@@ -28,7 +26,6 @@ RECORDS = typer.Option(
     help="How many records are appended; 0: the topic is only made.",
 )
 PARTITIONS = typer.Option(4, "--partitions", min=1, max=1_000, help="Partitions of a topic that is made.")
-JSON = typer.Option(False, "--json", help="Print JSON for programs.")
 DRY_RUN = typer.Option(False, "--dry-run", help="Say what would be done, and do nothing.")
 
 
@@ -68,7 +65,7 @@ def up(
         dry_run=dry_run,
     )
     if as_json:
-        _print_json(stand)
+        typer.echo(json.dumps([one.as_json() for one in stand], indent=2))
     elif not dry_run:
         for one in stand:
             typer.echo(f"# {one.name}: {','.join(one.bootstrap)}")
@@ -135,13 +132,12 @@ def status(dir: Path | None = DIR, as_json: bool = JSON) -> None:
     from twinshore.lab.standing import default_folder, standing
 
     stand = standing(dir or default_folder())
-    if as_json:
-        _print_json(stand)
-    elif not stand:
-        typer.echo("no clusters stand; `twinshore lab up` starts two")
-    for one in () if as_json else stand:
+    lines = []
+    for one in stand:
         pids = " ".join(f"{broker.node_id}:{broker.pid if broker.alive else 'dead'}" for broker in one.brokers)
-        typer.echo(f"{one.name}  {one.state}  Kafka {one.version or '?'}  {','.join(one.bootstrap)}  brokers {pids}")
+        lines.append(f"{one.name}  {one.state}  Kafka {one.version or '?'}  {','.join(one.bootstrap)}  brokers {pids}")
+    none = "no clusters stand; `twinshore lab up` starts two"
+    tell([one.as_json() for one in stand], lines, as_json=as_json, none=none, indent=2)
 
 
 def _names(text: str) -> list[str]:
@@ -150,7 +146,3 @@ def _names(text: str) -> list[str]:
 
 def _tell(sentence: str) -> None:
     print(sentence, file=sys.stderr, flush=True)
-
-
-def _print_json(stand: list[StandingCluster]) -> None:
-    typer.echo(json.dumps([one.as_json() for one in stand], indent=2))

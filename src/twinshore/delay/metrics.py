@@ -33,34 +33,17 @@ class DelayCollector(Collector):
         self._monitor, self._alarms = monitor, alarms
 
     def collect(self) -> Iterator[Metric]:
-        topic = ["link", "topic"]
-        lag = GaugeMetricFamily("twinshore_delay_lag_records", "Records on the source alone.", labels=topic)
-        point = GaugeMetricFamily(
-            "twinshore_delay_recovery_point_seconds", "Age of the oldest of them, since they arrived.", labels=topic
-        )
-        read = GaugeMetricFamily(
-            "twinshore_delay_read_timestamp_seconds",
-            "When the topic was read last, with all of its partitions.",
-            labels=topic,
-        )
-        sampled = GaugeMetricFamily(
-            "twinshore_delay_sampled_timestamp_seconds", "When the link was read last.", labels=["link"]
-        )
-        judged = GaugeMetricFamily(
-            "twinshore_delay_judged_timestamp_seconds", "When the windows judged it last.", labels=["link"]
-        )
-        late = GaugeMetricFamily(
-            "twinshore_delay_heartbeat_seconds", "How long the newest heartbeat took.", labels=["link"]
-        )
+        lag = _gauge("twinshore_delay_lag_records", "Records on the source alone.", "topic")
+        aged, whole = "Age of the oldest of them, since they arrived.", "with all of its partitions."
+        point = _gauge("twinshore_delay_recovery_point_seconds", aged, "topic")
+        read = _gauge("twinshore_delay_read_timestamp_seconds", f"When the topic was read last, {whole}", "topic")
+        sampled = _gauge("twinshore_delay_sampled_timestamp_seconds", "When the link was read last.")
+        judged = _gauge("twinshore_delay_judged_timestamp_seconds", "When the windows judged it last.")
+        late = _gauge("twinshore_delay_heartbeat_seconds", "How long the newest heartbeat took.")
         count = CounterMetricFamily("twinshore_delay_samples", "Times the link was read.", labels=["link"])
-        alarms = GaugeMetricFamily(
-            "twinshore_delay_alarms",
-            "Alarms that stand, without those that follow from others.",
-            labels=["link", "kind"],
-        )
-        parts = GaugeMetricFamily(
-            "twinshore_delay_alarm_parts", "Alarms that stand and follow from others.", labels=["link", "kind"]
-        )
+        alone = "Alarms that stand, without those that follow from others."
+        alarms = _gauge("twinshore_delay_alarms", alone, "kind")
+        parts = _gauge("twinshore_delay_alarm_parts", "Alarms that stand and follow from others.", "kind")
         for name, state in self._monitor.states.items():
             for title, (records, age_s) in _by_topic(state).items():
                 lag.add_metric([name, title], records)
@@ -79,6 +62,10 @@ class DelayCollector(Collector):
             for (link, kind), number in Counter((key.link, key.kind.value) for key in some).items():
                 family.add_metric([link, kind], number)
         yield from (lag, point, read, sampled, judged, late, count, alarms, parts)
+
+
+def _gauge(name: str, says: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, says, labels=["link", *labels])
 
 
 def _by_topic(state: LinkState) -> Mapping[str, tuple[int, float]]:

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from twinshore.delay.arrival import carried_to
-from twinshore.delay.missing import Sought, sought
-from twinshore.delay.readings import BEATS, CUT, GROUPS, Axis, Reading, WatchedPlace, group_named
+from twinshore.delay.readings import BEATS, CUT, GROUPS, Axis, Reading, Sought, WatchedPlace, group_named, sought
 from twinshore.fleet import HEARTBEATS, KafkaError, Link, NamedPartition, StoreError, is_heartbeats
 from twinshore.fleet.extents import Extent
 from twinshore.fleet.incidents import Effect, IncidentKind

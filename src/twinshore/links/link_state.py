@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from twinshore.fleet import NamedPartition
 from twinshore.fleet.sentences import counted
@@ -62,26 +62,12 @@ class Carrying:
 
 
 def carrying(
-    placed: Set[NamedPartition],
-    unmanned: Set[NamedPartition],
-    away: Set[NamedPartition],
-    *,
-    lanes: int,
-    resting: int,
-    refused: int,
-    aligning: str,
-    paused: bool = False,
-    trouble: str = "",
-    hindered_s: float = 0.0,
-    elsewhere: int = 0,
-    homeless: int = 0,
-    apart: int = 0,
+    placed: Set[NamedPartition], unmanned: Set[NamedPartition], away: Set[NamedPartition], of: Carrying
 ) -> Carrying:
-    """In numbers, each partition once: what was told of one that is on no lane by now says nothing of the link."""
+    """With these partitions in numbers, each once: what was told of one that is on no lane by now says nothing of the
+    link. `of`: the rest."""
     alone = unmanned & placed
-    without = (away & placed) - alone
-    numbers = (len(placed), lanes, len(alone), len(without), resting, refused)
-    return Carrying(*numbers, aligning, paused, trouble, hindered_s, elsewhere, homeless, apart)
+    return replace(of, placed=len(placed), unmanned=len(alone), away=len((away & placed) - alone))
 
 
 Facts = Idle | Carrying

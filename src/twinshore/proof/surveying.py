@@ -18,7 +18,7 @@ from twinshore.proof.borders import PartitionLook, uncrossed_partitions, uncross
 from twinshore.proof.values import Stretch, Way
 from twinshore.service.clock import wall_ms
 from twinshore.store import LedgerRow, Remembered, Store, TwinRow
-from twinshore.store.packed import joined
+from twinshore.store.values import joined
 
 UNSEEN = ", or the right to describe it is lacking"
 CLEANED = (

@@ -8,7 +8,6 @@ whoever calls says what time it is.
 """
 
 from twinshore.fleet.incidents import IncidentKind
-from twinshore.store.delays import DelayStore
 from twinshore.store.engine import open_to_others
 from twinshore.store.lease_watch import HeldLease, LeaseWatch
 from twinshore.store.proof_values import KeyLookRow, ProofRow, ProofState
@@ -28,7 +27,7 @@ from twinshore.store.proxy_values import (
     ResetWord,
 )
 from twinshore.store.pushes import PushRow, TokenRow
-from twinshore.store.receipt_rules import ReceiptsRefusedError, RefusedReceipt
+from twinshore.store.receipt_rules import ReceiptsRefusedError
 from twinshore.store.revisions import LINKS
 from twinshore.store.store import Store, empty_store, open_store, passing_store
 from twinshore.store.switch_values import Asked, Crossing, Flip, GuardRow, SwitchRow, TopicInSwitch
@@ -65,7 +64,6 @@ __all__ = [
     "ControlRow",
     "Crossing",
     "DelayPlace",
-    "DelayStore",
     "DropRow",
     "Flip",
     "Flow",
@@ -101,7 +99,6 @@ __all__ = [
     "PushRow",
     "Receipt",
     "ReceiptsRefusedError",
-    "RefusedReceipt",
     "Remembered",
     "ResetGoal",
     "ResetRow",

@@ -14,9 +14,8 @@ from twinshore.fleet.incidents import Effect, IncidentKind, IncidentSide, Policy
 from twinshore.store import twins as twin_rows
 from twinshore.store.dialects import chunks, insert_absent, standing, storable
 from twinshore.store.engine import Part, reads, writes
-from twinshore.store.packed import joined, packed, unpacked
 from twinshore.store.tables import incidents, twins
-from twinshore.store.values import Incident, IncidentCount, LedgerRow
+from twinshore.store.values import Incident, IncidentCount, LedgerRow, joined, packed, unpacked
 
 _ROWS = select(*incidents.c)
 _OF_INCIDENT = [one.name for one in fields(Incident)]

@@ -5,6 +5,6 @@ property becomes, or why it has no counterpart; `proposal` puts links together. 
 """
 
 from twinshore.fleet.mirrormaker.meanings import Fate
-from twinshore.fleet.mirrormaker.proposal import Finding, Proposal, propose
+from twinshore.fleet.mirrormaker.proposal import Proposal, propose
 
-__all__ = ["Fate", "Finding", "Proposal", "propose"]
+__all__ = ["Fate", "Proposal", "propose"]
