@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from twinshore.lab.demo_switch import Account, Rescued
+from twinshore.lab.demo_clients import Account, Rescued
 from twinshore.lab.errors import LabError
 from twinshore.switch.rescued import Count, Ending, Origin, Saved, head_line, last_line, record_line
 from twinshore.wire.records import Record

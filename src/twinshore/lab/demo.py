@@ -9,9 +9,20 @@ from dataclasses import dataclass, field, replace
 
 from twinshore.fleet import NamedPartition
 from twinshore.lab.compare import compare_topic
-from twinshore.lab.demo_group import GROUP, GroupReader, TwinTail, places_on, read_on
+from twinshore.lab.demo_clients import (
+    GROUP,
+    UNCROSSED,
+    Account,
+    GroupReader,
+    Rescued,
+    Stopped,
+    TwinTail,
+    Writers,
+    places_on,
+    read_on,
+    run_verb,
+)
 from twinshore.lab.demo_stage import DemoStage
-from twinshore.lab.demo_switch import UNCROSSED, Account, Rescued, Stopped, Writers, run_verb
 from twinshore.lab.errors import LabError, log_tail
 from twinshore.lab.watermarks import LogEnds
 
