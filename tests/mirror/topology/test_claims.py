@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from twinshore.fleet import Link
 from twinshore.links.filters import admits
+from twinshore.mirror.incidents import link_row
 from twinshore.mirror.topology import claims
 from twinshore.mirror.topology.claims import Belief, Lines, bears_out, doubts_in_words, judge
-from twinshore.mirror.topology.doubtful_notes import DoubtfulNotes
 from twinshore.mirror.topology.provenance import ORIGINAL, Descent, Hop, why_it_stays
 from twinshore.mirror.topology.target_notes import Told, TwinNote
-from twinshore.store import TwinRow, open_store
+from twinshore.store import IncidentKind, TwinRow, open_store
 
 EAST, WEST = Hop("id-e", "east"), Hop("id-w", "west")
 TOPIC, OTHER, SOURCE = "aa" * 16, "bb" * 16, "cc" * 16
@@ -155,9 +155,9 @@ def test_heartbeats_of_others_go_on_where_they_are_twins() -> None:
 def test_doubts_are_one_row_that_says_what_is_so_now(tmp_path: Path) -> None:
     said: list[str] = []
     with open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        doubtful = DoubtfulNotes(Link("east", "west"), store, said.append)
         for topics in ((), ("orders",), ("orders",), ("orders", "bills"), ()):
-            doubtful.tell(topics)
+            sentence = doubts_in_words("east", topics)
+            link_row.tell(store, "east->west", IncidentKind.DOUBTFUL_NOTE, sentence, said.append)
         rows = store.ledger.rows("east->west")
     assert [row.incident.topic for row in rows] == ["", ""]
     assert ["bills" in row.incident.sentence for row in rows] == [False, True]

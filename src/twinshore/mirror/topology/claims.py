@@ -7,7 +7,7 @@ carry the topic, or the lines of the link that is said to have made the twin, wh
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeVar
@@ -77,8 +77,10 @@ def judge(
     return (Belief.DOUBTED, ORIGINAL) if waited else (Belief.WAITING, ORIGINAL)
 
 
-def doubts_in_words(source: str, topics: Iterable[str]) -> str:
-    """One sentence for the ledger, however many lines strangers wrote."""
+def doubts_in_words(source: str, topics: Collection[str]) -> str:
+    """One sentence for the ledger, however many lines strangers wrote; empty where they speak of no topic."""
+    if not topics:
+        return ""
     return (
         f"lines of twinshore.twins on {source} call {listed(sorted(topics), SHOWN_MAX)} twins, and nothing bears them "
         "out: the topics are carried as before"

@@ -15,13 +15,14 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.links import yielding
 from twinshore.links.filters import is_of_no_application
 from twinshore.links.homes import pair_of
+from twinshore.links.kept_records import spent, to_take_up
 from twinshore.links.yielding import There
 from twinshore.mirror.incidents import link_row
-from twinshore.mirror.topology import kept_switches
 from twinshore.service.clock import wall_ms
 from twinshore.store import AuditRow, Flip, HomeRow, IncidentKind, Store
 
 LOOK_AGAIN_S = 10.0
+ID_SHOWN = 8
 
 
 class Yielding:
@@ -126,7 +127,7 @@ class Yielding:
         self._switches_at_s = now_s + LOOK_AGAIN_S
         with suppress(KafkaError):
             notes.read()
-            kept_switches.take_up(link.name, cluster.name, notes, self._store, self._log)
+            _take_up_kept(link.name, cluster.name, notes, self._store, self._log)
 
     def _read(self, cluster: KafkaCluster, notes: HomeNotes) -> Mapping[str, HomeLine]:
         once, name = self._once[cluster.name], self._now().name
@@ -171,3 +172,29 @@ class Yielding:
                 f"{link.name}: topic {one.topic} of {pair} is at home on {one.home} in term {one.term}, as the "
                 "clusters say: the store takes it up"
             )
+
+
+def _take_up_kept(link: str, cluster: str, notes: HomeNotes, store: Store, log: Callable[[str], None]) -> None:
+    """The store takes up switches that were made while it was dead, as the cluster keeps them. What the store knows is
+    taken away there, once nobody works on it without the store; where that fails, the next look does it."""
+    records = {switch: notes.log.records.record(switch) for switch in notes.log.records.switches()}
+    if not records:
+        return
+    known, now_ms = store.switches.all(), wall_ms()
+    stood = {row.id: row for row in known}
+    for row in to_take_up(records, known, now_ms):
+        before = stood.get(row.id)
+        if not store.switches.take_up(row, before):
+            continue
+        state = before.state if before else ""
+        if state != row.state:
+            told = (row.id[:ID_SHOWN], state, row.state, f"taken up from {cluster}", row.set_by)
+            store.audit.add([AuditRow(now_ms, link, "switch", *told)])
+        if before is None:
+            log(
+                f"{link}: {row.kind} switch {row.id[:ID_SHOWN]} from {row.source} to {row.target} was made without the "
+                f"store, as {cluster} says: the store takes it up, and `twinshore switch resume` ends it"
+            )
+    with suppress(KafkaError):
+        for switch in spent(records, store.switches.all()):
+            notes.forget(switch, now_ms)
