@@ -116,7 +116,7 @@ def test_what_is_remembered_decides_at_once() -> None:
     found.said("here", found.says(), 0.0, 0.0)
     found.read("here", {"bills": replace(EAST, topic="bills")}, 0.01)
     assert found.order("orders", 0.1) == Write("here", 3)
-    assert isinstance(found.order("audit", 0.1), Park), "a first word knows of no switch"
+    assert isinstance(found.order("audit", 0.1), Park)  # a first word knows of no switch
     assert isinstance(found.order("bills", 0.1), Park)
     assert isinstance(found.heard("bills", 0.1), Park), "whoever reads waits as well"
     assert (found.goes_without(4.9), found.goes_without(5.1)) == ([], ["there"])
@@ -133,10 +133,10 @@ def test_a_word_of_the_first_term_beats_a_push_that_names_another_home() -> None
         found.met(name, cluster_id)
         found.said(name, found.says(), 0.0, 0.0)
     found.read("here", {}, 0.01)
-    assert isinstance(found.order("orders", 0.1), Park), "what the twin's cluster says is waited for"
+    assert isinstance(found.order("orders", 0.1), Park)  # what the twin's cluster says is waited for
     found.read("there", {"orders": replace(EAST, step=0)}, 0.2)
     assert found.order("orders", 0.3) == Write("here", 1)
-    assert found.order("bills", 0.3) == Write("there", 0), "of this one no cluster says a word"
+    assert found.order("bills", 0.3) == Write("there", 0)  # of this one no cluster says a word
 
 
 def test_a_name_that_leads_to_another_cluster_leads_no_more_to_the_first_one() -> None:

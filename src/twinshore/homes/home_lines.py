@@ -102,7 +102,7 @@ class HomeLine:
 
     @property
     def is_first(self) -> bool:
-        """Whether no switch has had the topic: a mirror says it, and what `twinshore.twins` says is the same."""
+        """Whether no switch has had the topic. A mirror wrote the line, and `twinshore.twins` says the same."""
         return self.term == FIRST_TERM and not self.switch
 
     def agrees(self, other: HomeLine) -> bool:

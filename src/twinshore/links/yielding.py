@@ -65,7 +65,7 @@ def behind(link: Link, ids: Ids, logs: Iterable[Mapping[str, HomeLine]], rows: M
 
 
 def first_word(link: Link, topic: str, ids: Ids, logs: Lines, *, is_twin: bool, now_ms: int) -> HomeLine | None:
-    """What the target is to hear of a topic that the link carries; None where it has heard it. `logs`: the lines of
+    """What the target is to hear of a topic that the link carries; None where nothing is new. `logs`: the lines of
     source and target. `is_twin`: another link brought the topic to the source, which may not know its home.
 
     A line of the first term that names the target, or that another one contradicts, is of an earlier topic of that

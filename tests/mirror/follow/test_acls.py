@@ -295,13 +295,13 @@ def test_who_else_may_change_our_own_topics_is_found(rules: list[Acl], is_open: 
 def test_the_command_denies_named_users_what_they_need_not_do() -> None:
     rules = [acl("*", Op.ALL), acl("twinshore.", Op.WRITE, pattern=Prefixed, who="User:*")]
     said = acls.open_in_words("west", "west:9092", rules)
-    assert "allow User:anna all on every topic; allow User:* write on topic twinshore. and all it begins" in said
+    assert "; ".join(map(str, rules)) in said
     assert said.endswith(
         "(try: kafka-acls.sh --bootstrap-server west:9092 --command-config admin.properties --add --deny-principal"
         " User:anna --operation Write --operation Delete --operation Alter --operation AlterConfigs"
         " --topic twinshore.homes --topic twinshore.rescued --topic twinshore.twins)"
     )
-    assert "try" not in acls.open_in_words("west", "west:9092", rules[1:]), "a denial for all would shut us out"
+    assert "try" not in acls.open_in_words("west", "west:9092", rules[1:])  # a denial for all would shut us out
     assert acls.open_in_words("west", "west:9092", []) == ""
 
 

@@ -205,7 +205,7 @@ def exposing(target: Iterable[Acl], ground: Ground) -> list[Remark]:
 
 
 def open_own_topics(rules: Collection[Acl], ours: Collection[str]) -> list[Acl]:
-    """Rules that let others than these users change Twinshore's own topics, unless denials forbid all of it."""
+    """Rules that let others than these users change Twinshore's own topics, unless denials forbid all that."""
     denials = [acl for acl in rules if acl.resource == Resource.TOPIC and acl.permission == Permission.DENY]
 
     def is_denied(acl: Acl, topic: str, operation: int) -> bool:

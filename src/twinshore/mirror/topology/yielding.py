@@ -1,5 +1,5 @@
-"""A store that was away while topics moved takes up what both clusters say, before its mirror carries anything. What
-they do not say of the topics that it carries the target hears from it."""
+"""A store that was away while topics moved takes up what both clusters say, before its mirror carries anything. The
+link tells the target what they do not say of its topics."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Yielding:
         return doubts
 
     def say_first_words(self, topics: Iterable[str], is_twin: Callable[[str], bool]) -> None:
-        """Tells the target, in one batch, where topics are at home that the link carries, as far as it has not heard
+        """Tells the target, in one batch, where topics are at home that the link carries, unless the target has heard
         that. What is not written now is tried again behind the next look."""
         link, (source, here), (target, there) = self._now(), *self._notes
         fresh = [one for one in topics if one not in self._said and not is_of_no_application(one)]
