@@ -4,63 +4,41 @@ Each turn observes, decides by `plan`, acts, and returns the sentence that says 
 """
 
 from __future__ import annotations
+
 import time
-from collections.abc import Callable
-from collections.abc import Container
+from collections.abc import Callable, Collection, Container
 from contextlib import ExitStack
 from functools import partial
-from twinshore.fleet import ConfigError
-from twinshore.fleet import KafkaError
-from twinshore.fleet import Link
-from twinshore.fleet import RefusedError
-from twinshore.fleet import StoreError
-from twinshore.fleet import TwinshoreError
-from twinshore.fleet import WireError
-from twinshore.fleet.settings import MirrorSettings
-from twinshore.fleet.settings import Settings
+
+from twinshore.fleet import ConfigError, KafkaError, Link, RefusedError, StoreError, TwinshoreError, WireError
+from twinshore.fleet.settings import MirrorSettings, Settings
 from twinshore.links.filters import admits
-from twinshore.links.link_state import STANDBY
-from twinshore.links.link_state import STOPPED
-from twinshore.links.link_state import STOPPED_SO
-from twinshore.links.link_state import Carrying
-from twinshore.links.link_state import Facts
-from twinshore.links.link_state import Idle
-from twinshore.links.link_state import carrying
-from twinshore.mirror.control.ruling import Ruling
-from twinshore.mirror.control.ruling import in_words
+from twinshore.links.link_state import STANDBY, STOPPED, STOPPED_SO, Carrying, Facts, Idle, carrying
+from twinshore.mirror.control.ruling import Ruling, in_words
 from twinshore.mirror.control.throttle import BoundsTeller
 from twinshore.mirror.driver import twins
-from twinshore.mirror.driver.desk import Balance
-from twinshore.mirror.driver.desk import Desk
+from twinshore.mirror.driver.desk import Balance, Desk
 from twinshore.mirror.driver.identity import establish
-from twinshore.mirror.driver.link_notes import Holding
-from twinshore.mirror.driver.link_notes import LinkNotes
+from twinshore.mirror.driver.link_notes import Holding, LinkNotes
 from twinshore.mirror.driver.log_starts import LogStarts
-from twinshore.mirror.driver.plan import KnownTwin
-from twinshore.mirror.driver.plan import spread
+from twinshore.mirror.driver.plan import KnownTwin, spread
 from twinshore.mirror.driver.recorder import Recorder
-from twinshore.mirror.driver.survey import Surveyor
-from twinshore.mirror.driver.survey import known_twins
+from twinshore.mirror.driver.survey import Surveyor, known_twins
 from twinshore.mirror.driver.term import Term
 from twinshore.mirror.driver.tides import Tides
 from twinshore.mirror.driver.twins import Others
 from twinshore.mirror.follow.follower import Follower
 from twinshore.mirror.follow.safety_now import SafetyNow
-from twinshore.mirror.incidents.slow_looks import HeldTwins
-from twinshore.mirror.incidents.slow_looks import SlowLooks
-from twinshore.mirror.incidents.slow_looks import state_expiry_ms
-from twinshore.mirror.incidents.standing import Refusals
-from twinshore.mirror.incidents.standing import Standing
-from twinshore.mirror.incidents.standing import grown
+from twinshore.mirror.incidents import link_row
+from twinshore.mirror.incidents.slow_looks import HeldTwins, SlowLooks, state_expiry_ms
+from twinshore.mirror.incidents.standing import Refusals, Standing, grown
 from twinshore.mirror.incidents.watch import Watch
 from twinshore.mirror.lane.orders import TideOrder
 from twinshore.mirror.mapping.adopting import Adopter
-from twinshore.mirror.planned import CarryTopic
-from twinshore.mirror.planned import Create
-from twinshore.mirror.planned import Grow
-from twinshore.mirror.planned import Refuse
+from twinshore.mirror.planned import CarryTopic, Create, Grow, Refuse
 from twinshore.mirror.pump.probing import may_write_markers
 from twinshore.mirror.pump.units import id_prefix
+from twinshore.mirror.topology.claims import doubts_in_words
 from twinshore.mirror.topology.descents import Descents
 from twinshore.mirror.topology.heart import Heart
 from twinshore.mirror.topology.homing import Homing
@@ -68,11 +46,7 @@ from twinshore.mirror.topology.in_switch import InSwitch
 from twinshore.service.connections import PATIENT
 from twinshore.service.ends import Ends
 from twinshore.service.lease_keeper import LeaseKeeper
-from twinshore.store import Store
-from collections.abc import Collection
-from twinshore.mirror.incidents import link_row
-from twinshore.mirror.topology.claims import doubts_in_words
-from twinshore.store import IncidentKind
+from twinshore.store import IncidentKind, Store
 
 SETTLE_LOG_START_S = 30.0
 BEGIN_AGAIN_S = 1.0
