@@ -40,7 +40,7 @@ def test_it_has_every_finding_and_needs_nothing_else() -> None:
         assert escape(one.risk) in text and one.subject in text
     assert "--add-config min.insync.replicas=2" in text and "<code>--fix</code> does it" in text
     assert "settings of broker 1: no right. Grant it" in text
-    assert "New since the earlier look" in text and "unclean-election, topic clicks" in text
+    assert "since the earlier look" in text and "unclean-election, topic clicks" in text
     assert not re.search(r"https?:|<script|<link|src=|@import|url\(", text)
     parser = Balance()
     parser.feed(text)

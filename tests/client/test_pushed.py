@@ -15,7 +15,7 @@ import pytest
 from twinshore.client.centres import pushes as pushed_module
 from twinshore.client.centres.apollo import Apollo
 from twinshore.client.centres.last_good import keep, kept
-from twinshore.client.centres.pushed import Own, Pushed, read_pushed
+from twinshore.client.centres.pushed import OwnSettings, Pushed, read_pushed
 from twinshore.client.centres.pushes import Pushes
 from twinshore.client.centres.served import PushServer
 from twinshore.client.centres.sources import PushFile, PushQuery
@@ -31,7 +31,7 @@ def text(**changed: Any) -> str:
 
 
 def test_a_push_is_understood() -> None:
-    found = read_pushed(text(topics=["orders", "payments"]), Own({"client.id": "shop", "linger.ms": 9}), TOPICS)
+    found = read_pushed(text(topics=["orders", "payments"]), OwnSettings({"client.id": "shop", "linger.ms": 9}), TOPICS)
     assert (sorted(found.sites), found.begin) == (["east", "west"], "west")
     settings = found.sites["west"].settings()
     assert (settings["linger.ms"], settings["client.id"]) == (5, "shop"), "what is pushed counts first"
@@ -60,7 +60,7 @@ def test_a_push_is_understood() -> None:
 )
 def test_what_is_no_push_is_told_in_one_sentence(raw: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why) as caught:
-        read_pushed(raw, Own(), TOPICS)
+        read_pushed(raw, OwnSettings(), TOPICS)
     assert "\n" not in str(caught.value)
     assert "hidden" not in str(caught.value)
 
@@ -80,12 +80,12 @@ def test_a_push_makes_an_application_no_less_safe_than_it_is(own: str, pushed: d
     mine = {"security.protocol": own, "sasl.mechanism": "PLAIN", "sasl.username": "shop", "sasl.password": "hidden"}
     raw = text(settings=pushed) if where == "settings" else text(clusters={"west": {**WEST, **pushed}})
     with pytest.raises(ConfigError, match="cannot be pushed") as caught:
-        read_pushed(raw, Own(mine), TOPICS)
+        read_pushed(raw, OwnSettings(mine), TOPICS)
     assert "hidden" not in str(caught.value)
 
 
 def test_a_push_may_make_an_application_safer() -> None:
-    found = read_pushed(text(settings={"security.protocol": "SSL"}), Own(), TOPICS)
+    found = read_pushed(text(settings={"security.protocol": "SSL"}), OwnSettings(), TOPICS)
     assert found.sites["west"].settings()["security.protocol"] == "SSL"
 
 
@@ -106,18 +106,18 @@ def test_what_an_application_sets_of_logins_and_keys_wins(where: str) -> None:
     evil = {"sasl.mechanism": "PLAIN", "sasl.username": "you", "ssl.ca.location": "/etc/ssl/certs/ca-certificates.crt"}
     evil["twinshore.cluster.id"] = "stranger"
     raw = text(settings=evil) if where == "settings" else text(clusters={"west": {**WEST, **evil}})
-    site = read_pushed(raw, Own(SECRET, {"west": {"twinshore.cluster.id": "W"}}), TOPICS).sites["west"]
+    site = read_pushed(raw, OwnSettings(SECRET, {"west": {"twinshore.cluster.id": "W"}}), TOPICS).sites["west"]
     way = site.cluster.security
     assert (way.sasl, way.username, way.ca_file) == ("SCRAM-SHA-512", "shop", "/etc/shop/private-ca.pem")
     assert (site.cluster_id, site.cluster.bootstrap) == ("W", ("west:9092",))
-    site = read_pushed(raw, Own({"sasl.mechanism": "SCRAM-SHA-512"}), TOPICS).sites["west"]
+    site = read_pushed(raw, OwnSettings({"sasl.mechanism": "SCRAM-SHA-512"}), TOPICS).sites["west"]
     assert (site.cluster.security.ca_file, site.cluster_id) == (evil["ssl.ca.location"], "stranger")
 
 
 def test_a_push_has_no_password_sent_in_clear_that_the_application_sets() -> None:
     mine = {"sasl.mechanism": "PLAIN", "sasl.username": "shop", "sasl.password": "hidden"}
     with pytest.raises(ConfigError, match="cannot be pushed: the application's own is SASL_SSL"):
-        read_pushed(text(settings={"security.protocol": "SASL_PLAINTEXT"}), Own(mine), TOPICS)
+        read_pushed(text(settings={"security.protocol": "SASL_PLAINTEXT"}), OwnSettings(mine), TOPICS)
 
 
 @pytest.mark.claim(
@@ -125,7 +125,7 @@ def test_a_push_has_no_password_sent_in_clear_that_the_application_sets() -> Non
 )
 def test_what_comes_in_clear_names_homes_and_known_clusters_alone() -> None:
     own = {"east": {"bootstrap.servers": "own-east:9092"}, "west": {"bootstrap.servers": "own-west:9092"}}
-    found = read_pushed(text(), Own({"linger.ms": 9}, own, in_clear=True), TOPICS)
+    found = read_pushed(text(), OwnSettings({"linger.ms": 9}, own, in_clear=True), TOPICS)
     assert found.begin == "west"
     assert {name: one.cluster.bootstrap for name, one in found.sites.items()} == {
         "east": ("own-east:9092",),
@@ -133,7 +133,7 @@ def test_what_comes_in_clear_names_homes_and_known_clusters_alone() -> None:
     }
     assert found.sites["west"].settings()["linger.ms"] == 9
     with pytest.raises(ConfigError, match="cluster west is none of the application's own"):
-        read_pushed(text(), Own({}, {"east": own["east"]}, in_clear=True), TOPICS)
+        read_pushed(text(), OwnSettings({}, {"east": own["east"]}, in_clear=True), TOPICS)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_half_a_push_is_none() -> None:
     whole = text()
     for cut in range(len(whole)):
         with pytest.raises(ConfigError):
-            read_pushed(whole[:cut], Own(), TOPICS)
+            read_pushed(whole[:cut], OwnSettings(), TOPICS)
 
 
 def test_what_was_kept_is_whole_or_nothing(tmp_path: Path) -> None:

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import pytest
 
-from twinshore.homes.leader_cluster import Copy, Decision, HomeWord, Lacks, Leader, NoLeader, in_words, leader_cluster
+from twinshore.homes.leader_cluster import (
+    Decision,
+    HomeWord,
+    Lacks,
+    Leader,
+    NoLeader,
+    TopicCopy,
+    in_words,
+    leader_cluster,
+)
 
 LEASE_S = 5.0
 EAST, WEST = HomeWord("east", (1, 0)), HomeWord("west", (2, 0))
 LATER, SOON = 9.0, 1.0
 
 
-def copy(cluster: str, word: HomeWord | None = None, *, twin: bool = False, has: bool = True) -> Copy:
-    return Copy(cluster, answered=True, has_topic=has, is_twin=twin, word=word)
+def copy(cluster: str, word: HomeWord | None = None, *, twin: bool = False, has: bool = True) -> TopicCopy:
+    return TopicCopy(cluster, answered=True, has_topic=has, is_twin=twin, word=word)
 
 
-def silent(cluster: str, *, could: bool = True) -> Copy:
-    return Copy(cluster, answered=False, could_carry=could)
+def silent(cluster: str, *, could: bool = True) -> TopicCopy:
+    return TopicCopy(cluster, answered=False, could_carry=could)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +75,7 @@ def silent(cluster: str, *, could: bool = True) -> Copy:
     ],
 )
 def test_each_line_of_the_table(
-    remembered: HomeWord | None, copies: tuple[Copy, ...], waited_s: float, leads: Decision
+    remembered: HomeWord | None, copies: tuple[TopicCopy, ...], waited_s: float, leads: Decision
 ) -> None:
     assert leader_cluster(remembered, copies, waited_s, LEASE_S) == leads
 

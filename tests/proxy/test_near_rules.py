@@ -16,10 +16,10 @@ from twinshore.proxy.core.near import (
     FIRST_LOOK_S,
     MOMENTS,
     WANTED_S,
-    Copy,
     Ends,
     Level,
     Look,
+    NearCopy,
     Networks,
     Rules,
     Trail,
@@ -109,14 +109,14 @@ def test_sites_are_tried_in_the_order_given_and_home_ends_it() -> None:
 
 def test_a_twin_is_what_links_brought_from_home_as_it_is_now() -> None:
     both = frozenset({0, 1})
-    straight = Copy("east", "west", "orders", "e1", "w1", both)
-    onwards = Copy("west", "south", "orders", "w1", "s1", frozenset({1, 2}))
+    straight = NearCopy("east", "west", "orders", "e1", "w1", both)
+    onwards = NearCopy("west", "south", "orders", "w1", "s1", frozenset({1, 2}))
     assert twins_of([onwards, straight], {"orders": "east"}) == {
         "orders": (Twin("west", "e1", "w1", both), Twin("south", "e1", "s1", frozenset({1})))
     }
-    other = Copy("west", "south", "orders", "w0", "s1", both)
+    other = NearCopy("west", "south", "orders", "w0", "s1", both)
     assert [one.cluster for one in twins_of([straight, other], {"orders": "east"})["orders"]] == ["west"]
-    back = Copy("west", "east", "orders", "w1", "e1", both)
+    back = NearCopy("west", "east", "orders", "w1", "e1", both)
     assert [one.cluster for one in twins_of([straight, back], {"orders": "west"})["orders"]] == ["east"]
     assert twins_of([straight], {}) == {}
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from twinshore.client.centres.pushed import Own, read_pushed
+from twinshore.client.centres.pushed import OwnSettings, read_pushed
 from twinshore.client.sites import Site
 from twinshore.fleet import ConfigError
 from twinshore.fleet.settings.sections.clusters import NAME
@@ -30,7 +30,7 @@ def check_app(app: str) -> str:
 def check_offer(text: str) -> Mapping[str, Site]:
     """The clusters of a push by name. ConfigError, without what may be secret, where clients would not take it, or
     where it holds what the store must not keep."""
-    pushed = read_pushed(text, Own(), EVERY_TOPIC)
+    pushed = read_pushed(text, OwnSettings(), EVERY_TOPIC)
     raw = json.loads(text)
     for some in (raw.get("settings", {}), *raw["clusters"].values()):
         _no_secret(some)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from twinshore.client.centres.homes import HomesCentre
-from twinshore.client.centres.last_good import Remembered
+from twinshore.client.centres.last_good import RememberedHomes
 from twinshore.client.centres.pushed import Pushed
 from twinshore.client.centres.pushes import Pushes
 from twinshore.client.sites import Site, sites_of
@@ -39,7 +39,7 @@ class Reach:
         self.is_due = False  # until the clusters that count now were asked
         self._asked: HomesCentre | None = None
         self.memory = clusters.memory if isinstance(clusters, Pushes) else None
-        self._remembered: Remembered | None = None
+        self._remembered: RememberedHomes | None = None
         self._pushes = clusters if isinstance(clusters, Pushes) else None
         if isinstance(clusters, Pushes):
             first = clusters.begin(config, topics, warn, self._push, lambda pushed: check(pushed.sites))
@@ -61,7 +61,7 @@ class Reach:
         """From now on the clusters are asked where these topics are at home. What was heard before stays known: a
         cluster that answers first, and was not told yet of a switch, takes no topic back."""
         if self._remembered is None:
-            self._remembered = Remembered(self.memory, self._warn)
+            self._remembered = RememberedHomes(self.memory, self._warn)
         told = lasting(self._asked.told()) if self._asked is not None else self._remembered.lines()
         made = HomesCentre(
             *(name, topics, self.sites, self.begin), lease_s=lease_s, told=told, news=self._heard, warn=self._warn

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from twinshore.fleet.terms import FIRST_TERM
 from twinshore.homes.follower_lines import Follower, covered
 from twinshore.homes.home_lines import Clash, HomeLine, HomeState, Word, stands
-from twinshore.homes.leader_cluster import Copy, HomeWord, NoLeader, in_words, leader_cluster
+from twinshore.homes.leader_cluster import HomeWord, NoLeader, TopicCopy, in_words, leader_cluster
 
 LEASE_S = 5.0
 SAY_AGAIN_S = 1.0
@@ -229,7 +229,9 @@ class Following:
         if isinstance(found, Write) and self._is_any_unread():
             word = HomeWord(found.cluster, told.word) if isinstance(told, HomeLine) else None
             copies = [
-                Copy(name, answered=one.was_read, has_topic=name == self._begin, word=word if one.was_read else None)
+                TopicCopy(
+                    name, answered=one.was_read, has_topic=name == self._begin, word=word if one.was_read else None
+                )
                 for name, one in self._leases.items()
             ]
             remembered = word if topic in self._remembered else None

@@ -33,7 +33,7 @@ class HomeWord:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class TopicCopy:
     """One cluster, as it is known for one topic. `answered`: its home words, its twins' notes and its topics were read
     to the end since this process began. `could_carry`: a link that admits the topic names the cluster; also where
     links are not known. `is_twin`: `twinshore.twins` there calls its copy a twin, or a link that carries the topic
@@ -82,7 +82,12 @@ Decision = Leader | NoLeader
 
 
 def leader_cluster(
-    remembered: HomeWord | None, copies: Sequence[Copy], waited_s: float, lease_s: float, *, start_all: bool = False
+    remembered: HomeWord | None,
+    copies: Sequence[TopicCopy],
+    waited_s: float,
+    lease_s: float,
+    *,
+    start_all: bool = False,
 ) -> Decision:
     """The table. `remembered`: the store's word, that beside the spool, or that of the last push. `waited_s`: since
     this process began to ask. `start_all` (`start = "all"`): wait for all that could carry the topic, however long.
@@ -102,12 +107,12 @@ def leader_cluster(
     return _unless_silent(_by_copies(copies, silent), silent, waited_s, lease_s, start_all)
 
 
-def _led_to(cluster: str, copies: Sequence[Copy]) -> Decision:
+def _led_to(cluster: str, copies: Sequence[TopicCopy]) -> Decision:
     known = any(copy.cluster == cluster for copy in copies)
     return Leader(cluster) if known else NoLeader(Lacks.ELSEWHERE, (cluster,))
 
 
-def _by_copies(copies: Sequence[Copy], silent: tuple[str, ...]) -> Decision:
+def _by_copies(copies: Sequence[TopicCopy], silent: tuple[str, ...]) -> Decision:
     """Without a word."""
     twins = tuple(copy.cluster for copy in copies if copy.answered and copy.has_topic and copy.is_twin)
     homes = tuple(copy.cluster for copy in copies if copy.answered and copy.has_topic and not copy.is_twin)

@@ -16,7 +16,7 @@ from twinshore.fleet import Cluster, Link, Mode, NamedPartition, Naming
 from twinshore.fleet.once import Once, in_words
 from twinshore.kafka.clock import steady_s
 from twinshore.kafka.cluster import KafkaCluster, OffsetKind
-from twinshore.proxy.core.near import Copy, Ends, Found, Near, Twin, looked, twins_of
+from twinshore.proxy.core.near import Ends, Found, Near, NearCopy, Twin, looked, twins_of
 from twinshore.proxy.core.seen import Seen
 from twinshore.proxy.late_store import LateStore
 
@@ -48,7 +48,7 @@ class Levels:
         self._sides = {one.name: _Side(one) for one in clusters}
         self._told, self._clusters_told = Once(log), {one.name: Once(log) for one in clusters}
         self._threads = ThreadPoolExecutor(len(clusters) + 1, "levels")
-        self._copies: list[Copy] = []
+        self._copies: list[NearCopy] = []
         self._copies_of: frozenset[str] = frozenset()
         self._read_s = -STORE_EVERY_S
 
@@ -102,7 +102,7 @@ class Levels:
         self._told.well("the store answers again: twins are as it says")
         self._copies_of, self._read_s = topics, steady_s()
 
-    def _read(self, topics: frozenset[str]) -> list[Copy]:
+    def _read(self, topics: frozenset[str]) -> list[NearCopy]:
         store = self._store.get()
         if store is None:
             return []
@@ -115,7 +115,7 @@ class Levels:
                     continue
                 key = link.source, link.target, row.topic, row.source_topic_id, row.target_topic_id
                 copies.setdefault(key, set()).add(row.partition)
-        return [Copy(*key, frozenset(parts)) for key, parts in copies.items()]
+        return [NearCopy(*key, frozenset(parts)) for key, parts in copies.items()]
 
     async def _ask_each(self, wanted: Mapping[str, Ids], seen: Seen) -> dict[str, Found]:
         """By cluster. One that does not answer anybody is not waited for."""

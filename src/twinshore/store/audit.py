@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from sqlalchemy import Connection, RowMapping, select
 
 from twinshore.store.dialects import storable
-from twinshore.store.engine import Part, reads
+from twinshore.store.engine import StorePart, reads
 from twinshore.store.tables import ACTOR_LENGTH, GROUP_LENGTH, audit
 from twinshore.store.values import AuditRow
 
@@ -72,7 +72,7 @@ def _row(row: RowMapping) -> AuditRow:
     return AuditRow(group=values.pop("group_id"), **values)
 
 
-class Audit(Part):
+class Audit(StorePart):
     """What was changed; the oldest rows of a link give way to the newest."""
 
     def add(self, rows: Sequence[AuditRow]) -> None:

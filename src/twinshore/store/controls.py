@@ -9,7 +9,7 @@ from sqlalchemy import Connection, select
 
 from twinshore.store.audit import add
 from twinshore.store.dialects import insert_absent, put
-from twinshore.store.engine import Database, Glance, Part, T, reads, writes
+from twinshore.store.engine import Database, Glance, StorePart, T, reads, writes
 from twinshore.store.tables import control_versions, controls
 from twinshore.store.values import AuditRow, ControlRow
 
@@ -40,7 +40,7 @@ def hand_on(connection: Connection, link: str, to: str) -> None:
     put(connection, controls, said)
 
 
-class Controls(Part):
+class Controls(StorePart):
     """What operators have said of links."""
 
     def __init__(self, database: Database) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, Table, delete, insert, literal, select
 
 from twinshore.store.dialects import chunks
-from twinshore.store.engine import Part, reads
+from twinshore.store.engine import StorePart, reads
 from twinshore.store.receipt_rules import PRODUCERS_MAX
 from twinshore.store.source_producers import producer_of
 from twinshore.store.switch_tables import crossed_producers, crossings
@@ -104,7 +104,7 @@ def _is(table: Table, link: str, topics: Sequence[str]) -> tuple[ColumnElement[b
     return table.c.link == link, table.c.topic.in_(topics)
 
 
-class Crossings(Part):
+class Crossings(StorePart):
     """What had crossed of topics that moved by force."""
 
     @reads

@@ -12,14 +12,14 @@ from sqlalchemy import Connection, RowMapping, func, select
 
 from twinshore.store import audit
 from twinshore.store.dialects import chunks, insert_absent, put, standing, storable
-from twinshore.store.engine import Part, reads, writes
+from twinshore.store.engine import StorePart, reads, writes
 from twinshore.store.tables import alarms, delay_places, delay_watches
 from twinshore.store.values import AlarmRow, AuditRow, DelayPlace, WatchRow
 
 ALARMS_KEPT = 10_000
 
 
-class DelayStore(Part):
+class DelayStore(StorePart):
     """What the delay monitors remember; a part of the store, under the same rules."""
 
     @writes

@@ -21,7 +21,7 @@ from twinshore.store.failures import is_passing, no_room_for, told
 T = TypeVar("T")
 R = TypeVar("R")
 P = ParamSpec("P")
-S = TypeVar("S", bound="Part")
+S = TypeVar("S", bound="StorePart")
 
 DRIVERS = {
     "sqlite": "sqlite+pysqlite",
@@ -95,7 +95,7 @@ class Database:
             pause_s *= 2
 
 
-class Part:
+class StorePart:
     """One subject of the store. Each method that `reads` or `writes` is one transaction."""
 
     def __init__(self, database: Database) -> None:

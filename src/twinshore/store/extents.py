@@ -15,7 +15,7 @@ from twinshore.fleet import SourceOffset, TargetOffset
 from twinshore.fleet.extents import SEQUENCES, Extent, follow_on, source_end, target_end
 from twinshore.store import twins as twin_rows
 from twinshore.store.dialects import chunks, put
-from twinshore.store.engine import Part, reads, writes
+from twinshore.store.engine import StorePart, reads, writes
 from twinshore.store.tables import extents, twins
 from twinshore.store.values import Receipt, TwinRow
 
@@ -85,7 +85,7 @@ def _extent(row: RowMapping) -> Extent:
     return Extent(SourceOffset(row["source"]), TargetOffset(row["target"]), row["length"], row["sequence"])
 
 
-class Extents(Part):
+class Extents(StorePart):
     """Where the records of mapped twins lie."""
 
     @writes

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, func, select
 from twinshore.fleet.terms import FIRST_TERM
 from twinshore.store import audit, twins
 from twinshore.store.dialects import chunks, insert_absent, storable
-from twinshore.store.engine import Part, reads, writes
+from twinshore.store.engine import StorePart, reads, writes
 from twinshore.store.tables import homes
 from twinshore.store.values import AuditRow, HomeRow
 
@@ -32,7 +32,7 @@ def as_stored(row: HomeRow) -> HomeRow:
     return replace(row, set_by=storable(row.set_by)[:_SET_BY_LENGTH])
 
 
-class Homes(Part):
+class Homes(StorePart):
     """The homes of topics that two clusters carry to each other under one name."""
 
     @reads

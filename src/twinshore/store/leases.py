@@ -8,7 +8,7 @@ from dataclasses import asdict
 from sqlalchemy import ColumnElement, Connection, false, select
 
 from twinshore.store.dialects import insert_absent
-from twinshore.store.engine import Part, writes
+from twinshore.store.engine import StorePart, writes
 from twinshore.store.tables import leases
 from twinshore.store.values import LeaseRow
 
@@ -42,7 +42,7 @@ def _same(now: LeaseRow, held: LeaseRow) -> bool:
     return (now.owner, now.generation, now.released) == (held.owner, held.generation, False)
 
 
-class Leases(Part):
+class Leases(StorePart):
     """Who holds what; the rules for holders and watchers are in lease_watch."""
 
     def read(self, name: str) -> LeaseRow | None:

@@ -13,7 +13,7 @@ from twinshore.fleet import StoreError
 from twinshore.fleet.incidents import Effect, IncidentKind, IncidentSide, Policy
 from twinshore.store import twins as twin_rows
 from twinshore.store.dialects import chunks, insert_absent, standing, storable
-from twinshore.store.engine import Part, reads, writes
+from twinshore.store.engine import StorePart, reads, writes
 from twinshore.store.tables import incidents, twins
 from twinshore.store.values import Incident, IncidentCount, LedgerRow, joined, packed, unpacked
 
@@ -129,7 +129,7 @@ def _kind(text: str, place: str = "") -> IncidentKind:
         raise StoreError(f"{where}: no such kind {text!r}", hint=f"known: {known}") from error
 
 
-class Ledger(Part):
+class Ledger(StorePart):
     """Every incident."""
 
     def add(self, incident: Incident, *, now_ms: int) -> LedgerRow:

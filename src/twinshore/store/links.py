@@ -11,13 +11,13 @@ from sqlalchemy import Connection, select
 from twinshore.fleet import is_heartbeats
 from twinshore.store import audit, controls, twins
 from twinshore.store.dialects import insert_absent, put, storable
-from twinshore.store.engine import Part, reads, writes
+from twinshore.store.engine import StorePart, reads, writes
 from twinshore.store.revisions import LINKS, advance, revision_of
 from twinshore.store.tables import link_identities, link_rows, link_status, store_identity
 from twinshore.store.values import AuditRow, LinkIdentity, LinkRow, LinkState, LinkStatus
 
 
-class Links(Part):
+class Links(StorePart):
     """Each link, and which store this is."""
 
     @writes
@@ -60,7 +60,7 @@ def _identity(connection: Connection, link: str) -> LinkIdentity | None:
     return None if row is None else LinkIdentity(**row)
 
 
-class LinkRows(Part):
+class LinkRows(StorePart):
     """What each link is: those that were removed too."""
 
     @reads

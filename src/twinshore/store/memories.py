@@ -10,7 +10,7 @@ from sqlalchemy import Connection, select
 
 from twinshore.store import audit
 from twinshore.store.dialects import put
-from twinshore.store.engine import Part, reads, writes
+from twinshore.store.engine import StorePart, reads, writes
 from twinshore.store.tables import memories
 from twinshore.store.values import AuditRow, Remembered
 
@@ -29,7 +29,7 @@ def _item(subject: str) -> str:
     return hashlib.sha256(subject.encode("utf-8", "replace")).hexdigest()
 
 
-class Memories(Part):
+class Memories(StorePart):
     """What links remember."""
 
     @writes

@@ -9,14 +9,14 @@ from dataclasses import asdict
 from sqlalchemy import Connection, RowMapping, Table, select
 
 from twinshore.store.dialects import insert_absent, put, storable
-from twinshore.store.engine import Part, reads, writes
+from twinshore.store.engine import StorePart, reads, writes
 from twinshore.store.proof_values import KeyLookRow, ProofRow, ProofState
 from twinshore.store.tables import key_looks, proofs
 
 PLACE = ("link", "topic", "partition")
 
 
-class Proofs(Part):
+class Proofs(StorePart):
     """What was proven."""
 
     @writes
@@ -41,7 +41,7 @@ class Proofs(Part):
         return tuple(ProofRow(**{**row, "state": ProofState(row["state"])}) for row in rows)
 
 
-class KeyLooks(Part):
+class KeyLooks(StorePart):
     """When keys were compared."""
 
     @writes

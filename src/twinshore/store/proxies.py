@@ -11,7 +11,7 @@ from sqlalchemy import Connection, RowMapping, delete, select
 
 from twinshore.store import audit
 from twinshore.store.dialects import put, storable
-from twinshore.store.engine import Part, reads, writes
+from twinshore.store.engine import StorePart, reads, writes
 from twinshore.store.proxy_tables import (
     CLIENT_LENGTH,
     NAME_LENGTH,
@@ -49,7 +49,7 @@ RESETS = "proxy resets"
 RESET_FORGOTTEN_MS = 24 * 3600 * 1000
 
 
-class Proxies(Part):
+class Proxies(StorePart):
     """Fuses, and the processes that go by them."""
 
     @reads
@@ -134,7 +134,7 @@ def _fuse(row: RowMapping) -> FuseRow:
     return FuseRow(**{**values, **kinds}, limits=limits)
 
 
-class ProxyResets(Part):
+class ProxyResets(StorePart):
     """Resets of groups' places: a row for each group that was reset, and what proxies say of those that hold. One
     number grows with each change."""
 

@@ -9,7 +9,7 @@ from sqlalchemy import Boolean, Column, Connection, Table, select
 
 from twinshore.store import audit
 from twinshore.store.dialects import insert_absent, storable
-from twinshore.store.engine import Part, reads, writes
+from twinshore.store.engine import StorePart, reads, writes
 from twinshore.store.tables import ACTOR_LENGTH, exact_name, long_text, metadata, number
 from twinshore.store.values import AuditRow
 
@@ -64,7 +64,7 @@ class TokenRow:
     made_ms: int
 
 
-class PushStore(Part):
+class PushStore(StorePart):
     """Pushes and tokens, of all applications."""
 
     @reads

@@ -12,7 +12,7 @@ from twinshore.fleet import StoreError
 from twinshore.store import extents
 from twinshore.store import twins as twin_rows
 from twinshore.store.dialects import chunks, insert_absent, put
-from twinshore.store.engine import Part, reads, writes
+from twinshore.store.engine import StorePart, reads, writes
 from twinshore.store.receipt_rules import (
     CLOSED_ROWS_MAX,
     Progress,
@@ -208,7 +208,7 @@ def _thin(connection: Connection, row_id: int, position: Position) -> int:
     return len(kept)
 
 
-class Receipts(Part):
+class Receipts(StorePart):
     """What crossed, and how far each partition is."""
 
     def record(self, given: Sequence[Receipt]) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from sqlalchemy import Connection, select
 
 from twinshore.store.dialects import insert_absent
-from twinshore.store.engine import Part, reads
+from twinshore.store.engine import StorePart, reads
 from twinshore.store.tables import revisions
 
 LINKS = "links"
@@ -39,7 +39,7 @@ def grow(connection: Connection, subject: str) -> None:
     connection.execute(more)
 
 
-class Revisions(Part):
+class Revisions(StorePart):
     """How often each subject was changed."""
 
     @reads

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, select
 
 from twinshore.store import leases
 from twinshore.store.dialects import insert_absent, put, storable
-from twinshore.store.engine import Part, reads, writes
+from twinshore.store.engine import StorePart, reads, writes
 from twinshore.store.switch_tables import SET_BY_LENGTH, guards, switches
 from twinshore.store.switch_values import GuardRow, SwitchRow
 from twinshore.store.values import LeaseRow
@@ -25,7 +25,7 @@ def _one(connection: Connection, switch_id: str) -> SwitchRow | None:
     return None if row is None else SwitchRow(**row)
 
 
-class Switches(Part):
+class Switches(StorePart):
     """The switches that were begun, ended ones too."""
 
     @writes
@@ -61,7 +61,7 @@ class Switches(Part):
         return tuple(SwitchRow(**row) for row in connection.execute(query).mappings())
 
 
-class Guards(Part):
+class Guards(StorePart):
     """The guards that stand on clusters, or stood there: one row for each cluster."""
 
     @reads

@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, select, true
 from twinshore.fleet.terms import twin_epoch
 from twinshore.store import audit, crossings, homes, ledger, revisions, twins
 from twinshore.store.dialects import chunks, insert_absent, put, standing
-from twinshore.store.engine import Database, Glance, Part, T, reads, writes
+from twinshore.store.engine import Database, Glance, StorePart, T, reads, writes
 from twinshore.store.switch_tables import switching
 from twinshore.store.switch_values import Asked, Flip, TopicInSwitch
 from twinshore.store.tables import homes as home_table
@@ -76,7 +76,7 @@ def _row(row: RowMapping) -> TopicInSwitch:
     return TopicInSwitch(asked=Asked(values.pop("asked")), **values)
 
 
-class Switching(Part):
+class Switching(StorePart):
     """The topics that switches move just now."""
 
     def __init__(self, database: Database) -> None:

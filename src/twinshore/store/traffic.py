@@ -9,7 +9,7 @@ from sqlalchemy import BigInteger, Column, Connection, Index, Integer, RowMappin
 from sqlalchemy.exc import DataError, IntegrityError
 
 from twinshore.store.dialects import storable
-from twinshore.store.engine import Part, reads, writes
+from twinshore.store.engine import StorePart, reads, writes
 from twinshore.store.proxy_tables import CLIENT_LENGTH, INSTANCE_LENGTH, NAME_LENGTH
 from twinshore.store.tables import TOPIC_LENGTH, exact_name, metadata, number
 from twinshore.store.traffic_values import HIGHEST, SUMS, Flow, FlowKey, FlowKind, FlowRow
@@ -47,7 +47,7 @@ _COUNT_MAX = 2**63 - 1
 _REFUSED = (DataError, IntegrityError, OverflowError, ValueError)
 
 
-class Traffic(Part):
+class Traffic(StorePart):
     """Rows of `proxy_traffic`."""
 
     @writes

@@ -10,7 +10,7 @@ from sqlalchemy import BindParameter, Connection, and_, bindparam, exists, func,
 
 from twinshore.fleet import ConfigError
 from twinshore.store.dialects import chunks, insert_absent, standing
-from twinshore.store.engine import Part, reads
+from twinshore.store.engine import StorePart, reads
 from twinshore.store.tables import extents, incidents, key_looks, link_rows, positions, proofs, twins
 from twinshore.store.values import LinkState, PartitionState, TwinRow
 
@@ -100,7 +100,7 @@ def _archived(connection: Connection, link: str) -> set[str]:
     return set(connection.scalars(select(positions.c.topic).where(*is_archived)))
 
 
-class Twins(Part):
+class Twins(StorePart):
     """The twin partitions of each link."""
 
     def of(self, link: str) -> tuple[TwinRow, ...]:

@@ -45,7 +45,7 @@ def kept(path: Path) -> str | None:
     return data.decode("utf-8", "replace") if head == f"{HEAD} {crc32c(data):08x}".encode() else None
 
 
-class Remembered:
+class RememberedHomes:
     """Where topics were at home: a file beside the spool, or beside the last good push. A client that starts while its
     topics' home is silent would else believe an old home, back from a forced switch.
 

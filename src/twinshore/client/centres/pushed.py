@@ -29,7 +29,7 @@ KNOWN = ("clusters", "home", "settings", "topics")
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class OwnSettings:
     """What the application itself sets: `shared` for all clusters, `clusters` by name. `in_clear`: pushes come over a
     line on which anybody may change them, so the home and names of its own clusters are taken, and nothing else."""
 
@@ -50,7 +50,7 @@ class Pushed:
     digest: str
 
 
-def read_pushed(text: str, own: Own, topics: Iterable[str]) -> Pushed:
+def read_pushed(text: str, own: OwnSettings, topics: Iterable[str]) -> Pushed:
     """`topics`: which the application has. ConfigError, in one sentence without what may be secret, where the text is
     no such push."""
     raw = _object(text)
@@ -75,7 +75,7 @@ def read_pushed(text: str, own: Own, topics: Iterable[str]) -> Pushed:
     return Pushed(sites, home, hashlib.sha256(text.encode()).hexdigest())
 
 
-def _must_be_known(clusters: Iterable[str], own: Own) -> None:
+def _must_be_known(clusters: Iterable[str], own: OwnSettings) -> None:
     if strange := sorted(name for name in clusters if name not in own.clusters):
         raise ConfigError(
             f"cluster {strange[0]} is none of the application's own, and nothing else is taken from an http:// address",

@@ -10,7 +10,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 
 from twinshore.client.centres.last_good import keep, kept
-from twinshore.client.centres.pushed import Own, Pushed, read_pushed
+from twinshore.client.centres.pushed import OwnSettings, Pushed, read_pushed
 from twinshore.client.centres.sources import Source
 from twinshore.client.threads import client_thread
 from twinshore.fleet import ConfigError
@@ -130,7 +130,7 @@ class Pushes:
         told(pushed)
 
     def _read(self, text: str) -> Pushed:
-        own = Own(self._shared, self._clusters, in_clear=self._source.in_clear)
+        own = OwnSettings(self._shared, self._clusters, in_clear=self._source.in_clear)
         return read_pushed(text, own, self._topics)
 
     def _before(self) -> Pushed | None:

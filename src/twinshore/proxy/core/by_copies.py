@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from twinshore.fleet.nouns import GROUPS_HOME, Link, Naming
 from twinshore.homes.following import LEASE_S
-from twinshore.homes.leader_cluster import Copy, Decision, HomeWord, Lacks, Leader, NoLeader, leader_cluster
+from twinshore.homes.leader_cluster import Decision, HomeWord, Lacks, Leader, NoLeader, TopicCopy, leader_cluster
 from twinshore.links.filters import admits, is_of_no_application
 from twinshore.links.homes import counterpart
 
@@ -68,13 +68,13 @@ class _Table:
         twins = self._twins(topic)
         said = HomeWord(word, _ANY) if word is not None else None
         copies = [
-            Copy(
+            TopicCopy(
                 *(one.name, one.name in self._answered, carriers is None or one.name in carriers),
                 *(topic in one.topics, one.name in twins, said),
             )
             for one in self.clusters
         ]
-        copies += [Copy(name, False, name in carriers) for name in self._outside if carriers]
+        copies += [TopicCopy(name, False, name in carriers) for name in self._outside if carriers]
         remembered = HomeWord(stored, _ANY) if stored is not None else None
         found = leader_cluster(remembered, copies, heard.waited_s, LEASE_S, start_all=heard.start_all)
         if isinstance(found, Leader) and found.cluster in self._outside:

@@ -173,7 +173,7 @@ class Rules:
         return any(fnmatchcase(topic, pattern) for pattern in self.own_topics)
 
 
-class Copy(NamedTuple):
+class NearCopy(NamedTuple):
     """A topic that a link has brought to a cluster, partition by partition as it was at the source: ids are of the
     topic at both. `partitions`: those that it carries on."""
 
@@ -195,10 +195,10 @@ class Twin(NamedTuple):
     partitions: frozenset[int]
 
 
-def twins_of(copies: Iterable[Copy], homes: Mapping[str, str]) -> dict[str, tuple[Twin, ...]]:
+def twins_of(copies: Iterable[NearCopy], homes: Mapping[str, str]) -> dict[str, tuple[Twin, ...]]:
     """By topic: what links have brought from its home, also by way of another twin. A copy of something else than what
     stands at its source now is none."""
-    by_topic: dict[str, list[Copy]] = {}
+    by_topic: dict[str, list[NearCopy]] = {}
     for copy in copies:
         by_topic.setdefault(copy.topic, []).append(copy)
     found: dict[str, tuple[Twin, ...]] = {}

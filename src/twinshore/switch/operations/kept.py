@@ -36,7 +36,7 @@ class Open:
     digest: str
 
 
-class Keeping:
+class RecordKeeping:
     """Keeps a switch's record on a cluster. `seen`: what the record is known by that stands there, empty for none."""
 
     def __init__(self, notes: HomeNotes, seen: str) -> None:
@@ -97,7 +97,7 @@ def brought(record: Record, notes: HomeNotes, store: Store, save: Callable[[Reco
     there = records_of(notes.log).get(record.id)
     if there is not None:
         record = there.record.tell(wall_ms(), "the store keeps the switch again")
-        Keeping(notes, there.digest).save(record)
+        RecordKeeping(notes, there.digest).save(record)
     record = replace(
         settings_given.last_known(store, record), kept="", awaits_store=False, late=record.awaits_store, waits=""
     )

@@ -29,7 +29,7 @@ from twinshore.switch.deeds import DEEDS, Deed
 from twinshore.switch.hands.commands import ENDED_S
 from twinshore.switch.hands.left_there import LastWritten, LinkLeft, fill, last_written, look
 from twinshore.switch.operations import planning, plans, running
-from twinshore.switch.operations.kept import Keeping, Open, records_of
+from twinshore.switch.operations.kept import Open, RecordKeeping, records_of
 from twinshore.switch.operations.meaning import Switch, must_be_expressions
 from twinshore.switch.operations.planning import ASK_S, NAMED_MAX, DeedStep, SwitchPlan
 from twinshore.switch.operations.running import CALL_S, Asking
@@ -107,7 +107,7 @@ def run_switch(planned: SwitchPlan, settings: Settings, where: Store | Without, 
             _must_be_left(notes, begun, alive_s(begun.record, settings.of(SWITCH).timeout_s), asking)
         clock = running.steady_clock()
         work = running.hands(record, link, back, settings, where.store, ends, asking, clock)
-        saved = Keeping(notes, begun.digest if begun else "")
+        saved = RecordKeeping(notes, begun.digest if begun else "")
         ended = run(record, work.once, saved.save, now_ms=clock, tell=asking.tell, stop=asking.stop)
     if ended.as_kept().awaits_store:
         asking.tell("once the store answers, `twinshore switch resume` gives what it alone remembers")
