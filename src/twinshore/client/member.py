@@ -38,7 +38,7 @@ class _Call:
 
 
 class Farewell:
-    """What a member of a group does on a cluster that it leaves: in a thread of its own, since librdkafka waits without
+    """What a member of a group does on a cluster that it leaves: in a separate thread, since librdkafka waits without
     limit for a cluster that does not answer, and who has left it for another one has work to do there.
 
     To one consumer, which is closed by this alone. `warn` may be called from the thread. That ends once librdkafka

@@ -1,4 +1,4 @@
-"""What a producer does as its topics move: in a thread of its own, a turn many times a second.
+"""What a producer does as its topics move: in a separate thread, a turn many times a second.
 
 A turn closes the ways to topics that a switch holds, waits for what is on its way to them and says so, and at the home
 of each topic sends what was kept back before a call goes straight there. What a home that died never acknowledged is

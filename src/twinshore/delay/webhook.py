@@ -1,4 +1,4 @@
-"""Tells alarms to a webhook: JSON by POST, in a thread of its own, so that a slow one holds nothing up."""
+"""Tells alarms to a webhook: JSON by POST, in a separate thread, so that a slow one holds nothing up."""
 
 from __future__ import annotations
 

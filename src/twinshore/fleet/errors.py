@@ -1,4 +1,4 @@
-"""One root, few kinds. `hint` says what an operator can do; it is printed on a line of its own."""
+"""One root, few kinds. `hint` says what an operator can do; it is printed on a separate line."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def ago(age_s: float) -> str:
 
 
 def followed(sentence: str, hint: str) -> str:
-    """What is wrong and, as a sentence of its own, what can be done: as in "It is gone. Make it anew"."""
+    """What is wrong and, as a separate sentence, what can be done: as in "It is gone. Make it anew"."""
     if not hint:
         return sentence
     return f"{sentence}. {hint[0].upper()}{hint[1:]}" if _PLAIN.match(hint) else f"{sentence}. {hint}"

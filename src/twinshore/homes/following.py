@@ -188,7 +188,7 @@ class Following:
         return frozenset(one.topic for one in lines if one.state is HomeState.HELD) - self._state()[1]
 
     def says(self) -> Follower:
-        """What it has to say now, in a line of its own."""
+        """What it has to say now, in a separate line."""
         self._number += 1
         heard, parked = self._state()
         lease_ms = int(self._lease_s * 1000)

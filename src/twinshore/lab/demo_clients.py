@@ -183,7 +183,7 @@ _DELAYS_KEPT = 50_000
 
 
 class TwinTail:
-    """Reads these topics of a cluster from where they end now, in a thread of its own, until `close`."""
+    """Reads these topics of a cluster from where they end now, in a separate thread, until `close`."""
 
     def __init__(self, cluster: Cluster, topics: Mapping[str, int]) -> None:
         self._consumer = Consumer(
@@ -270,7 +270,7 @@ _SILENT_S_MAX = 30.0
 
 
 class GroupReader:
-    """A member of the group, in a thread of its own from the start of each topic, until `leave`."""
+    """A member of the group, in a separate thread from the start of each topic, until `leave`."""
 
     def __init__(self, cluster: Cluster, topics: Mapping[str, int]) -> None:
         self._next = {NamedPartition(topic, one): 0 for topic, count in topics.items() for one in range(count)}

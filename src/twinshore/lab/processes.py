@@ -215,7 +215,7 @@ def start_child(
     death_signal: signal.Signals = signal.SIGKILL,
     pipes: bool = False,
 ) -> Child:
-    """Starts a server in a session of its own; its output is appended to `log`.
+    """Starts a server in a separate session; its output is appended to `log`.
 
     `tied`: it dies with us, by `death_signal`. `user_id`: it runs as this user (only root may ask). `pipes`: stdin and
     stdout are ours.

@@ -1,4 +1,4 @@
-"""A TCP proxy that does to its connections what networks do. It is a process of its own, so it shares nobody's GIL."""
+"""A TCP proxy that does to its connections what networks do. It is a separate process, so it shares nobody's GIL."""
 
 from __future__ import annotations
 

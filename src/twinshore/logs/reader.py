@@ -1,4 +1,4 @@
-"""A long stretch of one log, streamed from its leader over a connection of its own, one fetch always under way."""
+"""A long stretch of one log, streamed from its leader over a separate connection, one fetch always under way."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ def begin(beside: Beside) -> Companion:
 
 
 class ProofBeside:
-    """Proves one link while this process mirrors it, in a thread of its own."""
+    """Proves one link while this process mirrors it, in a separate thread."""
 
     def __init__(self, beside: Beside, settings: ProofSettings) -> None:
         self._beside, self._settings = beside, settings

@@ -53,7 +53,7 @@ def prove_bundle(bundles: Iterable[str]) -> Iterator[str]:
 
 
 def on_spark(context: SparkContext) -> RunBundle:
-    """Runs a bundle as a job of a single task, in a pool of its own beside the lanes'."""
+    """Runs a bundle as a job of a single task, in a separate pool beside the lanes'."""
 
     def run(bundle: str, name: str) -> list[str]:
         context.setLocalProperty("spark.scheduler.pool", "proof")

@@ -296,7 +296,7 @@ class _User:
 
 class UsersOfFile:
     """The users that may log in at the proxy, of a TOML file: a table for each, with where its password is kept. A
-    password that stands in a file of its own is read again at each login. Of a salted one nobody can be logged in
+    password that stands in a separate file is read again at each login. Of a salted one nobody can be logged in
     elsewhere. A user that is not in the file has keys as well, which no password fits: a client learns from no answer,
     and from no time that it takes, which users exist. `seal`: from which salts follow, the same in each process."""
 

@@ -104,7 +104,7 @@ def _below() -> list[int]:
 def started(begin: Callable[[], T], stop: threading.Event) -> T | None:
     """What `begin` makes; None when `stop` came first, and then nothing of it is left.
 
-    It runs in a thread of its own, so that whoever waits hears the signals, which Spark takes for itself where it is
+    It runs in a separate thread, so that whoever waits hears the signals, which Spark takes for itself where it is
     begun by the main thread.
     """
     found: list[T] = []

@@ -51,7 +51,7 @@ def of_a_good_end() -> list[signal.Signals]:
 
 
 def aside(work: Callable[[], object]) -> None:
-    """Has a handler's work done by a thread of its own, begun without any of Python's locks. A handler runs in the
+    """Has a handler's work done by a separate thread, begun without any of Python's locks. A handler runs in the
     midst of whatever the main thread does, another handler of the same signal included: where that holds the lock of
     the event that is to be set, setting it here would wait for itself, for ever."""
     try:

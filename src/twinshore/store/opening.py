@@ -56,7 +56,7 @@ def open_found(settings: Settings, none: str = NO_MIRROR, hint: str = RUN_ONE) -
 
 def open_answering(settings: Settings, within_s: float) -> Store:
     """The store, which has taken a write; StoreError where it is not there, or has not done so within the time: one
-    that hangs half-way is left behind in a thread of its own."""
+    that hangs half-way is left behind in a separate thread."""
     answer: queue.SimpleQueue[Store | TwinshoreError] = queue.SimpleQueue()
     late = threading.Event()
 

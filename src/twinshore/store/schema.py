@@ -48,7 +48,7 @@ def schema_of(connection: Connection) -> str | None:
 
 
 def _make(connection: Connection) -> None:
-    """The version comes last. A process may have been killed half way where each table is a transaction of its own."""
+    """The version comes last. A process may have been killed half way where each table is a separate transaction."""
     with _locked(connection):
         if schema_of(connection) == SCHEMA:
             return  # Another process was quicker.

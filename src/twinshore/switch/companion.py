@@ -119,7 +119,7 @@ class OldHomeCompanion:
         return self._ends
 
     def _silent(self, topics: Collection[str]) -> str:
-        """In the same words each time, or each try would be a row of its own."""
+        """In the same words each time, or each try would be a separate row."""
         return open_still(self._link, topics, f"{self._link.target} was not reached since")
 
     def _tell_home(self, new: KafkaCluster, old: KafkaCluster, topics: Collection[str]) -> None:

@@ -1,6 +1,6 @@
 """Rescued records as they are written again: in which batches, and how far that went. Pure.
 
-Each pass over a file has a producer of its own, and its batches are the same at each attempt. So a batch whose answer
+Each pass over a file has a separate producer, and its batches are the same at each attempt. So a batch whose answer
 was lost is known to its broker when it comes again, and whoever was killed goes on with the batch that was under way.
 """
 

@@ -1,4 +1,4 @@
-"""Many topics move in waves, each a switch of its own: which topics go together, and what is left. Pure."""
+"""Many topics move in waves, each a separate switch: which topics go together, and what is left. Pure."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def lz4() -> Workload:
 
 
 def single() -> Workload:
-    """100-byte records, each a batch of its own, as producers that do not linger leave them."""
+    """100-byte records, each a separate batch, as producers that do not linger leave them."""
 
     def batch(chance: random.Random) -> Batch:
         return _batch([(None, chance.randbytes(100))], Codec.NONE)

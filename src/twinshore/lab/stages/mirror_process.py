@@ -74,7 +74,7 @@ def run_verb(words: Sequence[str], settings: Path, *, command: str = COMMAND, wi
 
 
 class VerbProcess:
-    """`twinshore WORDS` as a process of its own, with what it prints in `log`."""
+    """`twinshore WORDS` as a separate process, with what it prints in `log`."""
 
     def __init__(
         self,

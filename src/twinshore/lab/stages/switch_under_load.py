@@ -93,7 +93,7 @@ class HotWriter:
 
 
 class HotReader:
-    """One member of a group of its own."""
+    """One member of a separate group."""
 
     def __init__(self, group: str, topic: str, sites: Sites) -> None:
         self.group, self._topic = group, topic

@@ -107,7 +107,7 @@ class LinkLive:
 
 
 class Recorder:
-    """`take` is called by the desk and only queues; a thread of its own writes. `trouble` hears what the store says.
+    """`take` is called by the desk and only queues; a separate thread writes. `trouble` hears what the store says.
     `lag`: a link's by fresh ends of its source, None where nobody knows it."""
 
     def __init__(

@@ -98,7 +98,7 @@ def shared(
     tasks: int,
     apart: Set[LaneT] = frozenset(),
 ) -> dict[LaneT, int | None]:
-    """For each lane the number of its raft; None: a task of its own. `rates`: bytes a second, of all lanes; `now`:
+    """For each lane the number of its raft; None: a separate task. `rates`: bytes a second, of all lanes; `now`:
     where those belong that are carried already; `apart`: those that may share with no other. Whoever has a raft stays
     on it."""
     standing = max(1, tasks - HEIRS_MAX)

@@ -33,7 +33,7 @@ TIDES_MAX = 8
 
 @dataclass(slots=True)
 class LaneTide:
-    """One tide of a lane. `berth`: its pump's on a raft, None where it has a task of its own. `held_s`: when it was
+    """One tide of a lane. `berth`: its pump's on a raft, None where it has a separate task. `held_s`: when it was
     last seen to carry, 0 before it first did. `given_up`: Spark was asked to end it."""
 
     launched_s: float

@@ -1,6 +1,6 @@
 """Every few seconds: compare both clusters in everything but records, and make the target follow.
 
-A task of its own, so that no slow errand here holds up what carries records. It acts
+A separate task, so that no slow errand here holds up what carries records. It acts
 only while the link is this process's own, and everything it does may be done twice.
 """
 

@@ -69,7 +69,7 @@ class SafetyNow:
             self._troubles.well("the settings file is understood again")
 
     def _text_of(self, file: Path) -> str:
-        """A thread of its own reads: where the file system hangs, it alone does, and there is never a second one."""
+        """A separate thread reads: where the file system hangs, it alone does, and there is never a second one."""
         found: list[str | Exception] = []
 
         def read() -> None:

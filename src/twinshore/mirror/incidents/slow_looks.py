@@ -1,7 +1,7 @@
 """Looks that may take long: where twins begin, which open transactions hold twins back, and how long the target's
 brokers remember a producer.
 
-A task of its own for each link: a cluster that does not answer must not keep the watch from saying so.
+A separate task for each link: a cluster that does not answer must not keep the watch from saying so.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Watches what no pump can tell apart: a side that is away, one that turns the mirror away, disks that fill up.
 
-A task of its own for each link, by connections that only quick looks share: it says within seconds what others still
+A separate task for each link, by connections that only quick looks share: it says within seconds what others still
 try again.
 """
 

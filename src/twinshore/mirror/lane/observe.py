@@ -42,7 +42,7 @@ def unlike(source: Batch | None, twin: Batch | None, offset: int) -> bool:
 def last_unlike(source: Batch | None, twin: Batch | None, last: int) -> int:
     """The last offset up to `last` at which both hold a record, and another one; -1 where there is none. Nothing is
     said of what one of them lacks, or of what cannot be read: cleaners take records, damage is found when it is
-    fetched, and the twin has a marker of its own wherever consumers see nothing."""
+    fetched, and the twin has a separate marker wherever consumers see nothing."""
     if source is None or twin is None or twin[1].attributes & CONTROL:
         return -1
     try:

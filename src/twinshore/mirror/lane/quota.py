@@ -239,7 +239,7 @@ class FetchQuota(Quota):
 
 
 class Held(Protocol):
-    """Something with a quota of its own."""
+    """Something with a separate quota."""
 
     @property
     def quota(self) -> Quota: ...

@@ -54,7 +54,7 @@ def admitted(link: Link, reached: Mapping[NamedPartition, int]) -> dict[NamedPar
 
 
 class Looks:
-    """One link's, in a task of its own: a slow source must not hold up the driver. `holds`: the link with the filters
+    """One link's, in a separate task: a slow source must not hold up the driver. `holds`: the link with the filters
     that hold now; what they do not admit has no lag. `ours`: whether this process carries the link now."""
 
     def __init__(

@@ -117,7 +117,7 @@ class Scout:
     # An errand answers whatever happens: the pump waits for it.
 
     def dial(self, side: str, node: int, key: object) -> None:
-        """Opens a connection of its own to a broker, for the pump to drive."""
+        """Opens a separate connection to a broker, for the pump to drive."""
 
         def errand() -> Report:
             try:

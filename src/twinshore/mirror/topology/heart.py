@@ -18,7 +18,7 @@ REFUSED_PAUSE_S = 30.0
 
 
 class Heart:
-    """Beats in a task of its own while `may_beat`; a slow source must not hold up the driver."""
+    """Beats in a separate task while `may_beat`; a slow source must not hold up the driver."""
 
     def __init__(
         self,

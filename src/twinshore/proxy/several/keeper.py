@@ -63,7 +63,7 @@ class PartProcess:
         return self._child.pid if self._child is not None else 0
 
     def start(self) -> None:
-        """Begins it. In a session of its own, since Ctrl-C is its keeper's to hear."""
+        """Begins it. In a separate session, since Ctrl-C is its keeper's to hear."""
         command = [sys.executable, "-m", "twinshore.proxy.several"]
         pipe = subprocess.PIPE
         self._since_s = steady_s()

@@ -1,4 +1,4 @@
-"""What all have in common that do each deed of a switch, and undo it, by a hand of its own."""
+"""What all have in common that do each deed of a switch, and undo it, by a separate hand."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def variables(record: Record, moment: str, *, back: bool) -> dict[str, str]:
 
 
 def ran_command(command: Sequence[str], more: dict[str, str], topics: Sequence[str], timeout_s: float) -> Ran:
-    """In a session of its own, so that it is ended with all that it has begun, and hears no Ctrl-C of ours."""
+    """In a separate session, so that it is ended with all that it has begun, and hears no Ctrl-C of ours."""
     began_s = steady_s()
     with tempfile.TemporaryFile() as written, tempfile.TemporaryFile() as given:
         given.write("".join(f"{topic}\n" for topic in topics).encode())
