@@ -28,7 +28,7 @@ from twinshore.switch.operations.meaning import asked_of, link_of, uncarried
 from twinshore.switch.operations.one_group import plan as plan_group
 from twinshore.switch.operations.one_producer import plan as plan_producer
 from twinshore.switch.operations.one_producer import writers_by_rule
-from twinshore.switch.operations.planning import plan, too_many
+from twinshore.switch.operations.planning import plan
 from twinshore.switch.operations.plans import plan_of
 from twinshore.switch.operations.preview import Cramped
 from twinshore.switch.operations.running import Asking, resume, roll_back, run_switch
@@ -227,16 +227,6 @@ def test_a_topic_that_has_changed_homes_too_often_stays(settings: Settings, stor
     assert "has changed homes 30,000 times" in str(
         plan(asked_of(["orders"], "west", force=force), settings, store).refused
     )
-
-
-@pytest.mark.parametrize(("topics", "partitions"), [(700, 1), (4, 5_000)])
-def test_a_planned_switch_moves_no_more_topics_than_one_write_flips(topics: int, partitions: int) -> None:
-    """One that is cut between two writes leaves topics held that it cannot move any more."""
-    one = record().topics[0]
-    many = [replace(one, topic=f"orders-{number}", partitions=partitions) for number in range(topics)]
-    assert too_many(replace(record(), topics=tuple(many[: topics // 2]))) is None
-    refused = too_many(replace(record(), topics=tuple(many)))
-    assert refused is not None and f"{topics} topics" in refused.message
 
 
 def test_a_switch_is_found_by_the_beginning_of_its_id(store: Store) -> None:

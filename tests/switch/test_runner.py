@@ -12,7 +12,7 @@ from twinshore.fleet import ConfigError, KafkaError, RefusedError, StoreError
 from twinshore.switch.decision import Done, Outcome, Wait
 from twinshore.switch.deeds import DEEDS, Deed, Kind
 from twinshore.switch.record import Record, State
-from twinshore.switch.runner import run, with_calls
+from twinshore.switch.runner import announced_behind, run
 
 
 class Notebook:
@@ -26,8 +26,21 @@ class Notebook:
     def save(self, one: Record) -> None:
         self.kept.append(Record.from_json(one.to_json()))
 
-    def run(self, once: Callable[[Record], Outcome], begun: Record | None = None) -> Record:
-        return run(begun or record(), once, self.save, now_ms=lambda: NOW_MS, tell=self.said.append, stop=self.stop)
+    def run(
+        self,
+        once: Callable[[Record], Outcome],
+        begun: Record | None = None,
+        behind_flip: Callable[[], None] = lambda: None,
+    ) -> Record:
+        return run(
+            begun or record(),
+            once,
+            self.save,
+            now_ms=lambda: NOW_MS,
+            tell=self.said.append,
+            stop=self.stop,
+            behind_flip=behind_flip,
+        )
 
 
 def test_each_deed_is_written_down_before_it_is_done() -> None:
@@ -211,12 +224,16 @@ def test_consumers_gather_right_before_the_switch_is_announced() -> None:
         seen.append(now.deed)
         return Done(now)
 
-    calls = (lambda: seen.append("gather"), lambda: seen.append("move"))
-    assert book.run(with_calls(*calls, once)).state is State.DONE
+    def move() -> None:
+        assert not book.kept[-1].holds_writers, "whoever goes on with the switch knows that it has flipped"
+        seen.append("move")
+
+    gathered = announced_behind(lambda: seen.append("gather"), once)
+    assert book.run(gathered, behind_flip=move).state is State.DONE
     assert seen.index("gather") + 1 == seen.index(Deed.ANNOUNCE) and seen.count("gather") == 1
     assert seen.index("move") - 1 == seen.index(Deed.FLIP) and seen.count("move") == 1
 
     def refuse() -> None:
         raise RefusedError("a member does not wait")
 
-    assert book.run(with_calls(refuse, lambda: None, once)).state is State.TURNED_BACK
+    assert book.run(announced_behind(refuse, once)).state is State.TURNED_BACK

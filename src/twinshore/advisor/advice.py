@@ -17,6 +17,7 @@ from twinshore.fleet import ConfigError
 from twinshore.fleet.sentences import counted, listed
 
 FORM = 1
+_FINDINGS, _UNSEEN, _WAIVERS = TypeAdapter(Finding), TypeAdapter(Unseen), TypeAdapter(Waiver)
 STUCK, NAMED = "group-stuck", 3
 # What no broker tells anybody, whoever asks.
 ACKS = Unseen(
@@ -257,16 +258,14 @@ def from_values(values: Any, name: str) -> Advice:
     try:
         if values["form"] != FORM:
             raise ConfigError(f"{name} is of another version of Twinshore", hint="make it anew with --json")
-        waived = [
-            Waived(_finding_from(row), TypeAdapter(Waiver).validate_python(row["waiver"])) for row in values["waived"]
-        ]
+        waived = [Waived(_finding_from(row), _WAIVERS.validate_python(row["waiver"])) for row in values["waived"]]
         return Advice(
             str(values["cluster"]),
             str(values["cluster_id"]),
             int(values["at_ms"]),
             tuple(_finding_from(row) for row in values["findings"]),
             tuple(waived),
-            tuple(TypeAdapter(Unseen).validate_python(row) for row in values["unseen"]),
+            tuple(_UNSEEN.validate_python(row) for row in values["unseen"]),
             profiles=tuple(_profile_from(row) for row in values["profiles"]),
             places=tuple(Place(str(g), str(t), int(p), int(o), int(e)) for g, t, p, o, e in values["places"]),
         )
@@ -277,7 +276,7 @@ def from_values(values: Any, name: str) -> Advice:
 def _finding_from(row: Mapping[str, Any]) -> Finding:
     safe = row["safe"]
     change = Change(safe["topic"], tuple(safe["settings"].items())) if safe else None
-    return TypeAdapter(Finding).validate_python({**row, "safe": change})
+    return _FINDINGS.validate_python({**row, "safe": change})
 
 
 def _profile_from(row: Mapping[str, Any]) -> Profile:

@@ -129,6 +129,11 @@ class Moves:
         if error is not None and error.code() in SHUT_OUT:
             refusal = Refusal(cluster, kept, error, message, steady_s(), self._ran_out(kept.topic))
             self._shut_out.waiting.append(refusal)
+            if refusal.amid:
+                self._warned(
+                    f"{self._name}: {cluster} keeps writers out of topic {kept.topic} for a switch whose hold ran out:"
+                    " calls wait until somebody ends it (`twinshore switch status`)"
+                )
             return self._judge()
         return self._judged(cluster, kept, error, message)
 

@@ -195,7 +195,7 @@ class Control:
             return
         try:
             last_good.keep(self._memory, _FUSES.dump_json(heard).decode())
-        except OSError as error:
+        except (OSError, ValueError) as error:
             self._unkept.say(
                 f"{self._memory} cannot be written: {error}; a proxy that starts without the store has no fuses"
             )

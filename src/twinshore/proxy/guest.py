@@ -602,7 +602,11 @@ class Guest(asyncio.BufferedProtocol):
         if move.answered:
             self._writing.begins(move.topics)
             done = partial(
-                self._passed_back, self._turns.begin(request), upstream, move, self._house.leases(move.topics)
+                self._passed_back,
+                self._turns.begin(request),
+                upstream,
+                move,
+                self._house.leases(move.topics, move.place.cluster),
             )
             heard = timed(done, self._house.fuses, move, request.client_id)
             asked = Asked(request.key, request.number, deadline(move.wait_s), heard)

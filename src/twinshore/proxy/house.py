@@ -170,15 +170,17 @@ class House:
         return frozenset(name for name, until_s in self.until_s.items() if now_s >= until_s)
 
     def heard(self, until_s: Mapping[str, float]) -> bool:
-        """Switches wait for it until then, for each cluster; whether some did not since it was told so last."""
+        """Switches wait for it until then, for each cluster; whether some wait again."""
         lapsed = self._lapsed()
-        self.lapses.update(lapsed)
         self.until_s, self._all_until_s = until_s, min(until_s.values(), default=math.inf)
-        return bool(lapsed)
+        back = lapsed - self._lapsed()
+        self.lapses.update(back)
+        return bool(back)
 
-    def leases(self, topics: Iterable[str]) -> Mapping[str, int]:
-        """Of clusters to which a request writes: how often their leases had run out."""
-        return {name: self.lapses[name] for name in map(self.seen.written_at, topics) if name is not None}
+    def leases(self, topics: Iterable[str], at: str = "") -> Mapping[str, int]:
+        """Of clusters to which a request writes: how often their leases had run out. `at`: where one goes of which no
+        cluster is known to have its topic."""
+        return {name: self.lapses[name] for name in (self.seen.written_at(topic) or at for topic in topics)}
 
     def held_since(self, leases: Mapping[str, int]) -> bool:
         """Whether a switch has waited for this proxy ever since, for each of these clusters."""

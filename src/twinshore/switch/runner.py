@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from twinshore.fleet import KafkaError, RefusedError, StoreError, TwinshoreError, WireError
-from twinshore.switch.decision import Cannot, Done, Outcome, Wait, after, held_anew, too_long_held, turn_back
+from twinshore.switch.decision import Cannot, Outcome, Wait, after, held_anew, too_long_held, turn_back
 from twinshore.switch.deeds import Deed
 from twinshore.switch.record import Record, State
 
@@ -30,10 +30,12 @@ def run(
     now_ms: Callable[[], int],
     tell: Callable[[str], None],
     stop: threading.Event,
+    behind_flip: Callable[[], None] = lambda: None,
 ) -> Record:
     """The record as it ended. `save` raises where somebody else goes on with the switch. `stop`: turn back, as far as
-    that is still possible; past the point of no return it goes on."""
-    return _Run(once, save, now_ms, tell, stop).to_its_end(record)
+    that is still possible; past the point of no return it goes on. `behind_flip` is called once the record says that
+    the topics are at home elsewhere."""
+    return _Run(once, save, now_ms, tell, stop, behind_flip).to_its_end(record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class _Run:
     now_ms: Callable[[], int]
     tell: Callable[[str], None]
     stop: threading.Event
+    behind_flip: Callable[[], None]
 
     def to_its_end(self, record: Record) -> Record:
         record = self._written(record)
@@ -56,6 +59,8 @@ class _Run:
             self._say(before, record)
             if record != before:
                 record = self._written(record)
+            if before.deed is Deed.FLIP is not record.deed and record.state is State.GOING:
+                self.behind_flip()
             if not record.ended and (record.deed, record.state) == (before.deed, before.state):
                 time.sleep(AWAY_S if isinstance(outcome, Wait) and outcome.unanswered else PAUSE_S)
         return record
@@ -97,23 +102,16 @@ class _Run:
         return record
 
 
-def with_calls(
-    before_hold: Callable[[], None], behind_flip: Callable[[], None], once: Callable[[Record], Outcome]
-) -> Callable[[Record], Outcome]:
-    """Does deeds by `once`, the one call before the first announcement, and the other behind the flip. The switch turns
-    back where the first is refused."""
+def announced_behind(call: Callable[[], None], once: Callable[[Record], Outcome]) -> Callable[[Record], Outcome]:
+    """Does deeds by `once`, and before the first announcement the call. The switch turns back where it is refused."""
     called = False
 
     def do(record: Record) -> Outcome:
         nonlocal called
-        going = record.state is State.GOING
-        if record.deed is Deed.ANNOUNCE and going and not called:
-            before_hold()
+        if record.deed is Deed.ANNOUNCE and record.state is State.GOING and not called:
+            call()
             called = True
-        outcome = once(record)
-        if record.deed is Deed.FLIP and going and isinstance(outcome, Done):
-            behind_flip()
-        return outcome
+        return once(record)
 
     return do
 

@@ -207,7 +207,8 @@ class Standing:
         self._store.receipts.set_state(self._link, named.topic, named.partition, state)
 
     def _close(self, rows: list[LedgerRow]) -> None:
-        self._store.ledger.close_all([row.id for row in rows], now_ms=wall_ms())
+        if rows:
+            self._store.ledger.close_all([row.id for row in rows], now_ms=wall_ms())
 
     def _open(self) -> dict[NamedPartition, list[LedgerRow]]:
         return _of_partitions(self._store, self._link)

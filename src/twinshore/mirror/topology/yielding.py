@@ -79,7 +79,6 @@ class Yielding:
         if not fresh or not exact or target.name not in self._heard:
             return
         self._said.update(fresh)
-        ids, now_ms = (source.cluster_id(), target.cluster_id()), wall_ms()
 
         def lacking() -> list[HomeLine]:
             logs = {topic: (here.homes.get(topic), there.homes.get(topic)) for topic in fresh}
@@ -90,6 +89,7 @@ class Yielding:
             return [line for line in words if line is not None]
 
         try:
+            ids, now_ms = (source.cluster_id(), target.cluster_id()), wall_ms()
             if lacking():
                 here.read()  # the link the other way may have written there since
                 there.make()

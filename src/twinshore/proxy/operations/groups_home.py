@@ -364,7 +364,7 @@ class _Gently:
             yield GroupsStep(Stage.COPY, self.old, to, copied)
             self.words.move(self.words.moved(said, to, self.switch, self.by), to, self.names)
         except BaseException:
-            self._say(said, HomeState.SETTLED)
+            self._say(self.words.told()[0], HomeState.SETTLED)
             raise
         trouble = _follow(seen, self.old, to, settings, store, self.by)
         yield GroupsStep(Stage.MOVE, self.old, to)
@@ -537,7 +537,7 @@ class Gathering:
             while self._tell_next():
                 pass
         except TwinshoreError as error:
-            self._asking.tell(f"groups stay: {error.message}")
+            self._asking.tell(f"groups: {error.message}")
             self._refused = error
 
     def end(self) -> None:

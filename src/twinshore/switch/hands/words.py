@@ -152,7 +152,7 @@ class ClusterWords:
         term = max(one.term, FIRST_TERM)
         if isinstance(there, Clash):
             there = there.one  # a higher word ends the clash
-        if there is not None and (there.term > term or (there.term == term and there.home != record.old)):
+        if there is not None and (there.term > term or (there.term == term and not self._is_old(there, record))):
             raise RefusedError(
                 f"topic {one.topic} is at home on {there.home} in term {there.term}, as the clusters say",
                 hint="the store is behind: start the mirror, which takes up what the clusters say",
@@ -162,14 +162,13 @@ class ClusterWords:
             return there
         step = there.step + 1 if there is not None and there.term == term else 0
         lasts = record.hold_ms if held else 0
-        home_id = there.cluster_id if there is not None and there.home == record.old else self._old.cluster_id()
-        if there is not None and (there.term, there.home) == (term, record.old):
+        if there is not None and there.term == term:
             # With all that a store needs which was away when the topic came to this home.
             return replace(there, step=step, state=state, switch=record.id, set_by=record.by, hold_ms=lasts)
         return HomeLine(
             topic=one.topic,
             home=record.old,
-            cluster_id=home_id,
+            cluster_id=self._old.cluster_id(),
             term=term,
             step=step,
             state=state,
@@ -178,6 +177,10 @@ class ClusterWords:
             set_by=record.by,
             hold_ms=lasts,
         )
+
+    def _is_old(self, there: HomeLine, record: Record) -> bool:
+        """Also where who wrote the line calls the cluster differently."""
+        return there.home == record.old or there.cluster_id == self._old.cluster_id()
 
     def _must_hold(self, record: Record) -> None:
         """Right before the append, by what was just read of the new home: another process may have ended the switch

@@ -15,8 +15,6 @@ from twinshore.fleet.settings import Settings
 from twinshore.fleet.terms import TERM_MAX
 from twinshore.groups.goals import read_again
 from twinshore.groups.offset_move import links_between, see_all
-from twinshore.homes.home_lines import PLANNED, HomeLine
-from twinshore.homes.home_notes import BYTES_AT_ONCE
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.rights_requests import read_acls
 from twinshore.links.filters import admits
@@ -44,8 +42,6 @@ from twinshore.switch.write_rules import shuts_out
 
 NAMED_MAX = 5
 ASK_S = 5.0
-ALL = ".*"
-LARGE_POINT = 10**12  # offsets are smaller
 GONE_S = 1.5  # for an old home of which an operator says that it does not answer
 
 
@@ -113,8 +109,6 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "", kept:
         again = () if kept or asked.kind is Kind.FORCED else (_read_again(link, settings, store),)
         remarks = (*about, *filter(None, (room.words,)), *strange, *torn, *unknown, *open_to, *later, *again)
     record = _record(asked, link, moved, by, kept)
-    if not (asked.topics == [ALL] and asked.wave) and (large := too_many(record)):
-        return SwitchPlan(shown=tuple(shown), refused=large)
     untaken = () if kept else tuple(topic for topic in topics if back is None or not admits(back, topic))
     steps = tuple(DeedStep(deed) for deed in DEEDS[asked.kind])
     alive = link.source if asked.kind is Kind.FORCED and not away else ""
@@ -136,39 +130,6 @@ def _record(asked: Switch, link: Link, moved: tuple[Moved, ...], by: str, kept: 
         hold_s_max=asked.hold_s,
         deed=DEEDS[asked.kind][0],
         kept=kept,
-    )
-
-
-def too_many(record: Record) -> RefusedError | None:
-    """A planned switch flips all its topics by one write, so that none is left held where that is cut."""
-    if record.kind is Kind.FORCED:
-        return None
-    lines = [
-        HomeLine(
-            topic=one.topic,
-            home=record.new,
-            cluster_id=one.new_id,
-            term=TERM_MAX,
-            switch=record.id,
-            source=record.old,
-            since_ms=record.begun_ms,
-            set_by=record.by,
-            pair=record.link,
-            link=record.link,
-            back=record.back,
-            source_topic_id=one.new_id,
-            target_topic_id=one.old_id,
-            points=tuple(range(LARGE_POINT, LARGE_POINT + one.partitions)),
-            how=PLANNED,
-        )
-        for one in record.topics
-    ]
-    if sum(len(key) + len(value or b"") for key, value in map(HomeLine.line, lines)) <= BYTES_AT_ONCE:
-        return None
-    return RefusedError(
-        f"{counted(len(record.topics), 'topic')} with {sum(one.partitions for one in record.topics)} partitions are too"
-        " many for one planned switch",
-        hint="`--all` moves a link's topics in waves; or name fewer",
     )
 
 

@@ -39,7 +39,7 @@ from twinshore.switch.operations.showing import Shown, one_switch
 from twinshore.switch.operations.taking_over import take_over
 from twinshore.switch.rebuilding import Rebuild
 from twinshore.switch.record import Record
-from twinshore.switch.runner import anew, run, with_calls
+from twinshore.switch.runner import anew, announced_behind, run
 from twinshore.switch.taking_over import said
 from twinshore.switch.work import Work
 
@@ -147,8 +147,10 @@ def _go_on(
         record = begun_anew(record) if was_kept else record
         now_ms = steady_clock()
         work = hands(record, link, back, settings, store, ends, asking, now_ms)
-        once = with_calls(asking.before_hold, asking.behind_flip, work.once)
-        ended = run(record, once, save, now_ms=now_ms, tell=asking.tell, stop=asking.stop)
+        once = announced_behind(asking.before_hold, work.once)
+        ended = run(
+            record, once, save, now_ms=now_ms, tell=asking.tell, stop=asking.stop, behind_flip=asking.behind_flip
+        )
     return Shown(ended.id, ended)
 
 

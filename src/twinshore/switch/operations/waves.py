@@ -22,6 +22,7 @@ from twinshore.switch.operations.showing import Shown, one_switch, switches
 from twinshore.switch.waves import Wave, Waves, as_wave, plans_in, waves_of
 
 NAMED_MAX = 3
+ALL = ".*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ def plan(asked: Switch, settings: Settings, store: Store, *, by: str = "") -> Wa
         raise ConfigError("--all means all topics of a link", hint="leave topics and --group out")
     if asked.wave < 1:
         raise ConfigError("--wave takes how many topics move at once, 1 or more")
-    whole = planning.plan(replace(asked, topics=[planning.ALL]), settings, store, by=by)
+    whole = planning.plan(replace(asked, topics=[ALL]), settings, store, by=by)
     if whole.record is None:
         return WavesPlan(shown=whole.shown, refused=whole.refused)
     record = whole.record
