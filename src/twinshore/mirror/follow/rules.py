@@ -9,9 +9,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
-from twinshore.fleet import KafkaError, Link
+from twinshore.fleet import KafkaError, Link, TwinshoreError
 from twinshore.fleet.incidents import IncidentSide
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.rights import Acl, Resource
@@ -102,7 +103,11 @@ class Rules:
     def look(self) -> None:
         """Compares both sides' rules and makes the target's follow, where they shall. Tells who else may change
         Twinshore's own topics on either side."""
-        follow = self._link.follow.acls
+        if not self._link.follow.acls:
+            self._set_none_follow(none=True)
+            with suppress(TwinshoreError):
+                self._tell_open_topics(read_acls(self._source), read_acls(self._target))
+            return
         stored = {row.topic for row in self._store.twins.of(self._link.name)}
         soon = self._expected(stored)
         try:
@@ -111,12 +116,10 @@ class Rules:
         except KafkaError as error:
             if error.code in RIGHTS:
                 self._set_none_follow(none=True)
-                if not follow:
-                    return
             raise
         self._tell_open_topics(theirs, ours)
-        self._set_none_follow(none=not follow or theirs is None or ours is None)
-        if not follow or theirs is None or ours is None or not (soon or stored):
+        self._set_none_follow(none=theirs is None or ours is None)
+        if theirs is None or ours is None or not (soon or stored):
             return
         try:
             reason = self._follow(theirs, ours, stored | soon, soon)
