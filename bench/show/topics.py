@@ -89,6 +89,7 @@ KEYS = (
     "both-refuse",
     "lab-down",
     "clashing-words",
+    "names-stay",
     "second-store",
     "lost-store",
     "adoption-proven",

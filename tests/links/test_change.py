@@ -280,6 +280,34 @@ def test_twins_with_their_sources_name_are_known_by_that_name(settings: Settings
     assert do(Add(BACK, ['topics=["orders"]']), settings, store), "the orders of the west are its own"
 
 
+@pytest.mark.claim("topics", "names-stay", "a link with twins takes no other naming: from a verb, or from the settings")
+def test_a_link_keeps_its_naming_while_it_has_twins(settings: Settings, store: Store) -> None:
+    """Under the other name the target may have a topic of its own, with records and ACLs."""
+    refused = r"east->west cannot have another naming while it has twins \(orders\)"
+    taken(settings, store, by="the settings")
+    do(Set(LINK, ['naming="prefix"']), settings, store)
+    store.twins.save([TwinRow(LINK, topic, 0, "aa", f"b{topic}", 0, 0, 1) for topic in ("orders", HEARTBEATS)])
+    for asked in (Set(LINK, unset=["naming"]), Set(LINK, as_settings=True)):
+        with pytest.raises(ConfigError, match=refused):
+            do(asked, settings, store)
+    assert do(Set(LINK, ["chain=true"]), settings, store)
+    do(Remove(LINK), settings, store)
+    with pytest.raises(ConfigError, match=refused):
+        do(Add(LINK), settings, store)
+    assert do(Add(LINK, ['naming="prefix"']), settings, store)
+    store.forget_topic(LINK, "orders")
+    assert do(Set(LINK, unset=["naming"]), settings, store)
+
+
+def test_settings_rename_no_twins(tmp_path: Path, settings: Settings, store: Store) -> None:
+    taken(settings, store, by="the settings")
+    store.twins.save([TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)])
+    edited = settings_of(tmp_path, f'{section(LINK, "orders")}naming = "prefix"\n')
+    with pytest.raises(ConfigError, match="cannot have another naming while it has twins"):
+        taken(edited, store, by="the settings")
+    assert taken(settings, store, by="the settings").links == tuple(settings.links), "nothing was written"
+
+
 def test_a_topic_at_home_on_the_target_is_left_alone_and_one_that_was_brought_goes(
     settings: Settings, store: Store
 ) -> None:

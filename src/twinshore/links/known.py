@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from twinshore.fleet import ConfigError, Link
+from twinshore.fleet import ConfigError, Link, Naming, is_heartbeats
+from twinshore.fleet.sentences import listed
 from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings.edge import Complaints, Written
 from twinshore.fleet.settings.sections.links import read_links
@@ -18,6 +19,7 @@ from twinshore.service.clock import wall_ms
 from twinshore.store import AuditRow, LinkRow, LinkState, Store
 
 TRIES_MAX = 20
+NAMED_MAX = 5
 KIND = "link"  # as the audit calls what is told here
 
 
@@ -69,6 +71,7 @@ def taken(settings: Settings, store: Store, *, by: str, check: Callable[[Sequenc
         check(found.links)
         if sown.rows:
             check([one.link for one in said_of(found.links, store).values()])
+        check_names(rows, sown.rows, store)
         _check_ways_back(settings, rows, sown, store)
         if not sown.rows or store.link_rows.change(sown.rows, seen=revision, told=told(rows, sown.rows)):
             return replace(found, revision=revision + bool(sown.rows))
@@ -89,6 +92,20 @@ def _check_ways_back(settings: Settings, rows: Sequence[LinkRow], sown: Sown, st
                     hint="give the settings the link as it was, or exclude these topics; `twinshore mirror forget "
                     "TOPIC --link LINK` frees one that is no twin any more",
                 )
+
+
+def check_names(before: Iterable[LinkRow], after: Iterable[LinkRow], store: Store) -> None:
+    """ConfigError where a link would call its twins otherwise while there are some: under the other name there may be
+    somebody's own topic."""
+    was = {row.link: section_of(row).get("naming", Naming.SAME) for row in before}
+    for row in after:
+        name, naming = row.link, section_of(row).get("naming", Naming.SAME)
+        if naming == was.get(name, naming):
+            continue
+        if twins := sorted({one.topic for one in store.twins.of(name) if not is_heartbeats(one.topic)}):
+            why = f"link {name} cannot have another naming while it has twins ({listed(twins, NAMED_MAX)})"
+            hint = f"keep naming = {str(was[name])!r}; `twinshore mirror forget TOPIC --link {name}` frees a topic"
+            raise ConfigError(why, hint=hint)
 
 
 def told(before: Iterable[LinkRow], after: Iterable[LinkRow]) -> list[AuditRow]:

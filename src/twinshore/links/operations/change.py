@@ -12,7 +12,7 @@ from twinshore.fleet.settings import Settings, with_arrow
 from twinshore.fleet.settings.edge import did_you_mean
 from twinshore.fleet.settings.sections.links import of_two_sources
 from twinshore.links.in_force import in_force
-from twinshore.links.known import links_of, possible, told
+from twinshore.links.known import check_names, links_of, possible, told
 from twinshore.links.rules import check_links
 from twinshore.links.seeds import (
     Section,
@@ -261,6 +261,7 @@ def _check(found: LinkChange, now: _Now, settings: Settings, store: Store) -> No
         links += possible({name: section}, settings)  # what cannot be is carried by nobody who has these settings
     for link, sentence in of_two_sources(links):
         raise ConfigError(f"link {link.name}: {sentence}")
+    check_names(now.rows.values(), found.rows, store)
     check_links(links)
     check_links(
         [
