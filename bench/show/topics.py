@@ -90,6 +90,7 @@ KEYS = (
     "lab-down",
     "clashing-words",
     "names-stay",
+    "clashing-links",
     "second-store",
     "lost-store",
     "adoption-proven",

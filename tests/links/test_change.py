@@ -207,6 +207,23 @@ def test_a_link_that_closes_a_ring_is_refused_and_a_way_back_is_added(tmp_path: 
     assert do(Add(BACK, ['topics=["ord.*"]']), onward, store) == ['west->east: is added: topics ["ord.*"]']
 
 
+def test_a_change_is_judged_beside_links_of_other_settings(tmp_path: Path, settings: Settings, store: Store) -> None:
+    taken(settings, store, by="the settings")
+    laptop = settings_of(tmp_path)
+    with pytest.raises(ConfigError, match="links east->west and north->west would both write topics like orders"):
+        do(Add("north->west", ['topics=["ord.*"]']), laptop, store)
+    assert do(Add("north->west", ['topics=["bills"]']), laptop, store)
+
+
+def test_links_that_clash_keep_nobody_from_changing_others(settings: Settings, store: Store) -> None:
+    taken(settings, store, by="the settings")
+    put(store, added("north->west", {"topics": ["orders"]}, 5, "anna"))
+    assert do(Add(OTHER, ['topics=["bills"]']), settings, store)
+    with pytest.raises(ConfigError, match="would both write topics like orders"):
+        do(Set("north->west", ["chain=true"]), settings, store)
+    assert do(Remove("north->west"), settings, store)
+
+
 def test_a_link_that_names_a_broadcast_of_another_source_is_refused(settings: Settings, store: Store) -> None:
     do(Set(LINK, ['broadcast="prices"']), settings, store)
     with pytest.raises(ConfigError, match="'prices' reads 'east', by east->west, and this link 'north'"):

@@ -138,14 +138,29 @@ def test_a_process_follows_the_rows_and_whoever_carries_a_link_keeps_its_own(tmp
     registry.turn()
     assert (list(registry.wanted()), registry.why_gone(LINK)) == ([OTHER], "the link was removed by anna")
     assert link in around.links
-    # Settings that somebody edited meanwhile are another start's business, and rows that clash are nobody's.
+
+
+@pytest.mark.claim(
+    "topics", "clashing-links", "a link that clashes is set aside alone: the mirror starts, and says why"
+)
+def test_a_link_that_clashes_is_set_aside_and_hinders_no_other(tmp_path: Path, store: Store) -> None:
+    """As where it was added on a machine whose settings do not know all clusters."""
+    settings, said = settings_of(tmp_path, section(LINK, "orders"), section(OTHER, "bills")), list[str]()
+    registry = Registry(settings, store, taken(settings, store, by="the settings"), (), said.append)
     put(store, added("west->north", {"topics": ["bills"]}, 8, "anna"))
+    put(store, changed(row_of(store, LINK), {"topics": ["letters"]}, 9, "anna"))
     registry.turn()
-    assert list(registry.wanted()) == [OTHER]
-    assert said and "links stay as they were" in said[0]
-    put(store, LinkRow("west->north", LinkState.REMOVED, "{}", "", 0, 9, "anna"))
+    why = "is set aside, as it was changed last and cannot be with the others: links east->north and west->north"
+    assert {name: link.topics for name, link in registry.wanted().items()} == {LINK: ("letters",), OTHER: ("bills",)}
+    assert said[-1].startswith(f"west->north: {why}")
+    assert registry.why_gone("west->north").startswith(f"the link {why}")
+    begins = taken(settings, store, by="the settings")
+    assert [link.name for link in begins.links] == [LINK, OTHER], "a mirror starts beside it"
+    assert [link.name for link in begins.aside] == ["west->north"]
+    assert any(str(one).startswith(f"west->north: {why}") for one in about_links(settings, store, now_ms=9))
+    put(store, changed(row_of(store, OTHER), {"topics": ["maps"]}, 10, "anna"))
     registry.turn()
-    assert list(registry.wanted()) == [OTHER]
+    assert list(registry.wanted()) == [LINK, OTHER, "west->north"], "it is carried once nothing is in its way"
 
 
 def test_a_process_that_was_told_which_links_carries_no_other(tmp_path: Path, store: Store) -> None:

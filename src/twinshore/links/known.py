@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from math import inf
 
 from twinshore.fleet import ConfigError, Link, Naming, is_heartbeats
 from twinshore.fleet.sentences import listed
 from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings.edge import Complaints, Written
 from twinshore.fleet.settings.sections.links import read_links
-from twinshore.links.rules import check_links
+from twinshore.links.rules import check_links, conflicts
 from twinshore.links.seeds import AboutLink, Section, Sown, section_of, sections_of, sow
 from twinshore.links.standing import said_of
 from twinshore.links.way_back import way_back
@@ -25,13 +26,14 @@ KIND = "link"  # as the audit calls what is told here
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The links as of `revision`. `differences`: what settings say otherwise, and links that cannot be with them.
-    `rows`: of all links that the store knows."""
+    """The links as of `revision`. `differences`: what settings say otherwise, and links that cannot be with them, or
+    not with each other: these are set `aside`. `rows`: of all links that the store knows."""
 
     links: tuple[Link, ...]
     revision: int
     differences: tuple[AboutLink, ...] = ()
     rows: tuple[LinkRow, ...] = ()
+    aside: tuple[Link, ...] = ()
 
     @property
     def removed(self) -> tuple[LinkRow, ...]:
@@ -43,7 +45,7 @@ def known(settings: Settings, store: Store) -> Known:
     """The links as they stand; what the settings say anew counts, and is not written."""
     revision, rows = store.link_rows.read()
     sown = sow(settings.link_sections, rows, 0, "")
-    return _known(settings, revision, rows, sown.links, sown.differences)
+    return _together(_known(settings, revision, rows, sown.links, sown.differences), sown)
 
 
 def of_all_settings(settings: Settings, store: Store) -> tuple[Link, ...]:
@@ -58,19 +60,19 @@ def of_all_settings(settings: Settings, store: Store) -> tuple[Link, ...]:
 def followed(settings: Settings, store: Store) -> Known:
     """As `known`, for a process that has taken its settings: since then the rows alone count."""
     revision, rows = store.link_rows.read()
-    return _known(settings, revision, rows, sections_of(rows, settings.link_sections.keys()), ())
+    return _together(_known(settings, revision, rows, sections_of(rows, settings.link_sections.keys()), ()))
 
 
-def taken(settings: Settings, store: Store, *, by: str, check: Callable[[Sequence[Link]], None] = check_links) -> Known:
-    """As `known`, once the store has taken what the settings say anew. `by`: who, for the audit; `check` raises where
-    links cannot be carried together, and nothing is written then."""
+def taken(settings: Settings, store: Store, *, by: str) -> Known:
+    """As `known`, once the store has taken what the settings say anew. `by`: who, for the audit. ConfigError where that
+    clashes with what is there, and nothing is written then."""
     for _ in range(TRIES_MAX):
         revision, rows = store.link_rows.read()
         sown = sow(settings.link_sections, rows, wall_ms(), by)
-        found = _known(settings, revision, rows, sown.links, sown.differences)
-        check(found.links)
+        found = _together(_known(settings, revision, rows, sown.links, sown.differences), sown)
         if sown.rows:
-            check([one.link for one in said_of(found.links, store).values()])
+            check_links((*found.links, *found.aside), {row.link for row in sown.rows})
+            check_links([one.link for one in said_of(found.links, store).values()])
         check_names(rows, sown.rows, store)
         _check_ways_back(settings, rows, sown, store)
         if not sown.rows or store.link_rows.change(sown.rows, seen=revision, told=told(rows, sown.rows)):
@@ -151,6 +153,20 @@ def _known(
         except ConfigError as error:
             strange.append(AboutLink(name, f"is in the store, and cannot be with these settings: {error.message}"))
     return Known(tuple(links), revision, (*differences, *strange), tuple(rows))
+
+
+def _together(found: Known, sown: Sown | None = None) -> Known:
+    """Of links that clash the one that was changed last is set aside, and the others are carried."""
+    changed = {row.link: float(row.revision) for row in found.rows}
+    changed |= {row.link: inf for row in sown.rows} if sown else {}
+    links, aside, about = list(found.links), list[Link](), list[AboutLink]()
+    while clashes := conflicts(links):
+        last = max((name for one in clashes for name in one.links), key=lambda name: (changed[name], name))
+        why = next(one.sentence for one in clashes if last in one.links)
+        about.append(AboutLink(last, f"is set aside, as it was changed last and cannot be with the others: {why}"))
+        aside += [link for link in links if link.name == last]
+        links.remove(aside[-1])
+    return replace(found, links=tuple(links), aside=tuple(aside), differences=(*found.differences, *about))
 
 
 def _in_words(row: LinkRow) -> str:

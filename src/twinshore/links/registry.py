@@ -6,20 +6,18 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import overload
 
-from twinshore.fleet import ConfigError, Link, StoreError
+from twinshore.fleet import Link, StoreError
 from twinshore.fleet.once import Once
 from twinshore.fleet.settings import Settings
 from twinshore.links.known import Known, followed
-from twinshore.links.rules import check_links
 from twinshore.store import LINKS, Store
 
 EVERY_S = 1.0
 
 
 class Registry:
-    """`begins`: the links as the process found them; `names`: only these are carried, or all where none is named. Links
-    that cannot be carried together stay as they were. `log` hears why, and of each that cannot be with these settings.
-    One thread turns; any may ask."""
+    """`begins`: the links as the process found them; `names`: only these are carried, or all where none is named. `log`
+    hears of each that cannot be with these settings, or with the others. One thread turns; any may ask."""
 
     def __init__(
         self, settings: Settings, store: Store, begins: Known, names: Sequence[str], log: Callable[[str], None]
@@ -40,8 +38,7 @@ class Registry:
             if self._store.revisions.of(LINKS) == self._revision:
                 return
             found = followed(self._settings, self._store)
-            check_links(found.links)
-        except (ConfigError, StoreError) as error:
+        except StoreError as error:
             self._once.say(f"links stay as they were: {error.message}")
             return
         self._once.well()
@@ -55,9 +52,10 @@ class Registry:
         return {link.name: link for link in self.now.links if not self._names or link.name in self._names}
 
     def why_gone(self, link: str) -> str:
-        """Who removed the link."""
-        by = [row.changed_by for row in self.now.removed if row.link == link]
-        return f"the link was removed by {by[0]}" if by else "the link is not there any more"
+        """Who removed the link, or why it is set aside."""
+        by = [f"was removed by {row.changed_by}" for row in self.now.removed if row.link == link]
+        about = [one.sentence for one in self.now.differences if one.link == link]
+        return f"the link {next(iter((*by, *about)), 'is not there any more')}"
 
     def settings_around(self, link: Link) -> Settings:
         """The settings for whoever carries this link: their links are the others as they are now, and this one."""

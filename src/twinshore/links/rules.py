@@ -6,7 +6,7 @@ the name of one that could be made.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -41,9 +41,9 @@ class Conflict:
     hint: str
 
 
-def check_links(links: Sequence[Link]) -> None:
-    """ConfigError with every conflict between these links."""
-    found = conflicts(links)
+def check_links(links: Sequence[Link], changed: Set[str] | None = None) -> None:
+    """ConfigError with every conflict between these links, or with those in which one of `changed` takes part."""
+    found = [one for one in conflicts(links) if changed is None or not changed.isdisjoint(one.links)]
     if found:
         raise ConfigError("; ".join(one.sentence for one in found), hint=found[0].hint)
 

@@ -249,25 +249,26 @@ def _unless_it_goes_back(
 
 
 def _check(found: LinkChange, now: _Now, settings: Settings, store: Store) -> None:
-    """All links as they would be, as settings have them and with what operators said of them."""
+    """What is changed beside every link of the store, whose settings may be others than these."""
     rows = {**now.rows, **{row.link: row for row in found.rows}}
     for row in found.rows:
         if row.state is LinkState.KEPT:
             links_of({row.link: section_of(row)}, settings)  # all that is wrong with it, in words
-    sections = sections_of(rows.values(), settings.link_sections.keys())
     mine = {row.link for row in found.rows}
     links: list[Link] = []
-    for name, section in sections.items():
+    for name, section in sorted(sections_of(rows.values(), rows.keys()).items(), key=lambda one: one[0] in mine):
         links += possible({name: section}, settings)  # what cannot be is carried by nobody who has these settings
     for link, sentence in of_two_sources(links):
-        raise ConfigError(f"link {link.name}: {sentence}")
+        if link.name in mine:
+            raise ConfigError(f"link {link.name}: {sentence}")
     check_names(now.rows.values(), found.rows, store)
-    check_links(links)
+    check_links(links, mine)
     check_links(
         [
             in_force(link, found.words if found.turned and link.name in mine else store.controls.of(link.name)).link
             for link in links
-        ]
+        ],
+        mine,
     )
 
 
