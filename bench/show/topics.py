@@ -91,6 +91,7 @@ KEYS = (
     "clashing-words",
     "names-stay",
     "clashing-links",
+    "descent-outlives",
     "second-store",
     "lost-store",
     "adoption-proven",

@@ -13,7 +13,7 @@ from twinshore.links.known import known, of_all_settings, taken
 from twinshore.links.operations.look import about_links, with_links
 from twinshore.links.registry import Registry
 from twinshore.links.seeds import added, changed, removed
-from twinshore.store import ControlRow, LinkIdentity, LinkRow, LinkState, Store, TwinRow, open_store
+from twinshore.store import ControlRow, LinkIdentity, LinkRow, Store, TwinRow, open_store
 
 LINK, OTHER = "east->west", "east->north"
 
@@ -140,9 +140,7 @@ def test_a_process_follows_the_rows_and_whoever_carries_a_link_keeps_its_own(tmp
     assert link in around.links
 
 
-@pytest.mark.claim(
-    "topics", "clashing-links", "a link that clashes is set aside alone: the mirror starts, and says why"
-)
+@pytest.mark.claim("topics", "clashing-links", "a link that clashes is set aside alone, also at start")
 def test_a_link_that_clashes_is_set_aside_and_hinders_no_other(tmp_path: Path, store: Store) -> None:
     """As where it was added on a machine whose settings do not know all clusters."""
     settings, said = settings_of(tmp_path, section(LINK, "orders"), section(OTHER, "bills")), list[str]()

@@ -105,7 +105,7 @@ def test_a_topic_of_heartbeats_is_judged_by_the_filters_that_hold_now(
         closing(KafkaCluster(east.cluster)) as source,
         closing(KafkaCluster(west.cluster)) as target,
     ):
-        descents = Descents(lambda: link, [link], store, source, target, said.append)
+        descents = Descents(lambda: link, store, source, target, said.append)
         assert descents.admitted({beats: ("aa", 1)}) == {}
         link = replace(link, topics=("orders", "far[.].*"))
         assert descents.admitted({beats: ("aa", 1)}) == {beats: ("aa", 1)}

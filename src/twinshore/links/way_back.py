@@ -39,7 +39,7 @@ def way_back(
     back = f"{link.target}->{link.source}"
     home = store.homes.of(homes.pair_of(link)) if link.naming is Naming.SAME else {}
     away, brought = homes.elsewhere(link, home), homes.brought(link, home)
-    ids = _ids({*carried, *known}, store)
+    ids = _ids(store)
     in_the_way, unknown, at_home = list[str](), list[str](), set[str]()
     # Of a pair homes say which of the two carries a topic, and the twins of both are known.
     for name in sorted({back, *known} - set(carried)):
@@ -72,14 +72,13 @@ def _goes_back(name: str, link: Link, ids: Ids, store: Store) -> bool | None:
     return True if source and target else None
 
 
-def _ids(links: Iterable[str], store: Store) -> Ids:
+def _ids(store: Store) -> Ids:
     """The ids of each cluster, as the links that name it knew them when they began."""
     found: dict[str, set[str]] = {}
-    for name in links:
-        if identity := store.links.identity(name):
-            source, _, target = name.partition("->")
-            found.setdefault(source, set()).add(identity.source_cluster_id)
-            found.setdefault(target, set()).add(identity.target_cluster_id)
+    for identity in store.links.identities():
+        source, _, target = identity.link.partition("->")
+        found.setdefault(source, set()).add(identity.source_cluster_id)
+        found.setdefault(target, set()).add(identity.target_cluster_id)
     return found
 
 

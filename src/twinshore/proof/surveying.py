@@ -173,9 +173,9 @@ class Surveyor:
         admitted = known & found.keys()
         fresh = {name: one for name, one in found.items() if name not in known}
         if fresh and not asked:
-            sides_of = (self._links, self._store, self._source, self._target)
+            sides_of = (self._store, self._source, self._target)
             descents = Descents(lambda: self._link, *sides_of, lambda _: None)
-            homing = Homing(lambda: self._link, *sides_of, descents, lambda _: None, notes=False)
+            homing = Homing(lambda: self._link, self._links, *sides_of, descents, lambda _: None, notes=False)
             admitted |= homing.admitted(fresh).keys() | homing.refused.keys()
         for one in (*uncrossed_topics(self._link, admitted, known, rows), *uncrossed_partitions(looks, rows)):
             yield Lack(self._link.name, *one)

@@ -30,6 +30,11 @@ class Links(StorePart):
         """Whom the link writes as; None before its first start."""
         return self._database.read(lambda connection: _identity(connection, link))
 
+    @reads
+    def identities(self, connection: Connection) -> tuple[LinkIdentity, ...]:
+        """Of every link that ever began."""
+        return tuple(LinkIdentity(**row) for row in connection.execute(select(link_identities)).mappings())
+
     @writes
     def save_identity(self, connection: Connection, identity: LinkIdentity) -> LinkIdentity:
         """The link's identity from now on: this one, or the one another process saved first."""

@@ -32,7 +32,7 @@ def homing(store: Store, said: list[str], link: Link = THERE) -> Homing:
         KafkaCluster(Cluster(name, ("127.0.0.1:1",)), patience_s=0.1) for name in (link.source, link.target)
     )
     links = [THERE, BACK]
-    descents = Descents(lambda: link, links, store, source, target, said.append)
+    descents = Descents(lambda: link, store, source, target, said.append)
     return Homing(lambda: link, links, store, source, target, descents, said.append)
 
 

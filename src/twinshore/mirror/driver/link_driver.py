@@ -79,7 +79,7 @@ class LinkDriver:
             link_row.tell(store, link.name, IncidentKind.DOUBTFUL_NOTE, sentence, log)
 
         ends = (store, self._source, self._target)
-        self._descents = Descents(lambda: self.link, settings.links, *ends, log, tell_doubts)
+        self._descents = Descents(lambda: self.link, *ends, log, tell_doubts)
         self._homing = Homing(lambda: self.link, settings.links, *ends, self._descents, log)
         self._in_switch = InSwitch(lambda: self.link, store, desk, recorder, log)
         self._throttle, self._others = BoundsTeller(link.name, desk), Others(link, store)

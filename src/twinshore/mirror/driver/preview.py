@@ -113,9 +113,9 @@ def preview(
         LinkNotes(link, store, target).refuse_another(source.cluster_id())
         surveyor = Surveyor(link, source, target)
         known = known_twins(store, link)
-        ends_of = (settings.links, store, source, target)
+        ends_of = (store, source, target)
         descents = Descents(lambda: link, *ends_of, log=lambda _: None)
-        homing = Homing(lambda: link, *ends_of, descents, log=lambda _: None, notes=False)
+        homing = Homing(lambda: link, settings.links, *ends_of, descents, log=lambda _: None, notes=False)
         names = [name for name in homing.admitted(surveyor.names()) if not is_heartbeats(name)]
         chunks = [names[at : at + TOPICS_AT_ONCE] for at in range(0, len(names), TOPICS_AT_ONCE)]
         steps = Others(link, store).judged([step for chunk in chunks for step in surveyor.plan(chunk, known)], known)

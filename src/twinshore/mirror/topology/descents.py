@@ -35,14 +35,13 @@ class Descents:
     def __init__(
         self,
         link: Callable[[], Link],
-        links: Sequence[Link],
         store: Store,
         source: KafkaCluster,
         target: KafkaCluster,
         log: Callable[[str], None],
         tell: Callable[[Collection[str]], None] = lambda _: None,
     ) -> None:
-        self._now, self._links, self._store = link, links, store
+        self._now, self._store = link, store
         self._source, self._target = source, target
         self._log, self._tell_doubts = log, tell
         self._journals = {side: Notebook(cluster, TWINS_TOPIC) for side, cluster in self._sides()}
@@ -109,7 +108,7 @@ class Descents:
         return self._descents.get(topic, ORIGINAL).onward(hop, topic_id)
 
     def _judge(self, fresh: Seen) -> None:
-        own = self._own_twins()
+        own = own_twins(self._store, self._source.cluster_id())
         for side in self._journals:
             self._read(side)
         before = self._told_before()
@@ -157,22 +156,6 @@ class Descents:
                 found[row.topic, row.source_topic_id] = Descent(row.source_topic_id, told.path[:-1])
         return found
 
-    def _own_twins(self) -> dict[str, Descent]:
-        """Twins on the source that this store knows, by topic id."""
-        origins: dict[tuple[str, str], tuple[Hop, str]] = {}
-        for link in self._links:
-            identity = self._store.links.identity(link.name)
-            for row in self._store.twins.of(link.name) if identity else ():
-                assert identity is not None
-                hop = Hop(identity.source_cluster_id, link.source)
-                origins[identity.target_cluster_id, row.target_topic_id] = (hop, row.source_topic_id)
-        found = {}
-        here = self._source.cluster_id()
-        for cluster_id, topic_id in origins:
-            if cluster_id == here:
-                found[topic_id] = Descent(topic_id, _path(origins, cluster_id, topic_id))
-        return found
-
     def _read(self, side: str) -> None:
         journal, cluster = self._journals[side], dict(self._sides())[side]
         try:
@@ -206,6 +189,20 @@ class Descents:
         if what not in self._blind:
             self._blind.add(what)
             self._log(f"{self._link.name}: {what}: {error.message} (try: {error.hint})")
+
+
+def own_twins(store: Store, here: str) -> dict[str, Descent]:
+    """Twins on the cluster of this id that the store knows, by topic id: also those of links that were removed."""
+    origins: dict[tuple[str, str], tuple[Hop, str]] = {}
+    for identity in store.links.identities():
+        hop = Hop(identity.source_cluster_id, identity.link.partition("->")[0])
+        for row in store.twins.of(identity.link):
+            origins[identity.target_cluster_id, row.target_topic_id] = (hop, row.source_topic_id)
+    return {
+        topic_id: Descent(topic_id, _path(origins, cluster_id, topic_id))
+        for cluster_id, topic_id in origins
+        if cluster_id == here
+    }
 
 
 def _filters(link: Link) -> tuple[tuple[str, ...], tuple[str, ...]]:
