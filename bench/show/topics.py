@@ -51,6 +51,7 @@ KEYS = (
     "lost-by-target",
     "partition-added",
     "rights",
+    "retried-row",
     "position-disagreement",
     "disk",
     "silent",

@@ -349,12 +349,12 @@ def test_a_term_that_ends_takes_along_what_its_pumps_told(
     place.turned(lambda sentence: "flowing" in sentence)
     place.recorder.take(Account(LINK, 0, (Carried("orders", 0, 0, 5, 5, 50, 1, 9, 2, 1, 2),), (), {}))
     live = place.recorder.live[LINK]
-    place.turned(lambda _: bool(live.heard_s))
+    place.turned(lambda _: bool(live.heard))
     assert live.lag == {NamedPartition("orders", 0): 4}
     with monkeypatch.context() as lost:
         lost.setattr(place.driver.lease, "generation", lambda: 0)
         place.turned(lambda sentence: "standby" in sentence)
-    assert (live.lag, live.starts, live.heard_s) == ({}, {}, {})
+    assert (live.lag, live.starts, live.heard) == ({}, {}, {})
 
 
 @pytest.mark.usefixtures("answering")

@@ -265,7 +265,7 @@ def test_a_new_term_knows_nothing_that_a_pump_of_the_last_one_told(tmp_path: Pat
         recorder.settle(LINK)
         assert [at.to_offset for at in store.receipts.positions(LINK)] == [5]
         live = recorder.live[LINK]
-        assert (live.lag, live.starts, live.heard_s, live.cuts()) == ({}, {}, {}, {})
+        assert (live.lag, live.starts, live.heard, live.cuts()) == ({}, {}, {}, {})
         assert live.records_total == 5, "what was counted stays counted"
         recorder.close()
 

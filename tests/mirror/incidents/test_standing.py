@@ -120,6 +120,7 @@ def test_rewording_what_the_ledger_says_releases_nothing(place: Place) -> None:
     assert ORDERS[1] in place.begun()
 
 
+@pytest.mark.claim("topics", "retried-row", "a row that is tried again closes once what it names has crossed")
 def test_rights_are_tried_again_and_the_row_closes_when_they_are_back(place: Place) -> None:
     place.tell(RIGHTS)
     place.turned(lambda: ORDERS[1] in place.standing)
@@ -130,6 +131,10 @@ def test_rights_are_tried_again_and_the_row_closes_when_they_are_back(place: Pla
     place.turned(lambda: ORDERS[1] not in place.standing)
     assert place.store.ledger.rows(LINK, open_only=True), "tried is not carried"
     place.tell(carried=(CARRIED,))
+    time.sleep(0.5)
+    assert place.standing.turn() == set()
+    assert place.store.ledger.rows(LINK, open_only=True), "a pump looked, and nothing crossed"
+    place.tell(carried=(replace(CARRIED, from_offset=5, to_offset=6),))
     place.turned(lambda: not place.store.ledger.rows(LINK, open_only=True))
     assert place.standing.turn() == set()
 

@@ -55,8 +55,8 @@ class LinkLive:
     read_total: float = 0.0
     read_before: float = 0.0
     read_per_s: float = 0.0
-    # When a pump last told of it, on the monotonic clock.
-    heard_s: dict[NamedPartition, float] = field(default_factory=dict)
+    # When a pump last told of it, on the monotonic clock, and how far its twin was.
+    heard: dict[NamedPartition, tuple[float, int]] = field(default_factory=dict)
 
     def cuts(self) -> dict[NamedPartition, int]:
         """Twins whose source begins later than it did when they were last cut, and where they should begin."""
@@ -80,12 +80,12 @@ class LinkLive:
     def let_go(self) -> None:
         """Drops what pumps told of where partitions stand: whoever carries the link meanwhile knows that."""
         # New ones, since others may be reading the old.
-        self.lag, self.starts, self.heard_s, self.aligning = {}, {}, {}, Alignments()
+        self.lag, self.starts, self.heard, self.aligning = {}, {}, {}, Alignments()
 
     def forget(self, topic: str) -> None:
         """Drops what is shown of a topic."""
         self.aligning.forget(topic)
-        tables: tuple[dict[NamedPartition, Any], ...] = (self.lag, self.rate, self.starts, self.cut_to, self.heard_s)
+        tables: tuple[dict[NamedPartition, Any], ...] = (self.lag, self.rate, self.starts, self.cut_to, self.heard)
         for table in tables:
             for named in [named for named in table if named.topic == topic]:
                 del table[named]
@@ -186,9 +186,9 @@ class Recorder:
         """Where twins were cut to begin, as pumps told."""
         return self.live[link].cut_to.copy()
 
-    def heard_s(self, link: str, named: NamedPartition) -> float:
-        """When a pump last told of it, on the monotonic clock; 0.0 where none has."""
-        return self.live[link].heard_s.get(named, 0.0)
+    def heard(self, link: str, named: NamedPartition) -> tuple[float, int]:
+        """When a pump last told of it, on the monotonic clock, and how far its twin was; zeros where none has."""
+        return self.live[link].heard.get(named, (0.0, 0))
 
     def _word(self, link: str) -> tuple[str, str, int]:
         """State, sentence and lanes, under the lock."""
@@ -434,7 +434,7 @@ class Recorder:
             live.lag[named] = max(0, entry.source_end - entry.to_offset)
             live.aligning.note(named, entry.to_offset, entry.source_start)
             live.starts[named] = min(entry.source_start, entry.to_offset)
-            live.heard_s[named] = time.monotonic()
+            live.heard[named] = time.monotonic(), entry.to_offset
             self._passing.reached(account.link, named, entry.to_offset)
             live.rate[named] = live.rate.get(named, 0.0) + entry.bytes
 

@@ -67,8 +67,8 @@ class Recorded(Protocol):
     def passing(self, link: str, named: NamedPartition) -> Mapping[IncidentKind, int]:
         """The kinds that are not over, and up to where their rows are."""
 
-    def heard_s(self, link: str, named: NamedPartition) -> float:
-        """When a pump last told of it, on the monotonic clock; 0.0 where none has."""
+    def heard(self, link: str, named: NamedPartition) -> tuple[float, int]:
+        """When a pump last told of it, on the monotonic clock, and how far its twin was; zeros where none has."""
 
 
 class Standing:
@@ -192,9 +192,11 @@ class Standing:
                 rest.stage, rest.tried_s = Stage.TRYING, now_s
                 found.add(named.topic)
             elif rest.stage is Stage.TRYING:
-                heard_s = self._recorder.heard_s(self._link, named)
-                if heard_s > rest.tried_s and now_s - rest.tried_s > QUIET_S:
-                    self._close(_stopping(rows.get(named, [])))
+                heard_s, reached = self._recorder.heard(self._link, named)
+                stopping = _stopping(rows.get(named, []))
+                past = all(row.incident.to_offset <= reached for row in stopping)
+                if heard_s > rest.tried_s and now_s - rest.tried_s > QUIET_S and past:
+                    self._close(stopping)
                     self._over(named)
                     self._log(f"{self._link}: {named} is carried again")
         return found
