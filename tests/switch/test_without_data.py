@@ -14,7 +14,7 @@ from confluent_kafka import TopicPartition
 
 from tests.scenarios.mirror_rig import settings_text, spans
 from tests.scenarios.test_mirror_basic import fill
-from twinshore.fleet import ConfigError, RefusedError
+from twinshore.fleet import ConfigError, NamedPartition, RefusedError
 from twinshore.fleet.settings import Settings, load_settings
 from twinshore.homes.home_notes import HomeNotes
 from twinshore.kafka.cluster import KafkaCluster
@@ -168,10 +168,10 @@ def record(topic: str, old_id: str, new_id: str = "") -> Record:
     )
 
 
-def done(west: KafkaCluster, one: Record, ends: tuple[int, int]) -> Outcome:
+def done(filling: empty_logs.Filling, one: Record, ends: tuple[int, int]) -> Outcome:
     outcome: Outcome = Cannot("")
     for _ in range(20):
-        outcome = empty_logs.fill(west, one, {one.names()[0]: ends})
+        outcome = empty_logs.fill(filling, one, {one.names()[0]: ends})
         if isinstance(outcome, Done | Cannot):
             break
     return outcome
@@ -188,13 +188,28 @@ def test_a_log_is_filled_in_parts_and_nothing_of_that_is_left(east: LabCluster, 
         far = 2 * FILLER_RECORDS_MAX + 7
         near = [empty_logs.is_near(kafka, {topic: ends}) for ends in ((3, 0), (3, empty_logs.NEAR_MAX + 1))]
         assert near == [True, False]
+        filling = empty_logs.Filling(kafka)
         for ends in ((3, 0), (3, 0), (far, 1)):
-            assert isinstance(done(kafka, one, ends), Done)
+            assert isinstance(done(filling, one, ends), Done)
             assert spans(west.cluster, topic, 2) == [(end, end) for end in ends]
-        beyond = done(kafka, one, (far - 1, 1))
+        beyond = done(filling, one, (far - 1, 1))
         assert isinstance(beyond, Cannot) and "ends beyond the old home" in beyond.sentence
         again = record(topic, "", "ab" * 16)
         assert isinstance(empty_logs.make(kafka, again), Cannot), "it was deleted and made again"
+
+
+@pytest.mark.claim("switch", "filled-once", "a switch without data: filler that lands late is not there twice")
+def test_filler_whose_answer_was_lost_is_there_once_at_the_next_try(west: LabCluster, topic: str) -> None:
+    """The next try sees the log as it was, and what was sent before lands behind its look."""
+    named = NamedPartition(topic, 0)
+    west.create_topic(topic, partitions=2)
+    ids = {topic: topic_id(west.cluster, topic)}
+    with closing(KafkaCluster(west.cluster)) as kafka:
+        filling = empty_logs.Filling(kafka)
+        for _ in range(2):
+            filling.take({named: (0, 9)}, ids)
+        filling.take({named: (9, 12)}, ids)
+    assert spans(west.cluster, topic, 2)[0] == (0, 12)
 
 
 def test_what_others_wrote_there_meanwhile_is_never_cut_off(east: LabCluster, west: LabCluster, topic: str) -> None:
@@ -206,7 +221,7 @@ def test_what_others_wrote_there_meanwhile_is_never_cut_off(east: LabCluster, we
         made = empty_logs.make(kafka, one)
         assert isinstance(made, Cannot) and f"{topic}-1 on west holds records of others" in made.sentence
         known = record(topic, topic_id(east.cluster, topic).hex(), topic_id(west.cluster, topic).hex())
-        filled = done(kafka, known, (3, 2))
+        filled = done(empty_logs.Filling(kafka), known, (3, 2))
         assert isinstance(filled, Cannot) and f"{topic}-1 on west was written by others" in filled.sentence
     assert spans(west.cluster, topic, 2)[1][0] == 0, "it is there still"
 

@@ -26,6 +26,7 @@ class Bare(Work):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
+        self._filling = empty_logs.Filling(self._new)
         self._doing = {
             **self._doing,
             Deed.MAKE: self._make,
@@ -49,11 +50,11 @@ class Bare(Work):
         ends = log_ends(self._old, record.topics).ends
         if empty_logs.is_near(self._new, ends):
             return Done(made.record, f"the topics are there on {record.new}, and nearly end where the old ones do")
-        filled = empty_logs.fill(self._new, made.record, ends)
+        filled = empty_logs.fill(self._filling, made.record, ends)
         return replace(filled, record=made.record)
 
     def _fill(self, record: Record) -> Outcome:
-        filled = empty_logs.fill(self._new, record, {one.topic: one.ends for one in record.topics})
+        filled = empty_logs.fill(self._filling, record, {one.topic: one.ends for one in record.topics})
         if not isinstance(filled, Done):
             return filled
         points = tuple(replace(one, points=one.ends) for one in record.topics)

@@ -71,16 +71,16 @@ def is_near(new: KafkaCluster, ends: Mapping[str, Sequence[int]]) -> bool:
     return all(end - stands[named] <= NEAR_MAX for named, end in wanted.items())
 
 
-def fill(new: KafkaCluster, record: Record, ends: Mapping[str, Sequence[int]]) -> Outcome:
+def fill(filling: Filling, record: Record, ends: Mapping[str, Sequence[int]]) -> Outcome:
     """Done once each log is empty and ends there."""
-    wanted = _by_partition(ends)
+    new, wanted = filling.new, _by_partition(ends)
     ids = {one.topic: bytes.fromhex(one.new_id) for one in record.topics}
     stands = new.list_offsets(wanted, OffsetKind.LOG_END)
     if beyond := [str(named) for named, end in wanted.items() if stands[named] > end]:
         return Cannot(f"{listed(beyond, NAMED_MAX)} on {new.name} ends beyond the old home: somebody writes there")
     lacking = {named: end for named, end in wanted.items() if stands[named] < end}
     if lacking:
-        _fill(new, {named: (stands[named], end) for named, end in lacking.items()}, ids)
+        filling.take({named: (stands[named], end) for named, end in lacking.items()}, ids)
         left = sum(end - stands[named] for named, end in lacking.items())
         return Wait(f"{counted(left, 'offset')} of {listed([str(one) for one in lacking], NAMED_MAX)} were to be taken")
     starts = new.list_offsets(wanted, OffsetKind.EARLIEST)
@@ -97,17 +97,28 @@ def _by_partition(ends: Mapping[str, Sequence[int]]) -> dict[NamedPartition, int
     return {NamedPartition(topic, number): end for topic, some in ends.items() for number, end in enumerate(some)}
 
 
-def _fill(new: KafkaCluster, spans: Mapping[NamedPartition, tuple[int, int]], ids: Mapping[str, bytes]) -> None:
-    """For some seconds; under an id of its own, so that nothing is there twice whose answer was lost."""
-    writer, over_s = new.init_producer_id(), steady_s() + FILL_S
-    for named, (begin, end) in spans.items():
-        for at, count in _pieces(begin, end):
-            made = filler(count)
-            head = made.stamped(*writer, (at - begin) % SEQUENCE_SPAN)
-            ask = partial(_append, named=named, topic_id=ids[named.topic], head=head, body=made.body)
-            new.at(new.leader_of(named), "filler", ask)
-            if steady_s() > over_s:
-                return
+class Filling:
+    """Takes offsets of new logs. One producer id and one sequence a log for all tries: what lands late, as its answer
+    was lost, is there once."""
+
+    def __init__(self, new: KafkaCluster) -> None:
+        self.new = new
+        self._writer: tuple[int, int] | None = None
+        self._begins: dict[NamedPartition, int] = {}
+
+    def take(self, spans: Mapping[NamedPartition, tuple[int, int]], ids: Mapping[str, bytes]) -> None:
+        """For some seconds."""
+        self._writer = self._writer or self.new.init_producer_id()
+        over_s = steady_s() + FILL_S
+        for named, (begin, end) in spans.items():
+            first = self._begins.setdefault(named, begin)
+            for at, count in _pieces(begin, end):
+                made = filler(count)
+                head = made.stamped(*self._writer, (at - first) % SEQUENCE_SPAN)
+                ask = partial(_append, named=named, topic_id=ids[named.topic], head=head, body=made.body)
+                self.new.at(self.new.leader_of(named), "filler", ask)
+                if steady_s() > over_s:
+                    return
 
 
 def _pieces(begin: int, end: int) -> Iterator[tuple[int, int]]:
