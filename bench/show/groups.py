@@ -30,6 +30,7 @@ KEYS = (
     "both-ways",
     "wide-groups",
     "kept-together",
+    "outputs-moved",
     "deleted-groups",
     "delay-windows",
     "delay-traps",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -343,6 +344,29 @@ def test_a_topic_that_is_hidden_is_waited_for_as_one_that_is_seen(first: bool) -
     assert stage.there() == 0, "what lies there is somebody else's: the link has no receipt of it"
     receipts.update(dict.fromkeys(INVOICES, 5))
     stage.turn()
+    stage.turn()
+    assert stage.there() == 10
+
+
+@pytest.mark.claim(
+    "groups", "outputs-moved", "`outputs` that a switch has moved are not waited for"
+)
+def test_what_is_at_home_on_the_target_is_not_waited_for() -> None:
+    """The link keeps no twin of it any more: the group would wait for good."""
+    stage, moved = Stage(), set[str]()
+    sides: Any = (Hiding(stage.logs.source), Hiding(dict.fromkeys(INVOICES, 0)))
+    seen = LinkCrossing(*sides, lambda: Link("east", "west"), lambda: SCOPE, dict, lambda: moved)
+    stage.kept = KeptTogether(stage.east, RULES, seen, clock=lambda: stage.now_s)
+    stage.direction = Direction(
+        stage.kept, stage.west, stage.west, Book(1000.0, 1e9), held=stage.kept.held, clock=lambda: stage.now_s
+    )
+    stage.process(10)
+    stage.turn()
+    assert "the link keeps no twin of that now" in stage.kept.waiting["billing"].words
+    moved.add("invoices")
+    stage.now_s += ASKED_ANEW_S
+    stage.turn()
+    assert (stage.kept.waiting, list(stage.kept.unmet)) == ({}, ["{group}-.*"])
     stage.turn()
     assert stage.there() == 10
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from twinshore.fleet import KafkaError, Link, NamedPartition
@@ -40,7 +40,8 @@ class Crossing(Protocol):
         """Of which there are twins now."""
 
     def topics(self) -> Mapping[str, int]:
-        """Those of the source that the link may carry, and how many partitions each has."""
+        """Those of the source that the link may carry, and how many partitions each has: none of it, where the topic is
+        at home elsewhere, and what is written there need not cross."""
 
     def ends(self, parts: Sequence[Where]) -> dict[Where, int]:
         """Where these logs of the source end now; those that cannot be asked for are left out."""
@@ -196,7 +197,8 @@ class KeptTogether:
 
 class LinkCrossing:
     """How far the topics of a link have crossed: by the ends that both clusters tell now, and by the store's receipts.
-    `link` and `scope` give what holds now; `receipted`: how far each partition has crossed, by the store."""
+    `link` and `scope` give what holds now; `receipted`: how far each partition has crossed, by the store; `elsewhere`:
+    which topics are at home on the target."""
 
     def __init__(
         self,
@@ -205,9 +207,10 @@ class LinkCrossing:
         link: Callable[[], Link],
         scope: Callable[[], Scope],
         receipted: Callable[[], Mapping[Where, int]],
+        elsewhere: Callable[[], Container[str]] = frozenset,
     ) -> None:
         self._source, self._target = source, target
-        self._link, self._scope, self._receipted = link, scope, receipted
+        self._link, self._scope, self._receipted, self._elsewhere = link, scope, receipted, elsewhere
         self._ids: dict[str, str] = {}
         self._counts: dict[str, int] = {}
 
@@ -232,7 +235,8 @@ class LinkCrossing:
         self._counts |= counts
         self._ids |= {name: one.topic_id.hex() for name, one in found.items()}
         self._ids = {name: one for name, one in self._ids.items() if name in counts}
-        return counts
+        away = self._elsewhere()
+        return {name: 0 if name in away else count for name, count in counts.items()}
 
     def ends(self, parts: Sequence[Where]) -> dict[Where, int]:
         # The end of the log, not the high watermark: what is written is to be waited for, replicated or not.

@@ -22,7 +22,7 @@ from twinshore.groups.translation import NOWHERE, ByExtents, Scope, Translation,
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.kafka.groups import SHARE, GroupListing, Groups, Listed, ShareGroups, always
-from twinshore.links.homes import counterpart, pair_of
+from twinshore.links.homes import counterpart, elsewhere, pair_of
 from twinshore.links.in_force import in_force
 from twinshore.links.known import known
 from twinshore.service.clock import wall_ms
@@ -122,13 +122,15 @@ class Rounds:
         self._ends = Ends(link, settings, patience_s=5.0, shared=PATIENT)
         self.source, self.target = self._ends.source, self._ends.target
         self.at_source, self.at_target = Groups(self.source, stable=stable), Groups(self.target, stable=stable)
-        crossing = LinkCrossing(self.source, self.target, lambda: self.link, lambda: self.scope, self._crossed)
+        now = (lambda: self.link, lambda: self.scope, self._crossed, lambda: self._elsewhere)
+        crossing = LinkCrossing(self.source, self.target, *now)
         self._together = KeptTogether(self.at_source, link.groups.outputs, crossing)
         self._retention_s = retention_s
         self._held = False
         self.scope = self._scope_back = NOWHERE
         self._scoped_at_s = float("-inf")
         self._leaves, self._left, self._switching_version = leaves, frozenset[str](), -1
+        self._elsewhere = frozenset[str]()
         self._control_version = -1
         self._admitted: dict[str, bool] = {}
         self._positions: Mapping[Where, int] | None = None
@@ -266,6 +268,7 @@ class Rounds:
             self._scoped_at_s = float("-inf")
             rows = self._store.switching.of(pair) if self._leaves else ()
             self._left = frozenset(row.topic for row in rows if row.asked is Asked.LET_GO)
+            self._elsewhere = frozenset(elsewhere(self.link, self._store.homes.of(pair)))
             self._switching_version = version
 
     def _holds(self) -> bool:
