@@ -94,6 +94,7 @@ KEYS = (
     "clashing-links",
     "descent-outlives",
     "second-store",
+    "store-gone",
     "lost-store",
     "adoption-proven",
     "mapped-at-rest",

@@ -348,9 +348,7 @@ def test_a_topic_that_is_hidden_is_waited_for_as_one_that_is_seen(first: bool) -
     assert stage.there() == 10
 
 
-@pytest.mark.claim(
-    "groups", "outputs-moved", "`outputs` that a switch has moved are not waited for"
-)
+@pytest.mark.claim("groups", "outputs-moved", "`outputs` that a switch has moved are not waited for")
 def test_what_is_at_home_on_the_target_is_not_waited_for() -> None:
     """The link keeps no twin of it any more: the group would wait for good."""
     stage, moved = Stage(), set[str]()

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from twinshore.store import open_store, open_to_others
+from twinshore.fleet import StoreError
+from twinshore.store import LinkIdentity, open_store, open_to_others
 
 
 @pytest.fixture(autouse=True)
@@ -37,3 +38,21 @@ def test_a_file_that_others_may_read_is_told_and_left_as_it_is(tmp_path: Path) -
     assert file.stat().st_mode & 0o777 == 0o644
     assert open_to_others("postgresql://somebody@127.0.0.1/db") == ""
     assert open_to_others(f"sqlite:///{tmp_path}/none.db") == ""
+
+
+@pytest.mark.claim("topics", "store-gone", "a store whose file is deleted while it is in use is told, and none is made")
+def test_a_file_that_goes_while_it_is_in_use_is_told_and_not_made_again(tmp_path: Path) -> None:
+    """What is written into a deleted file is lost, and nobody else sees it."""
+    file, away = tmp_path / "store.db", tmp_path / "away.db"
+    with open_store(f"sqlite:///{file}") as store:
+        file.rename(away)
+        for again in (lambda: None, store.close):  # by a connection that is open, and by a new one
+            again()
+            with pytest.raises(StoreError, match="was deleted, moved or replaced while it was in use"):
+                store.links.statuses()
+            assert not file.exists()
+        file.touch()
+        with pytest.raises(StoreError, match="replaced"):
+            store.links.save_identity(LinkIdentity("east->west", 1, 0, "a", "b"))
+        away.rename(file)
+        assert store.links.identities() == ()

@@ -212,7 +212,10 @@ def _engine(url: URL, password: Secret, place: str) -> Engine:
     if kind == "sqlite":
         _keep_private(Path(place))
         engine = create_engine(url, connect_args={"timeout": WAIT_S, "isolation_level": None}, **_POOL)
+        here = _still_there(Path(place))
+        event.listen(engine, "do_connect", here)
         event.listen(engine, "connect", _tune_sqlite)
+        event.listen(engine, "begin", here)
         event.listen(engine, "begin", _begin_sqlite)
         return engine
     arguments: dict[str, Any] = {"connect_timeout": WAIT_S}
@@ -238,6 +241,29 @@ def _keep_private(file: Path) -> None:
     except OSError:
         # It is there, as it is nearly always; or it cannot be made, which SQLite says in the same words as ever.
         return
+
+
+def _still_there(file: Path) -> Callable[..., None]:
+    """Raises where the file is not the one that was opened: what is written into that is lost, and SQLite would make
+    another one that others may read."""
+    opened = _file_id(file)
+
+    def check(*_: Any) -> None:
+        if opened is not None and _file_id(file) != opened:
+            raise StoreError(
+                f"the store {file} was deleted, moved or replaced while it was in use",
+                hint="put the file back; or stop all that use it, put a copy there, and start them again",
+            )
+
+    return check
+
+
+def _file_id(file: Path) -> tuple[int, int] | None:
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def open_to_others(url: str) -> str:
