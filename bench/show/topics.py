@@ -54,6 +54,7 @@ KEYS = (
     "retried-row",
     "position-disagreement",
     "disk",
+    "held-is-told",
     "silent",
     "empty-topics",
     "new-topics",

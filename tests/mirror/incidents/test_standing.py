@@ -12,6 +12,7 @@ from sqlalchemy import update
 
 from twinshore.fleet import NamedPartition, Secret
 from twinshore.fleet.incidents import POLICY_HEAL, POLICY_STOP, POLICY_WAIT, IncidentKind
+from twinshore.links.link_state import Carrying, link_state
 from twinshore.mirror.desk.desk_core import Account
 from twinshore.mirror.driver.desk import Desk
 from twinshore.mirror.driver.recorder import Recorder
@@ -137,6 +138,22 @@ def test_rights_are_tried_again_and_the_row_closes_when_they_are_back(place: Pla
     place.tell(carried=(replace(CARRIED, from_offset=5, to_offset=6),))
     place.turned(lambda: not place.store.ledger.rows(LINK, open_only=True))
     assert place.standing.turn() == set()
+
+
+@pytest.mark.claim("topics", "held-is-told", "partitions that a disk near its end holds are no lanes that flow")
+def test_what_is_held_is_counted_as_resting(place: Place) -> None:
+    """As where the target's disk is near its end: status said that the link flows, with no partition."""
+    held = set(ORDERS[:2])
+    place.tell(CORRUPT)
+    made = Standing(LINK, place.store, place.desk, place.recorder, place.said.append, held=lambda: frozenset(held))
+    until_s = time.monotonic() + 5.0
+    while ORDERS[1] not in made or len(made) < 2:
+        assert time.monotonic() < until_s
+        made.turn()
+        time.sleep(0.01)
+    assert len(made) == 2, "the second is held, and rests by its row"
+    state, sentence = link_state(Carrying(0, 1, resting=len(made)))
+    assert (state, sentence) == ("waiting", "0 partitions on 1 lane; 2 partitions stopped by incidents")
 
 
 def test_what_the_target_lost_is_told_once_and_closes_when_it_is_there_again(place: Place) -> None:

@@ -92,8 +92,8 @@ class Standing:
         self._looked_at_s = 0.0
 
     def __len__(self) -> int:
-        """How many partitions rest."""
-        return len(self._rests)
+        """How many partitions rest, or are held."""
+        return len(self._rests.keys() | self._held)
 
     def __contains__(self, named: NamedPartition) -> bool:
         """Whether it must not be put on a lane now."""
