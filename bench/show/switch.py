@@ -23,7 +23,7 @@ KEYS = (
     "whole-business",
     *("there-and-back", "held-by-acl", "super-user", "forged-words"),
     *("hold-runs-out", "store-away-in-the-hold", "orphaned-hold", "home-of-the-topic"),
-    "filled-once",
+    *("filled-once", "rescued-at-once"),
     *("forced-under-load", "store-killed", "failback-unclean", "rebuild"),
     *("late-produce", "transactions", "hanging", "streams", "streams-in-flight", "one-group", "waves"),
     *("killed-at-each-deed", "killed-on-brokers", "killed-forced", "killed-failback", "two-operators", "drill"),

@@ -352,8 +352,9 @@ def test_a_topic_that_is_hidden_is_waited_for_as_one_that_is_seen(first: bool) -
 def test_what_is_at_home_on_the_target_is_not_waited_for() -> None:
     """The link keeps no twin of it any more: the group would wait for good."""
     stage, moved = Stage(), set[str]()
-    sides: Any = (Hiding(stage.logs.source), Hiding(dict.fromkeys(INVOICES, 0)))
-    seen = LinkCrossing(*sides, lambda: Link("east", "west"), lambda: SCOPE, dict, lambda: moved)
+    east: Any = Hiding(stage.logs.source)
+    west: Any = Hiding(dict.fromkeys(INVOICES, 0))
+    seen = LinkCrossing(east, west, lambda: Link("east", "west"), lambda: SCOPE, dict, lambda: moved)
     stage.kept = KeptTogether(stage.east, RULES, seen, clock=lambda: stage.now_s)
     stage.direction = Direction(
         stage.kept, stage.west, stage.west, Book(1000.0, 1e9), held=stage.kept.held, clock=lambda: stage.now_s

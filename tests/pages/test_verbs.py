@@ -45,7 +45,6 @@ REFUSED = {
     "twinshore link add": "is there already",
     "twinshore link home orders": "no two links carry topics from east and back",
     'twinshore link resume "east->west" --topic': "is not paused",
-    'twinshore link set "east->west" --unset': "'naming' is not set",
     "twinshore link turn": "has twins on west",
     "twinshore proxy fuse close": "there is no such fuse of orders",
     "twinshore proxy user": "secret file orders.password cannot be read",

@@ -60,16 +60,16 @@ def test_what_was_agreed_to_is_looked_at_again(
         lab.create_topic(TOPIC)
     path = saved(tmp_path, TOPIC)
     at_home(store, TOPIC, "west", 2)
-    asked = Reinject(path, TOPIC)
+    asked = Reinject([path], TOPIC)
     planned = plan(asked, settings, store)
     assert [one.cluster for one in planned.steps] == ["west"]
     at_home(store, TOPIC, "east", 3)
     with pytest.raises(RefusedError, match=f"{TOPIC} is at home on east by now"):
-        list(act(planned, asked, settings, store, by="anna"))
+        list(act(planned, settings, store, by="anna"))
     path.write_text(path.read_text().replace('"first": 10', '"first": 9').replace('"first":10', '"first":9'))
     at_home(store, TOPIC, "west", 4)
     with pytest.raises(RefusedError, match="was changed"):
-        list(act(planned, asked, settings, store, by="anna"))
+        list(act(planned, settings, store, by="anna"))
     assert read(west, TOPIC, 0, "read_uncommitted") == read(east, TOPIC, 0, "read_uncommitted") == []
 
 
@@ -88,12 +88,29 @@ def test_half_written_it_goes_on_at_the_new_home_as_somebody_new(
     which = Pass(hashlib.sha256(path.read_bytes()).hexdigest(), OTHER, committed=True)
     half = Progress(theirs, epoch, BATCH_RECORDS, cluster="east")
     store.memories.remember([Remembered("east", KIND, which.subject, half.to_json(), "", 1)])
-    asked = Reinject(path, OTHER)
+    asked = Reinject([path], OTHER)
     for _ in range(2):
-        list(act(plan(asked, settings, store), asked, settings, store, by="anna"))
+        list(act(plan(asked, settings, store), settings, store, by="anna"))
         assert [value for _, _, value in read(west, OTHER, 0, "read_committed")] == [
             b"late %d" % one for one in range(BATCH_RECORDS, MANY)
         ]
     (row,) = store.memories.of("east", KIND)
     done = Progress.from_json(row.value)
     assert (done.whole, done.written, done.cluster) == (True, MANY, "west") and done.producer_id != theirs
+
+
+@pytest.mark.claim("switch", "rescued-at-once", "one command writes rescued files of several topics")
+def test_files_of_several_topics_are_written_to_their_topics_at_once(
+    settings: Settings, store: Store, tmp_path: Path, west: LabCluster
+) -> None:
+    """A shell names those of a switch or a topic. What cannot be written keeps back no other."""
+    names = ["rescued-one", "rescued-two", "rescued-nowhere"]
+    for name in names[:2]:
+        west.create_topic(name)
+    planned = plan(Reinject([saved(tmp_path, name) for name in names]), settings, store)
+    assert planned.refused and planned.refused.message == "west has no topic rescued-nowhere"
+    assert [step.which.topic for step in act(planned, settings, store, by="anna")] == names[:2]
+    for name in names[:2]:
+        assert len(read(west, name, 0, "read_committed")) == MANY
+    again = plan(Reinject([tmp_path / step.path.name for step in planned.steps]), settings, store)
+    assert (again.steps, len(again.remarks)) == ((), 2), "a second time nothing is written"

@@ -43,7 +43,7 @@ EXAMPLES = {
     "link remove": "link remove 'east->west' --dry-run",
     "link reset": "link reset 'east->west' --dry-run",
     "link resume": "link resume 'east->west' --all",
-    "link set": "link set 'east->west' 'naming=\"prefix\"' --dry-run",
+    "link set": "link set 'east->west' 'chain=true' --dry-run",
     "link throttle": "link throttle 'east->west' 50000000",
     "link turn": "link turn 'east->west' --dry-run",
     "migrate mm2": "migrate mm2 mm2.properties --output twinshore.toml",

@@ -27,7 +27,7 @@ NEW = typer.Argument(help="The link's name: `source->target`, as the settings na
 VALUES = typer.Argument(
     None, help='Values as the settings have them, like `topics=["orders.*"]`.', metavar="NAME=VALUE..."
 )
-UNSET = typer.Option([], "--unset", help="A value to set back to its default, like `naming` or `groups.enabled`.")
+UNSET = typer.Option([], "--unset", help="A value to set back to its default, like `topics` or `groups.enabled`.")
 AS_SETTINGS = typer.Option(False, "--as-settings", help="Take all values as the settings have them now.")
 UNCHECKED = typer.Option(
     False, "--unchecked", help="Also where the store cannot tell whether the link would carry twins back."

@@ -15,7 +15,10 @@ FOLDER = typer.Option(
     None, "--folder", help="Where rescued records are kept; without it `rescued` beside the settings."
 )
 FILE = typer.Argument(..., help="A file of rescued records.", metavar="FILE")
-TO_TOPIC = typer.Option(..., "--to", help="The topic that takes the records, where it is at home.")
+FILES = typer.Argument(..., help="Files of rescued records.", metavar="FILE...")
+TO_TOPIC = typer.Option(
+    "", "--to", help="The topic that takes the records, where it is at home; without it the topic where they lay."
+)
 UNCOMMITTED = typer.Option(False, "--uncommitted", help="Those too that no transaction committed.")
 LIMIT = typer.Option(10, "--limit", help="How many records are shown.")
 YES = typer.Option(False, "--yes", help="Do not ask.")
@@ -82,14 +85,14 @@ def show(file: Path = FILE, limit: int = LIMIT, json_output: bool = JSON) -> Non
 
 
 def reinject(
-    file: Path = FILE,
+    files: list[Path] = FILES,
     to: str = TO_TOPIC,
     uncommitted: bool = UNCOMMITTED,
     settings: Path = SETTINGS,
     yes: bool = YES,
     dry_run: bool = DRY_RUN,
 ) -> None:
-    """Writes the records of a file to a topic, each once, however often it is asked for.
+    """Writes the records of files to their topics, or to one, each once, however often it is asked for.
 
     Keys, values, headers and timestamps are kept; the header `twinshore-rescued` says where a record lay before.
     """
@@ -97,7 +100,7 @@ def reinject(
     from twinshore.switch.operations.rescued import Reinject, act
     from twinshore.switch.operations.rescued import plan as plan_reinject
 
-    loaded, asked = load(settings), Reinject(file, to, uncommitted)
+    loaded = load(settings)
     with open_known(loaded) as store:
-        planned = plan_reinject(asked, loaded, store)
-        agreed(planned, act(planned, asked, loaded, store, by=who()), yes=yes, dry_run=dry_run)
+        planned = plan_reinject(Reinject(files, to, uncommitted), loaded, store)
+        agreed(planned, act(planned, loaded, store, by=who()), yes=yes, dry_run=dry_run)

@@ -122,8 +122,13 @@ class Rounds:
         self._ends = Ends(link, settings, patience_s=5.0, shared=PATIENT)
         self.source, self.target = self._ends.source, self._ends.target
         self.at_source, self.at_target = Groups(self.source, stable=stable), Groups(self.target, stable=stable)
-        now = (lambda: self.link, lambda: self.scope, self._crossed, lambda: self._elsewhere)
-        crossing = LinkCrossing(self.source, self.target, *now)
+        crossing = LinkCrossing(
+            *(self.source, self.target),
+            lambda: self.link,
+            lambda: self.scope,
+            self._crossed,
+            lambda: self._elsewhere,
+        )
         self._together = KeptTogether(self.at_source, link.groups.outputs, crossing)
         self._retention_s = retention_s
         self._held = False

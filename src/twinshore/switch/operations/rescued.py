@@ -93,18 +93,19 @@ class KeptTail:
 
 @dataclass(frozen=True, slots=True)
 class Reinject:
-    """The records of the file are written to `topic`, where it is at home. `uncommitted`: those too that were aborted,
-    or whose transaction never ended."""
+    """The records of each file are written to `topic`, or to the topic where they lay, where that is at home.
+    `uncommitted`: those too that were aborted, or whose transaction never ended."""
 
-    file: Path
-    topic: str
+    files: Sequence[Path]
+    topic: str = ""
     uncommitted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class WriteStep:
-    """One pass over the file."""
+    """One pass over a file."""
 
+    path: Path
     which: Pass
     origin: Origin
     cluster: str
@@ -200,19 +201,30 @@ def shown(one: Saved) -> str:
 
 
 def plan(asked: Reinject, settings: Settings, store: Store) -> Plan[WriteStep]:
-    """ConfigError where the file is none; `refused` where the topic cannot take its records."""
-    file, digest = look(asked.file), _digest(asked.file)
-    home = _home(file.origin, asked.topic, store)
+    """ConfigError where a file is none; `refused` where a topic cannot take the records of one."""
+    found = [_plan(path, asked, settings, store) for path in asked.files]
+    return Plan(
+        tuple(step for one in found for step in one.steps),
+        tuple(line for one in found for line in one.shown),
+        tuple(line for one in found for line in one.remarks),
+        next((one.refused for one in found if one.refused), None),
+    )
+
+
+def _plan(path: Path, asked: Reinject, settings: Settings, store: Store) -> Plan[WriteStep]:
+    file, digest = look(path), _digest(path)
+    topic = asked.topic or file.origin.topic
+    home = _home(file.origin, topic, store)
     shown = (file.sentence(),)
     with closing(KafkaCluster(settings.cluster(home), patience_s=PATIENCE_S)) as cluster:
-        seen = cluster.metadata([asked.topic], refresh=True).topics.get(asked.topic)
+        seen = cluster.metadata([topic], refresh=True).topics.get(topic)
         if seen is None or seen.error:
-            return Plan(shown=shown, refused=RefusedError(f"{home} has no topic {asked.topic}"))
+            return Plan(shown=shown, refused=RefusedError(f"{home} has no topic {topic}"))
         if file.origin.partition >= len(seen.partitions):
-            few = f"topic {asked.topic} on {home} has no partition {file.origin.partition}"
+            few = f"topic {topic} on {home} has no partition {file.origin.partition}"
             return Plan(shown=shown, refused=RefusedError(few, hint="records go to the partition where they lay"))
-    passes = [Pass(digest, asked.topic, committed=True)]
-    passes += [Pass(digest, asked.topic, committed=False)] if asked.uncommitted else []
+    passes = [Pass(digest, topic, committed=True)]
+    passes += [Pass(digest, topic, committed=False)] if asked.uncommitted else []
     steps, done = [], []
     for which in passes:
         whole = file.count.committed if which.committed else file.count.records - file.count.committed
@@ -220,7 +232,7 @@ def plan(asked: Reinject, settings: Settings, store: Store) -> Plan[WriteStep]:
         if known is not None and known.whole:
             done.append(f"the {'committed' if which.committed else 'uncommitted'} records were written before")
         elif whole:
-            steps.append(WriteStep(which, file.origin, home, whole, known.written if known else 0))
+            steps.append(WriteStep(path, which, file.origin, home, whole, known.written if known else 0))
     kept_out = file.count.records - file.count.committed
     if kept_out and not asked.uncommitted:
         done.append(f"{counted(kept_out, 'record')} that no transaction committed is left out")
@@ -230,7 +242,7 @@ def plan(asked: Reinject, settings: Settings, store: Store) -> Plan[WriteStep]:
     return Plan(tuple(steps), shown, tuple(done))
 
 
-def act(planned: Plan[WriteStep], asked: Reinject, settings: Settings, store: Store, *, by: str) -> Iterator[WriteStep]:
+def act(planned: Plan[WriteStep], settings: Settings, store: Store, *, by: str) -> Iterator[WriteStep]:
     """Writes each pass; what was written is remembered behind each batch."""
     for step in planned.steps:
         thing = f"reinjection {step.which.digest[:16]}"
@@ -238,25 +250,23 @@ def act(planned: Plan[WriteStep], asked: Reinject, settings: Settings, store: St
             alone(thing, store, by) as lease,
             closing(KafkaCluster(settings.cluster(step.cluster), patience_s=PATIENCE_S)) as cluster,
         ):
-            _must_stand(step, asked, store)
-            _write(step, asked.file, cluster, store, by, lease.left_s)
+            _must_stand(step, store)
+            _write(step, cluster, store, by, lease.left_s)
         yield step
 
 
-def _must_stand(step: WriteStep, asked: Reinject, store: Store) -> None:
+def _must_stand(step: WriteStep, store: Store) -> None:
     """Whoever was asked may have thought for an hour."""
     if (home := _home(step.origin, step.which.topic, store)) != step.cluster:
         why = f"{step.which.topic} is at home on {home} by now"
-    elif _digest(asked.file) != step.which.digest:
-        why = f"{asked.file} was changed"
+    elif _digest(step.path) != step.which.digest:
+        why = f"{step.path} was changed"
     else:
         return
     raise RefusedError(f"nothing was written: {why}", hint="type the same command again")
 
 
-def _write(
-    step: WriteStep, path: Path, cluster: KafkaCluster, store: Store, by: str, left_s: Callable[[], float]
-) -> None:
+def _write(step: WriteStep, cluster: KafkaCluster, store: Store, by: str, left_s: Callable[[], float]) -> None:
     progress = _progress(store, step.origin, step.which)
     if progress is None or progress.cluster != step.cluster:
         # The topic has moved since: what was written is part of it, and whoever has that id here is somebody else.
@@ -264,13 +274,13 @@ def _write(
         progress = Progress(*cluster.init_producer_id(), written, cluster=step.cluster)
         _remember(store, step, progress)
     named = NamedPartition(step.which.topic, step.origin.partition)
-    for sequence, some in left(batches(read_saved(path), step.origin, step.which), progress.written):
+    for sequence, some in left(batches(read_saved(step.path), step.origin, step.which), progress.written):
         if left_s() <= 0:
-            raise RefusedError(f"{path.name} is being worked on by another process: type the same command again")
+            raise RefusedError(f"{step.path.name} is being worked on by another process: type the same command again")
         append(cluster, named, progress, sequence, some)
         progress = progress.on(len(some))
         _remember(store, step, progress)
-    told = f"{progress.written} records of {path.name}"
+    told = f"{progress.written} records of {step.path.name}"
     now_ms = wall_ms()
     link = f"{step.origin.cluster}->{step.origin.home}"
     row = AuditRow(now_ms, link, "reinject", str(named), "", step.cluster, told, by, named.topic)
