@@ -278,7 +278,7 @@ def test_what_a_turn_refuses_is_refused_to_a_link_that_is_added_the_other_way_ro
         planned.refused.message
     )
     with pytest.raises(RefusedError):
-        do(Add(BACK, unchecked=True), settings, store)
+        do(Add(BACK), settings, store)
     assert do(Add(BACK, ['exclude=["ord.*"]']), settings, store)
     for asked in (Set(BACK, unset=["exclude"]), Set(BACK, ['exclude=["letters"]'])):
         with pytest.raises(RefusedError, match=r"has twins on west \(orders\)"):
@@ -338,34 +338,17 @@ def test_a_topic_at_home_on_the_target_is_left_alone_and_one_that_was_brought_go
     assert planned.shown == ("west->east: leaves alone what is at home on east: orders",)
 
 
-def test_what_the_store_cannot_tell_of_an_earlier_link_is_said_and_agreed_to(settings: Settings, store: Store) -> None:
-    """Between clusters that may have other names by now."""
+def test_twins_of_a_link_between_the_same_clusters_are_known_by_any_name(settings: Settings, store: Store) -> None:
+    """Clusters may have other names by now: their ids are compared, as far as links have told them."""
     store.twins.save([TwinRow("old->older", "orders", 0, "aa", "bb", 0, 0, 1)])
     put(store, removed(added("old->older", {}, 1, "anna"), 2, "anna"))
     assert change.plan(Add(BACK), settings, store).refused is None, "it never began"
     store.links.save_identity(LinkIdentity("old->older", 1, 0, "id-old", "id-older"))
-    planned = change.plan(Add(BACK), settings, store)
-    assert planned.refused
-    assert "old->older wrote twins (orders), and whether it was between these clusters" in planned.refused.message
-    assert "--unchecked" in planned.refused.hint
-    agreed = change.plan(Add(BACK, unchecked=True), settings, store)
-    assert agreed.shown[0].startswith("west->east: not checked: old->older wrote twins (orders)")
-    assert [step.sentence(done=True) for step in change.act(agreed, settings, store, by="anna")]
-    do(Remove(BACK), settings, store)
+    assert change.plan(Add(BACK), settings, store).refused is None, "a mirror knows it by their ids"
     store.links.save_identity(LinkIdentity("west->north", 2, 0, "id-older", "id-north"))
     store.links.save_identity(LinkIdentity("north->east", 3, 0, "id-north", "id-old"))
     do(Add("west->north", ['topics=["bills"]']), settings, store)
     do(Add("north->east", ['topics=["chalk"]']), settings, store)
     with pytest.raises(RefusedError, match="would carry twins back: old->older, which is there no more"):
-        do(Add(BACK, ['topics=["orders"]'], unchecked=True), settings, store)
+        do(Add(BACK, ['topics=["orders"]']), settings, store)
     assert do(Add(BACK, ['topics=["maps"]']), settings, store)
-
-
-def test_twins_of_a_link_of_which_no_row_is_left_may_have_either_name(tmp_path: Path, store: Store) -> None:
-    """A store of before links were rows knows its twins alone."""
-    bare = settings_of(tmp_path)
-    store.twins.save([TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)])
-    for name in ("orders", "east.orders"):
-        with pytest.raises(RefusedError, match="its names are not known any more"):
-            do(Add(BACK, [f'topics=["{name}"]']), bare, store)
-    assert do(Add(BACK, ['topics=["east.orders"]'], unchecked=True), bare, store)

@@ -29,9 +29,6 @@ VALUES = typer.Argument(
 )
 UNSET = typer.Option([], "--unset", help="A value to set back to its default, like `topics` or `groups.enabled`.")
 AS_SETTINGS = typer.Option(False, "--as-settings", help="Take all values as the settings have them now.")
-UNCHECKED = typer.Option(
-    False, "--unchecked", help="Also where the store cannot tell whether the link would carry twins back."
-)
 DRY_RUN = typer.Option(False, "--dry-run", help="Only say what would change.")
 DRY_RECOVER = typer.Option(False, "--dry-run", help="Only say what would be put back, and whose the link is now.")
 PAIR = typer.Option([], "--link", help="One of the two links, where the cluster is in several pairs.")
@@ -149,7 +146,6 @@ def reset(
 def add(
     link: str = NEW,
     values: list[str] | None = VALUES,
-    unchecked: bool = UNCHECKED,
     settings: Path = SETTINGS,
     dry_run: bool = DRY_RUN,
 ) -> None:
@@ -160,7 +156,7 @@ def add(
     """
     from twinshore.links.operations.change import Add
 
-    _change_links(settings, Add(link, values or (), unchecked), dry_run=dry_run)
+    _change_links(settings, Add(link, values or ()), dry_run=dry_run)
 
 
 def set_values(
@@ -168,7 +164,6 @@ def set_values(
     values: list[str] | None = VALUES,
     unset: list[str] = UNSET,
     as_settings: bool = AS_SETTINGS,
-    unchecked: bool = UNCHECKED,
     settings: Path = SETTINGS,
     dry_run: bool = DRY_RUN,
 ) -> None:
@@ -176,7 +171,7 @@ def set_values(
     again."""
     from twinshore.links.operations.change import Set
 
-    _change_links(settings, Set(link, values or (), unset, as_settings, unchecked), dry_run=dry_run)
+    _change_links(settings, Set(link, values or (), unset, as_settings), dry_run=dry_run)
 
 
 def turn(link: str = LINK, settings: Path = SETTINGS, dry_run: bool = DRY_RUN) -> None:

@@ -1,7 +1,6 @@
 """What a link would carry back: twins that a link the other way round wrote before it was removed.
 
-Such a link is carried no more, so nobody judges by its rows; where the journal of twins cannot be read either, a mirror
-would take its twins for originals.
+They are twins still, and no mirror carries them (`mirror.topology`): who adds such a link hears it at once.
 """
 
 from __future__ import annotations
@@ -17,16 +16,14 @@ from twinshore.links.seeds import section_of
 from twinshore.store import LinkRow, Store
 
 NAMED_MAX = 5
-Ids = Mapping[str, set[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class WayBack:
-    """Sentences. `in_the_way`: twins that the link would carry back. `unknown`: what the store cannot tell of others.
-    `at_home`: topics that the link leaves alone, as they are at home on its target."""
+    """`in_the_way`: sentences, of twins that the link would have to leave where they are. `at_home`: topics that it
+    leaves alone, as they are at home on its target."""
 
     in_the_way: tuple[str, ...] = ()
-    unknown: tuple[str, ...] = ()
     at_home: tuple[str, ...] = ()
 
 
@@ -40,39 +37,30 @@ def way_back(
     home = store.homes.of(homes.pair_of(link)) if link.naming is Naming.SAME else {}
     away, brought = homes.elsewhere(link, home), homes.brought(link, home)
     ids = _ids(store)
-    in_the_way, unknown, at_home = list[str](), list[str](), set[str]()
+    in_the_way, at_home = list[str](), set[str]()
     # Of a pair homes say which of the two carries a topic, and the twins of both are known.
-    for name in sorted({back, *known} - set(carried)):
-        goes_back = True if name == back else _goes_back(name, link, ids, store)
-        naming = Naming(section_of(known[name]).get("naming", Naming.SAME)) if name in known else None
-        twins = _twins(name, naming, store) if goes_back is not False else set()
+    for name in sorted(known.keys() - set(carried)):
+        twins = _twins(known[name], store) if name == back or _goes_back(name, link, ids, store) else set()
         fresh = {twin for twin in twins if admits(link, twin) and not (before and admits(before, twin))}
         at_home |= fresh & away.keys()
-        if not (found := sorted(fresh - away.keys() - brought)):
-            continue
-        topics = listed(found, NAMED_MAX)
-        if goes_back is None:
-            unknown.append(f"{name} wrote twins ({topics}), and whether it was between these clusters is not known")
-        elif naming is None:
-            unknown.append(f"{name} wrote twins that may be called so ({topics}), and its names are not known any more")
-        else:
-            in_the_way.append(f"{name}, which is there no more, has twins on {link.source} ({topics})")
-    return WayBack(tuple(in_the_way), tuple(unknown), tuple(sorted(at_home)))
+        if found := sorted(fresh - away.keys() - brought):
+            in_the_way.append(
+                f"{name}, which is there no more, has twins on {link.source} ({listed(found, NAMED_MAX)})"
+            )
+    return WayBack(tuple(in_the_way), tuple(sorted(at_home)))
 
 
-def _goes_back(name: str, link: Link, ids: Ids, store: Store) -> bool | None:
-    """Whether that link went the other way between the same clusters, whatever it called them; None where nobody
-    knows which clusters these are."""
+def _goes_back(name: str, link: Link, ids: Mapping[str, set[str]], store: Store) -> bool:
+    """Whether that link went the other way between the same clusters, whatever it called them, as far as is known."""
     identity = store.links.identity(name)
-    if identity is None:
-        return False  # It never began.
-    source, target = ids.get(link.source), ids.get(link.target)
-    if (source and identity.target_cluster_id not in source) or (target and identity.source_cluster_id not in target):
-        return False
-    return True if source and target else None
+    return (
+        identity is not None
+        and identity.target_cluster_id in ids.get(link.source, ())
+        and identity.source_cluster_id in ids.get(link.target, ())
+    )
 
 
-def _ids(store: Store) -> Ids:
+def _ids(store: Store) -> Mapping[str, set[str]]:
     """The ids of each cluster, as the links that name it knew them when they began."""
     found: dict[str, set[str]] = {}
     for identity in store.links.identities():
@@ -82,16 +70,9 @@ def _ids(store: Store) -> Ids:
     return found
 
 
-def _twins(link: str, naming: Naming | None, store: Store) -> set[str]:
-    """What the link's twins are called on its target; both ways to call them where its naming is not known. Without
-    heartbeats: their twins are called by their source and never go back."""
-    topics = {row.topic for row in store.twins.of(link)} | {row.topic for row in store.receipts.positions(link)}
-    topics = {topic for topic in topics if not is_heartbeats(topic)}
-    prefixed = {f"{link.partition('->')[0]}.{topic}" for topic in topics}
-    match naming:
-        case Naming.SAME:
-            return topics
-        case Naming.PREFIX:
-            return prefixed
-        case _:
-            return topics | prefixed
+def _twins(row: LinkRow, store: Store) -> set[str]:
+    """What the link's twins are called on its target. Without heartbeats: their twins are called by their source and
+    never go back."""
+    source, _, target = row.link.partition("->")
+    link = Link(source, target, naming=Naming(section_of(row).get("naming", Naming.SAME)))
+    return {link.twin_of(one.topic) for one in store.twins.of(row.link) if not is_heartbeats(one.topic)}

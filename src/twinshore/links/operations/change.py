@@ -37,24 +37,20 @@ NAMED_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """A link that is to be carried from now on. `values` are words such as `topics=["orders.*"]`. `unchecked`: also
-    where the store cannot tell whether it would carry twins back."""
+    """A link that is to be carried from now on. `values` are words such as `topics=["orders.*"]`."""
 
     link: str
     values: Sequence[str] = ()
-    unchecked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Set:
-    """Other values for a link: these, those of `unset` as usual, or `as_settings` all as the settings say. `unchecked`
-    is as of `Add`."""
+    """Other values for a link: these, those of `unset` as usual, or `as_settings` all as the settings say."""
 
     link: str
     values: Sequence[str] = ()
     unset: Sequence[str] = ()
     as_settings: bool = False
-    unchecked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,13 +235,10 @@ def _unless_it_goes_back(
         )
         hint = "exclude these topics; `twinshore mirror forget TOPIC --link LINK` frees one that is no twin any more"
         return _refused(RefusedError(why, hint=hint))
-    if seen.unknown and not asked.unchecked:
-        why = f"it cannot be told whether link {asked.link} would carry twins back: {'; '.join(seen.unknown)}"
-        return _refused(RefusedError(why, hint="exclude these topics, or say --unchecked if they are no twins"))
-    about = [f"not checked: {one}" for one in seen.unknown]
-    if seen.at_home:
-        about.append(f"leaves alone what is at home on {link.target}: {listed(seen.at_home, NAMED_MAX)}")
-    return replace(found, shown=(*found.shown, *(f"{asked.link}: {one}" for one in about)))
+    if not seen.at_home:
+        return found
+    about = f"{link.name}: leaves alone what is at home on {link.target}: {listed(seen.at_home, NAMED_MAX)}"
+    return replace(found, shown=(*found.shown, about))
 
 
 def _check(found: LinkChange, now: _Now, settings: Settings, store: Store) -> None:
