@@ -10,7 +10,7 @@ import pytest
 from tests.cli import asking
 from tests.cli.asking import LINK, opened, write_settings
 from twinshore.fleet import ConfigError, Link
-from twinshore.mirror.control.named import remark
+from twinshore.links.wishes import remark
 from twinshore.mirror.lane.reading import JOINED, QUEUED, READ
 from twinshore.mirror.metrics.words import reading_row
 from twinshore.service.clock import wall_ms

@@ -1,13 +1,17 @@
-"""An operator's words as values: what each verb would make of what holds now. Pure; None means: as the settings say."""
+"""An operator's words as values: what each verb would make of what holds now, and whether a word meets any topic.
+Pure; None means: as the settings say."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
+from difflib import get_close_matches
 from typing import Any
 
-from twinshore.fleet import ConfigError
-from twinshore.fleet.settings.edge import did_you_mean
+from twinshore.fleet import ConfigError, Link
+from twinshore.fleet.settings.edge import NEAR, did_you_mean
+from twinshore.links.filters import admits
 from twinshore.links.in_force import NAMES, BadValueError, InForce, as_json, read
 
 Wish = dict[str, Any]
@@ -94,3 +98,23 @@ def steps(now: InForce, wish: Wish, begins: InForce) -> list[tuple[str, str, str
         if value is None or as_json(now.value(name)) != as_json(after):
             found.append((name, as_json(now.value(name)), as_json(after)))
     return found
+
+
+def carries(pattern: str, link: Link, topics: Collection[str]) -> bool:
+    """Whether the link carries one of these topics that the expression matches."""
+    return any(re.fullmatch(pattern, topic) and admits(link, topic) for topic in topics)
+
+
+def remark(pattern: str, link: Link, topics: Collection[str] | None) -> str:
+    """Why the word changes nothing now, by the source's topics; None where it cannot be asked. Empty where it does."""
+    later = "it holds for one that appears"
+    if topics is None:
+        return f"whether a topic matches {pattern!r} is not known: {link.source} does not answer; {later}"
+    if carries(pattern, link, topics):
+        return ""
+    left_out = sorted(topic for topic in topics if re.fullmatch(pattern, topic))
+    if left_out:
+        return f"the link does not admit {left_out[0]}, which {pattern!r} matches: nothing of it is carried"
+    near = get_close_matches(pattern, [topic for topic in topics if admits(link, topic)], n=1, cutoff=NEAR)
+    mean = f"; did you mean {near[0]}?" if near else ""
+    return f"no topic of {link.source} matches {pattern!r} now{mean}; {later}"

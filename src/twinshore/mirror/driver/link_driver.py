@@ -18,8 +18,7 @@ from twinshore.mirror.control.ruling import Ruling, in_words
 from twinshore.mirror.control.throttle import BoundsTeller
 from twinshore.mirror.driver import twins
 from twinshore.mirror.driver.desk import Balance, Desk
-from twinshore.mirror.driver.identity import establish
-from twinshore.mirror.driver.link_notes import Holding, LinkNotes
+from twinshore.mirror.driver.link_notes import Holding, LinkNotes, establish
 from twinshore.mirror.driver.log_starts import LogStarts
 from twinshore.mirror.driver.plan import KnownTwin, spread
 from twinshore.mirror.driver.recorder import Recorder

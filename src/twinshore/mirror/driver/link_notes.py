@@ -20,6 +20,7 @@ from twinshore.kafka.errors import Code
 from twinshore.kafka.notes import Notebook
 from twinshore.mirror.topology.target_notes import JOURNAL_SETTINGS, POLICY, Claim, Line, Told, Writer
 from twinshore.service.clock import wall_ms
+from twinshore.service.identity import recognise
 from twinshore.store import LinkIdentity, Store
 
 BYTES_AT_ONCE = 1 << 18
@@ -396,3 +397,15 @@ def _portions(lines: Sequence[Line]) -> Iterator[list[Line]]:
             portion, size = [], 0
     if portion:
         yield portion
+
+
+def establish(link: Link, store: Store, source: KafkaCluster, target: KafkaCluster, notes: LinkNotes) -> LinkIdentity:
+    """The link's identity from now on, told to the target: at its first start that gives it a producer id."""
+    known = recognise(link, store, source, target)
+    notes.hold(source.cluster_id())
+    if known is None:
+        producer_id, epoch = target.init_producer_id()
+        made = LinkIdentity(link.name, producer_id, epoch, source.cluster_id(), target.cluster_id())
+        known = store.links.save_identity(made)
+    notes.introduce(known)
+    return known

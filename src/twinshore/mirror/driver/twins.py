@@ -7,9 +7,11 @@ not its mirror seems to live.
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import groupby
 
 from twinshore.fleet import KafkaError, Link, NamedPartition, is_heartbeats
 from twinshore.fleet.incidents import IncidentKind, IncidentSide
@@ -17,7 +19,6 @@ from twinshore.fleet.sentences import copies, counted
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.links.filters import passes_filters, with_filters
-from twinshore.links.thinned import thinned
 from twinshore.mirror.control.ruling import IN_FORCE
 from twinshore.mirror.lane import answers
 from twinshore.mirror.lane.history import UNKNOWN, Stand
@@ -32,6 +33,10 @@ APPEAR_S_MAX = 15.0
 POLL_S = 0.05
 # As `Remembered` of a link whose claim to a twin has ended: by the twin's topic id, the link that took it over.
 GIVEN_OVER = "twin given over"
+# As `Remembered` of a topic of whose twin a fresh queue may have dropped records that no receipt tells of: noted before
+# the first is dropped.
+THINNED = "thinned to"
+ALWAYS = (1 << 63) - 1
 
 
 def apply(target: KafkaCluster, steps: Iterable[Step]) -> list[str]:
@@ -272,3 +277,30 @@ class Others:
                 source, _, target = other.partition("->")
                 return with_filters(Link(source, target), row.value)
         return None
+
+
+def thinned(store: Store, link: Link, ends: Mapping[TwinRow, int]) -> dict[tuple[str, int], int]:
+    """By partition, up to which receipt records may be missing behind it. `ends`: where the receipts of these mapped
+    twins end now. Behind a later receipt than where its queue became `keep` again, a twin has all."""
+    known = {row.subject: row.value for row in store.memories.of(link.name, THINNED)}
+    found: dict[tuple[str, int], int] = {}
+    told: list[Remembered] = []
+    for topic, some in groupby(sorted(ends, key=lambda row: (row.topic, row.partition)), lambda row: row.topic):
+        rows = list(some)
+        fresh = json.dumps([rows[0].target_topic_id, {}])
+        before = known.get(topic, "")
+        if is_heartbeats(topic) or not (link.queue.fresh or json.loads(before or "[0]")[0] == rows[0].target_topic_id):
+            continue
+        now = before
+        if link.queue.fresh:
+            now = fresh
+        elif before == fresh:
+            now = json.dumps([rows[0].target_topic_id, {row.partition: ends[row] for row in rows}])
+        if now != before:
+            told.append(Remembered(link.name, THINNED, topic, now, "", wall_ms()))
+        kept_from = json.loads(now)[1]
+        for row in rows:
+            found[topic, row.partition] = ALWAYS if link.queue.fresh else kept_from.get(str(row.partition), -1)
+    if told:
+        store.memories.remember(told)
+    return found

@@ -17,8 +17,7 @@ from twinshore.links.known import known
 from twinshore.links.rules import check_links
 from twinshore.links.seeds import AboutLink
 from twinshore.links.standing import others_in_force, standing
-from twinshore.links.wishes import Wish
-from twinshore.mirror.control.named import carries, remark
+from twinshore.links.wishes import Wish, carries, remark
 from twinshore.mirror.metrics.words import (
     READING_KIND,
     ReadingWord,

@@ -10,8 +10,7 @@ import pytest
 
 from twinshore.fleet import HEARTBEATS, Link, QueuePolicy, QueueRules, SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent
-from twinshore.links.thinned import ALWAYS, thinned
-from twinshore.mirror.driver.twins import orders_for
+from twinshore.mirror.driver.twins import ALWAYS, orders_for, thinned
 from twinshore.mirror.lane.reach import Reach
 from twinshore.mirror.planned import CarryTopic
 from twinshore.store import Store, TwinRow, open_store
