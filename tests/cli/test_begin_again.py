@@ -74,12 +74,12 @@ def test_a_topic_that_was_made_again_is_agreed_to(file: Path) -> None:
 
 def test_what_the_link_did_not_carry_is_shown_and_needs_a_word_of_its_own(file: Path, shown: list[Span]) -> None:
     shown[0] = Span(0, 0, 51_000, 1_000, 1_000)
-    with pytest.raises(RefusedError, match="holds what this link did not carry") as found:
+    with pytest.raises(RefusedError, match="holds what this link has no receipt of") as found:
         begin_again(file, "orders")
     assert "--even-uncarried" in found.value.hint
     assert agreed(file) == []
     said = begin_again(file, "orders", "--even-uncarried")
-    assert "carried by this link" in said
+    assert "orders-0 1000 to 50999: no receipt says that this link carried it" in said
     word = word_of(file)
     assert word is not None
     assert word.ends == ((0, 51_000),), "and nothing beyond"

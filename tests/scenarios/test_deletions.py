@@ -187,11 +187,11 @@ def what_others_wrote_needs_a_word_of_its_own(rig: DeletionRig, pay: str) -> Non
     produce(rig.east.cluster, pay, 3, "new")
     rig.until_told(pay, "made again on the source", "recreated topic")
     produce(rig.west.cluster, pay, 500, "of the target's own")
-    with pytest.raises(RefusedError, match="holds what this link did not carry"):
+    with pytest.raises(RefusedError, match="holds what this link has no receipt of"):
         rig.verb("mirror", "begin-again", pay)
     plan = rig.verb("mirror", "begin-again", pay, "--even-uncarried", "--dry-run")
     assert f"its twin holds {pay}-0 0 to 599" in plan
-    assert f"{pay}-0 100 to 599 was not carried by this link" in plan
+    assert f"{pay}-0 100 to 599: no receipt says that this link carried it" in plan
     time.sleep(3)
     assert spans(rig.west.cluster, pay, 1) == [(0, 600)], "nothing was agreed to"
     rig.verb("mirror", "begin-again", pay, "--even-uncarried")

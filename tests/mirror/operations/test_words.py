@@ -96,9 +96,7 @@ def test_a_beginning_is_agreed_to_with_what_was_seen(store: Store, held: list[Sp
     held[0] = Span(0, 0, 1_200, 1_000, 1_000)
     planned = begin_again.plan(BeginAgain("orders"), SETTINGS, store)
     assert planned.refused is not None and "it may be the last copy" in planned.refused.message
-    assert any("orders-0 1000 to 1199 was not carried" in line for line in planned.shown), (
-        "and it is shown all the same"
-    )
+    assert any("orders-0 1000 to 1199: no receipt" in line for line in planned.shown), "and it is shown all the same"
     planned = begin_again.plan(BeginAgain("orders", even_uncarried=True), SETTINGS, store)
     assert store.memories.of(LINK, CONFIRMED) == ()
     held[0] = Span(0, 0, 9_999, 1_000, 1_000)

@@ -96,7 +96,7 @@ def _refusal(link: Link, topic: str, seen: Shown, *, even_uncarried: bool) -> Re
         hint = "docs/deletes.md says what forbids it"
         return RefusedError(f"the twin of {topic} is not deleted: {seen.against}", hint=hint)
     if uncarried(seen.spans) and not even_uncarried:
-        sentence = f"the twin of {topic} holds what this link did not carry: it may be the last copy"
+        sentence = f"the twin of {topic} holds what this link has no receipt of: it may be the last copy"
         return RefusedError(sentence, hint="save it first; --even-uncarried agrees that it is deleted too")
     return None
 

@@ -50,7 +50,7 @@ class Shown:
         if self.target.presence is not Presence.THERE:
             return ["its twin is gone already: nothing is deleted"]
         lost = [
-            f"{self.topic}-{partition} {first} to {last} was not carried by this link"
+            f"{self.topic}-{partition} {first} to {last}: no receipt says that this link carried it"
             for partition, first, last in uncarried(self.spans)
         ]
         return [ranges(self.topic, self.spans), *lost]
