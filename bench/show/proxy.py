@@ -67,6 +67,7 @@ KEYS = (
     "fuses-remembered",
     "groups-along",
     "groups-again",
+    "kafkas-own",
 )
 
 

@@ -21,8 +21,9 @@ from tests.proxy.talks import (
     session,
     told,
 )
+from twinshore.fleet import GROUPS_HOME
 from twinshore.proxy.core.layout import ANY, Place
-from twinshore.proxy.core.leads import mark_of
+from twinshore.proxy.core.leads import Lead, mark_of
 from twinshore.proxy.core.messages import error, filled, read_asked
 from twinshore.proxy.core.moves import Ask
 from twinshore.proxy.core.offers import DESCRIBE_CLUSTER, FIND_COORDINATOR
@@ -234,6 +235,25 @@ def test_a_topic_that_two_clusters_have_and_of_which_no_home_is_known_has_no_lea
     assert (one.name, int(one.error_code), one.partitions) == ("fresh", NO_LEADER, ())
     assert sorted(ask.place.cluster for ask in asks) == ["east", "west"]
     assert len(looks) == 1, "it is looked at once which"
+
+
+@pytest.mark.claim("proxy", "kafkas-own", "topics of Kafka's own are told by the cluster where groups are at home")
+@pytest.mark.parametrize("home", ["east", "west"])
+def test_kafkas_own_topics_are_told_by_the_home_of_groups(home: str) -> None:
+    """Every cluster has them: a client that waits for their leaders would wait for ever."""
+    now = replace(seen(), leads={GROUPS_HOME: Lead(home, 1)})
+    leads = {"east": 1, "west": 2}
+
+    def tells_own(ask: Ask) -> memoryview:
+        return tells(9, {"__consumer_offsets": 0, "__transaction_state": 0}, leads[ask.place.cluster])
+
+    news: list[None] = []
+    for asks in (ask_metadata(9, every=True), ask_metadata(9, "__consumer_offsets", "__transaction_state")):
+        body, _ = carried(session(news=lambda: news.append(None)).move(asks, now), tells_own)
+        topics = by_kio(METADATA, 9, body).topics
+        number = LAYOUT.number(home, leads[home])
+        assert [(int(one.error_code), one.partitions[0].leader_id) for one in topics] == [(0, number)] * 2
+    assert not news, "nothing about them is new"
 
 
 @pytest.mark.claim("proxy", "silent-topics", "topics of a silent cluster stay in metadata, without leaders")

@@ -10,14 +10,11 @@ from functools import lru_cache
 from twinshore.fleet import HEARTBEATS, NOTES_TOPICS, Link, is_heartbeats
 
 OWN_PREFIX = "twinshore."
-# Nothing an application wrote.
-INTERNAL = frozenset(
-    {
-        *("__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"),
-        "__remote_log_metadata",
-        *NOTES_TOPICS,
-    }
+KAFKAS = frozenset(
+    ("__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata", "__remote_log_metadata")
 )
+# Nothing an application wrote.
+INTERNAL = KAFKAS.union(NOTES_TOPICS)
 
 
 def is_of_no_application(topic: str) -> bool:

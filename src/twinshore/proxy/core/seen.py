@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from twinshore.fleet.nouns import GROUPS_HOME
 from twinshore.homes.leader_cluster import Decision, Lacks, Leader, NoLeader
-from twinshore.links.filters import is_of_no_application
+from twinshore.links.filters import KAFKAS, is_of_no_application
 from twinshore.links.homes import BETWEEN
 from twinshore.proxy.core.by_copies import led_by_copies
 from twinshore.proxy.core.leads import Lead, Wrote
@@ -61,7 +61,7 @@ class Seen:
     topics without a word, as far as this was asked already; `not_believed`: what it says of those whose word is not
     believed yet.
 
-    `routes`: the leader cluster of each topic; `leaderless`: topics that have none now, and why."""
+    `routes`: the leader cluster of each topic, of Kafka's own ones where groups are; `leaderless`: topics that have none now, and why."""
 
     clusters: Mapping[str, ClusterSeen]
     homes: Mapping[str, str] = field(default_factory=dict)
@@ -91,6 +91,8 @@ class Seen:
             for topic, lead in self.leads.items()
         }
         found |= self.not_believed
+        if self.clusters:
+            found |= dict.fromkeys(KAFKAS, Leader(self.group_home()))
         routes = {topic: one.cluster for topic, one in found.items() if isinstance(one, Leader)}
         leaderless = {topic: one for topic, one in found.items() if isinstance(one, NoLeader)}
         object.__setattr__(self, "routes", routes)
