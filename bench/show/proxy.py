@@ -68,6 +68,7 @@ KEYS = (
     "groups-along",
     "groups-again",
     "kafkas-own",
+    "ids-first",
 )
 
 

@@ -81,6 +81,14 @@ def test_a_topic_is_found_by_the_id_that_clients_were_told() -> None:
     assert told(12, known(groups_at="west"), own) == {"shared": own}
 
 
+@pytest.mark.claim("proxy", "ids-first", "a Java consumer that subscribes by a broker's pattern finds its topics by ids")
+def test_an_id_counts_more_than_the_empty_name_that_java_sends_beside_it() -> None:
+    kind, shared = asked_part(METADATA, 12, "topics"), UUID(int=0xE2)
+    asks = asked(METADATA, 12, topics=(filled(kind, name="", topic_id=shared),))
+    body, _ = carried(session().move(asks, known()), brokers(12))
+    assert [(one.name, one.topic_id) for one in by_kio(METADATA, 12, body).topics] == [("shared", shared)]
+
+
 def test_a_topic_that_each_site_has_for_itself_has_an_id_where_it_is_at_the_groups_home() -> None:
     for cluster, found in (("east", UUID(int=0xE2)), ("west", None)):
         ours = replace(known(), homes={}, own={"shared": cluster})

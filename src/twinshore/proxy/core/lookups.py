@@ -68,14 +68,13 @@ def names_in(asked: Sequence[Any], seen: Seen) -> tuple[list[str], list[UUID]]:
     """The topics that a question for metadata names, some of them by their ids perhaps; and ids that nobody knows."""
     names: list[str] = []
     unknown: list[UUID] = []
-    for one in asked:
+    for one in asked:  # Java sends an empty name beside an id
         topic_id = getattr(one, "topic_id", None)
-        if one.name is not None:
-            names.append(str(one.name))
+        name = one.name if topic_id is None else seen.names_of_ids.get(topic_id.bytes)
+        if name is not None:
+            names.append(str(name))
         elif topic_id is None:
             raise WireError("Metadata: a topic without a name and an id")
-        elif (name := seen.names_of_ids.get(topic_id.bytes)) is not None:
-            names.append(name)
         else:
             unknown.append(topic_id)
     return names, unknown
