@@ -69,6 +69,7 @@ KEYS = (
     "groups-again",
     "kafkas-own",
     "ids-first",
+    "joins-apart",
 )
 
 

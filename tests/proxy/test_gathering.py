@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.proxy.talks import EAST, LAYOUT, WEST, answer, asked, by_kio, said_part, session, view
+import pytest
+
+from tests.proxy.talks import EAST, LAYOUT, WEST, answer, asked, asked_part, by_kio, said_part, session, view
 from tests.proxy.talks import seen as plain
 from twinshore.fleet import GROUPS_HOME
 from twinshore.proxy.core.groups import AtWork
@@ -24,20 +26,23 @@ def client(at_work: AtWork) -> Session:
     return Session(EAST, LAYOUT, lambda: None, at_work=at_work)
 
 
-def asks(one: Session, key: int, group: str = "g", now: Seen = GATHER) -> None:
-    one.move(asked(key, 4 if key == HEARTBEAT else 3, group_id=group), now)
+def asks(one: Session, key: int, group: str = "g", now: Seen = GATHER, member: str = "m") -> None:
+    """In versions in which a member that leaves is one of several."""
+    left = (filled(asked_part(LEAVE_GROUP, 3, "members"), member_id=member),) if key == LEAVE_GROUP else ()
+    version = 4 if key == HEARTBEAT else 3
+    one.move(asked(key, version, group_id=group, member_id=member, members=left), now)
 
 
 def test_a_member_is_at_work_until_it_joins_anew_or_leaves() -> None:
     at_work = AtWork()
     one, other = client(at_work), client(at_work)
     asks(one, SYNC_GROUP, now=plain())
-    asks(other, HEARTBEAT)
-    asks(other, HEARTBEAT)
+    asks(other, HEARTBEAT, member="n")
+    asks(other, HEARTBEAT, member="n")
     assert at_work.some(5) == ("g",)
     asks(one, JOIN_GROUP)
     assert at_work.some(5) == ("g",), "the other one is"
-    asks(other, LEAVE_GROUP)
+    asks(other, LEAVE_GROUP, member="n")
     assert at_work.some(5) == ()
     asks(one, HEARTBEAT)
     assert at_work.some(5) == ("g",), "it did not wait until groups had moved"
@@ -45,21 +50,43 @@ def test_a_member_is_at_work_until_it_joins_anew_or_leaves() -> None:
     assert at_work.some(5) == (), "it is told where its group is"
 
 
-def test_one_whose_connection_ends_may_come_again_by_another() -> None:
+@pytest.mark.claim("proxy", "joins-apart", "groups move where members join by another connection than they beat on")
+@pytest.mark.parametrize("key", [JOIN_GROUP, LEAVE_GROUP])
+def test_a_member_joins_and_leaves_by_another_connection_than_it_beats_on(key: int) -> None:
+    """As those of franz-go do."""
     at_work = AtWork()
-    one = client(at_work)
+    beats, joins = client(at_work), client(at_work)
+    asks(beats, HEARTBEAT)
+    asks(beats, HEARTBEAT, "h")
+    asks(joins, key)
+    assert at_work.some(5) == ("h",)
+
+
+def test_a_client_is_one_member_of_a_group() -> None:
+    """One that was sent away begins anew under another id, and as none at first."""
+    at_work = AtWork()
+    one, other = client(at_work), client(at_work)
+    asks(one, HEARTBEAT)
+    asks(one, HEARTBEAT, member="n")
+    asks(other, JOIN_GROUP, member="n")
+    assert at_work.some(5) == ()
+    asks(one, HEARTBEAT)
+    asks(one, JOIN_GROUP, member="")
+    assert at_work.some(5) == ()
+
+
+def test_one_of_whom_nothing_is_heard_any_more_is_not_waited_for() -> None:
+    """It ended without a word, or waits at another process to join."""
+    at_work = AtWork()
+    one, again = client(at_work), client(at_work)
     asks(one, HEARTBEAT)
     one.close()
     at_work.look(100.0)
-    again = client(at_work)
     asks(again, HEARTBEAT)
-    at_work.look(106.0)
+    at_work.look(119.0)
+    at_work.look(138.9)
     assert at_work.some(5) == ("g",)
-    again.close()
-    at_work.look(107.0)
-    at_work.look(111.9)
-    assert at_work.some(5) == ("g",)
-    at_work.look(112.1)
+    at_work.look(139.1)
     assert at_work.some(5) == ()
 
 

@@ -81,7 +81,7 @@ def test_a_topic_is_found_by_the_id_that_clients_were_told() -> None:
     assert told(12, known(groups_at="west"), own) == {"shared": own}
 
 
-@pytest.mark.claim("proxy", "ids-first", "a Java consumer that subscribes by a broker's pattern finds its topics by ids")
+@pytest.mark.claim("proxy", "ids-first", "a Java consumer that subscribes by a broker's pattern finds its topics")
 def test_an_id_counts_more_than_the_empty_name_that_java_sends_beside_it() -> None:
     kind, shared = asked_part(METADATA, 12, "topics"), UUID(int=0xE2)
     asks = asked(METADATA, 12, topics=(filled(kind, name="", topic_id=shared),))

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -62,8 +61,8 @@ from twinshore.wire.serving.requests import Request
 _JOINING_S: Final = 1800.0
 
 
-# Members say every three seconds by default that they are there, also over a connection that is new.
-_GONE_S: Final = 5.0
+# Members say every three seconds by default that they are there.
+_SILENT_S: Final = 20.0
 # Of what is said in one second.
 _REFUSED_MAX: Final = 8
 # A client is a member of one group; whoever says that it is one of many more is not believed.
@@ -85,12 +84,11 @@ _HIDDEN: Final = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.TOPIC_AUTHORIZATION_FAIL
 
 
 class AtWork:
-    """The groups of which members are at work, of all clients. One whose connection has ended may come again by
-    another, and counts for some seconds more."""
+    """The members at work of all clients, by group and member id, whichever connections they come by. One of which
+    nothing is heard for a while is not: it ended without a word, or waits at another process."""
 
     def __init__(self) -> None:
-        self._groups = Counter[str]()
-        self._gone: list[tuple[str, float | None]] = []
+        self._heard: dict[tuple[str, str], float | None] = {}
         self._refused: dict[str, None] = {}
 
     def refused(self, why: str) -> None:
@@ -103,53 +101,42 @@ class AtWork:
         found, self._refused = list(self._refused), {}
         return found
 
-    def begins(self, group: str) -> None:
-        self._groups[group] += 1
+    def begins(self, group: str, member: str) -> None:
+        self._heard[group, member] = None
 
-    def ends(self, group: str) -> None:
-        self._groups[group] -= 1
-        if self._groups[group] <= 0:
-            del self._groups[group]
-
-    def leaves(self, groups: Iterable[str]) -> None:
-        """A client with members of these is gone."""
-        self._gone += [(group, None) for group in groups]
+    def ends(self, group: str, member: str) -> None:
+        self._heard.pop((group, member), None)
 
     def look(self, now_s: float) -> None:
-        """Once a second: forgets those who did not come again."""
-        dated = [(group, now_s if since_s is None else since_s) for group, since_s in self._gone]
-        self._gone = [one for one in dated if now_s <= one[1] + _GONE_S]
-        for group, since_s in dated:
-            if now_s > since_s + _GONE_S:
-                self.ends(group)
+        """Once a second: forgets those of whom nothing is heard any more."""
+        dated = {one: now_s if at_s is None else at_s for one, at_s in self._heard.items()}
+        self._heard = {one: at_s for one, at_s in dated.items() if now_s <= at_s + _SILENT_S}
 
     def some(self, most: int) -> tuple[str, ...]:
-        """Some of them, so many at most; empty where there are none."""
-        return tuple(sorted(self._groups)[:most])
+        """Some of their groups, so many at most; empty where there are none."""
+        return tuple(sorted({group for group, _ in self._heard})[:most])
 
 
 class Members:
-    """For one client: of which groups it has a member at work."""
+    """For one client: of which groups it has a member at work, by its id."""
 
     def __init__(self, at_work: AtWork) -> None:
-        self._at_work, self._groups = at_work, set[str]()
+        self._at_work, self._ids = at_work, dict[str, str]()
 
     def judge(self, request: Request, place: Place | None, seen: Seen) -> Move:
-        """JoinGroup, SyncGroup, Heartbeat and LeaveGroup."""
-        group = str(read_asked(request).group_id)
+        """JoinGroup, SyncGroup, Heartbeat and LeaveGroup. One may join by another connection than it beats on."""
+        asked = read_asked(request)
+        group, member = str(asked.group_id), str(getattr(asked, "member_id", ""))
         if request.key in (JOIN_GROUP, LEAVE_GROUP) or place is None or place.cluster != seen.group_home():
-            if group in self._groups:
-                self._groups.discard(group)
-                self._at_work.ends(group)
-        elif group not in self._groups and len(self._groups) < _GROUPS_MAX:
-            self._groups.add(group)
-            self._at_work.begins(group)
+            gone = (one.member_id for one in getattr(asked, "members", ()))
+            for one in {self._ids.pop(group, member), member, *map(str, gone)}:
+                self._at_work.ends(group, one)
+        elif group in self._ids or len(self._ids) < _GROUPS_MAX:
+            if (before := self._ids.get(group, member)) != member:
+                self._at_work.ends(group, before)
+            self._ids[group] = member
+            self._at_work.begins(group, member)
         return of_members(request, place, seen)
-
-    def close(self) -> None:
-        """The client is gone."""
-        self._at_work.leaves(self._groups)
-        self._groups.clear()
 
 
 def of_members(request: Request, place: Place | None, seen: Seen) -> Move:

@@ -87,7 +87,6 @@ class Session:
 
     def close(self) -> None:
         """The client is gone."""
-        self._members.close()
         self._resets.close()
 
     def is_made_with(self, software: str) -> str:
