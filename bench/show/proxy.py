@@ -70,6 +70,7 @@ KEYS = (
     "kafkas-own",
     "ids-first",
     "joins-apart",
+    "old-metadata",
 )
 
 

@@ -36,7 +36,7 @@ def test_versions_are_those_that_every_cluster_takes() -> None:
     old = {**NEWEST, FETCH: (4, 11), METADATA: (0, 8)}
     assert shared([NEWEST, old, {FETCH: (2, 10), METADATA: (9, 12)}]) == {FETCH: (4, 10)}
     found = offered([NEWEST, old])
-    assert (found[FETCH], found[METADATA], found[PRODUCE]) == ((4, 11), (4, 8), (3, 12))
+    assert (found[FETCH], found[METADATA], found[PRODUCE]) == ((4, 11), (0, 8), (3, 12))
     own = {key: HANDLED[key] for key in (API_VERSIONS, HEARTBEAT_OF_NEWER_GROUP)}
     assert offered([{}]) == own, "what is answered here needs no cluster"
 
@@ -53,11 +53,11 @@ def test_records_are_named_by_topic_names_and_telemetry_is_not_offered() -> None
 def test_groups_of_the_newer_protocol_and_topic_ids_come_together_and_by_all_clusters() -> None:
     both = HEARTBEAT_OF_NEWER_GROUP, CONSUMER_GROUP_DESCRIBE
     found = offered([NEWEST, {**NEWEST, HEARTBEAT_OF_NEWER_GROUP: (0, 0)}])
-    assert (found[METADATA], [found[key] for key in both]) == ((4, 12), [(0, 0), (0, 1)])
+    assert (found[METADATA], [found[key] for key in both]) == ((0, 12), [(0, 0), (0, 1)])
     for lacking in both:
         old = {key: some for key, some in NEWEST.items() if key != lacking}
         found = offered([NEWEST, old])
-        assert found[METADATA] == (4, 9), "ids are told where somebody needs them"
+        assert found[METADATA] == (0, 9), "ids are told where somebody needs them"
         assert found[HEARTBEAT_OF_NEWER_GROUP] == HANDLED[HEARTBEAT_OF_NEWER_GROUP], "it is refused by its own request"
         assert CONSUMER_GROUP_DESCRIBE not in found
 

@@ -26,6 +26,7 @@ from twinshore.proxy.core.layout import ANY, NOBODY, Layout, Place
 from twinshore.proxy.core.leads import mark_in, mark_of, marked, unmarked
 from twinshore.proxy.core.messages import (
     answer_kind,
+    as_of,
     error,
     filled,
     part_of,
@@ -44,6 +45,8 @@ _GROUP: Final = 0
 _TRANSACTION: Final = 1
 _BROKERS: Final = 1
 _BATCHED: Final = 4
+# From here on a question says that it makes no topic: older ones are asked so, and answered in their own version.
+MAKES_NO_TOPIC: Final = 4
 NO_SUCH_KEY: Final = "only consumer groups and transactions have coordinators at this proxy"
 
 
@@ -87,11 +90,18 @@ def metadata(
     news: Callable[[], None],
     counting: Counting,
     copies: Callable[[str, Seen], Sequence[str]] = lambda _topic, _seen: (),
-) -> Move:
+) -> Run:
     """Each topic as its own cluster tells of it. `news` is called where a cluster has a topic that was not known.
     `copies`: clusters where the client may come to read the topic, beside its home: whoever leads its partitions there
     is told as a replica, since clients of Java go to no other."""
     asked = read_asked(request)
+    if request.version < MAKES_NO_TOPIC:
+        asked = as_of(request_kind(METADATA, MAKES_NO_TOPIC), asked)
+        if request.version == 0:  # which asks for all by naming none
+            asked = replace(asked, topics=asked.topics or None)
+        newer = Request(METADATA, MAKES_NO_TOPIC, *request[2:4], memoryview(b"".join(written(asked))), 0)
+        move = metadata(newer, layout, seen, news, counting, copies)
+        return move._replace(errand=_as_older(request.version, move.errand))
     counting.looked(request)
     names, unknown = names_in(asked.topics or (), seen)
     wanted: dict[str, list[str] | None] = dict.fromkeys(seen.clusters)
@@ -100,6 +110,12 @@ def metadata(
     if unknown:
         news()
     return Run(_metadata(request, asked, wanted, unknown, layout, seen, news, counting, copies))
+
+
+def _as_older(version: int, errand: Errand) -> Errand:
+    body = yield from errand
+    newer = read_said(METADATA, MAKES_NO_TOPIC, memoryview(b"".join(body)))
+    return written(as_of(answer_kind(METADATA, version), newer))
 
 
 def _by_cluster(

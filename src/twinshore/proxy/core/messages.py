@@ -139,6 +139,15 @@ def filled(kind: Any, /, **values: Any) -> Any:
     return kind(**given)
 
 
+def as_of(kind: Any, entity: Any) -> Any:
+    """A message of one version in another's type."""
+    values = {one.name: getattr(entity, one.name) for one in dataclasses.fields(entity)}
+    for name, some in values.items():
+        if isinstance(some, tuple) and some and dataclasses.is_dataclass(some[0]):
+            values[name] = tuple(as_of(part_of(kind, name), one) for one in some)
+    return filled(kind, **values)
+
+
 def _nothing(field: dataclasses.Field[Any]) -> Any:
     if get_origin(field.type) in (UnionType, Union) and NoneType in get_args(field.type):
         return None

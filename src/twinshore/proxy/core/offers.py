@@ -90,13 +90,12 @@ DESCRIBE_CLUSTER: Final = 60
 HEARTBEAT_OF_NEWER_GROUP: Final = 68
 
 # The lowest and highest version that is handled. Above these, requests name topics by ids, which differ between
-# clusters, or name no partitions of a transaction. Below Metadata v4 a question makes topics, and from v10 on it is
-# answered with ids.
+# clusters, or name no partitions of a transaction. From v10 on Metadata is answered with ids.
 HANDLED: Final[Ranges] = {
     PRODUCE: (3, 12),
     FETCH: (4, 12),
     LIST_OFFSETS: (1, 10),
-    METADATA: (4, 12),
+    METADATA: (0, 12),
     OFFSET_COMMIT: (2, 9),
     OFFSET_FETCH: (1, 9),
     FIND_COORDINATOR: (0, 5),

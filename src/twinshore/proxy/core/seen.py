@@ -61,8 +61,8 @@ class Seen:
     topics without a word, as far as this was asked already; `not_believed`: what it says of those whose word is not
     believed yet.
 
-    `routes`: the leader cluster of each topic, of Kafka's own ones where groups are; `leaderless`: topics that have none
-    now, and why."""
+    `routes`: the leader cluster of each topic, of Kafka's own ones where groups are; `leaderless`: topics that have
+    none now, and why."""
 
     clusters: Mapping[str, ClusterSeen]
     homes: Mapping[str, str] = field(default_factory=dict)
