@@ -71,6 +71,7 @@ KEYS = (
     "ids-first",
     "joins-apart",
     "old-metadata",
+    "between",
 )
 
 

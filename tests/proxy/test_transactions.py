@@ -32,6 +32,7 @@ from twinshore.wire.apis import DESCRIBE_TRANSACTIONS, INIT_PRODUCER_ID
 from twinshore.wire.serving.requests import Request
 
 NOT_COORDINATOR, LOADING, NO_TOPIC, NO_GROUP, BUSY, NOT_TRIED, UNKNOWN_ID = 16, 14, 29, 30, 51, 55, 105
+NOT_MAPPED = 49
 MOVES = Lead("east", 1, moves=True)
 HELD = Lead("east", 1, held=True, moves=True)
 
@@ -68,6 +69,19 @@ def test_what_is_elsewhere_is_refused_and_nothing_else_is_done() -> None:
     assert codes(session().move(adds("orders", "bills"), seen())) == {"orders": NOT_TRIED, "bills": NO_TOPIC}
 
 
+@pytest.mark.claim("proxy", "between", "transactions wait between a switch and the move of groups behind it")
+def test_what_a_switch_has_moved_waits_for_groups_to_come_behind_it() -> None:
+    """franz-go and aiokafka end where brokers refuse a topic; all ask again where another transaction is in the way."""
+    move = session().move(adds("orders", "bills"), led(bills=Lead("west", 2)))
+    assert isinstance(move, Hold)
+    assert codes(move) == {"orders": BUSY, "bills": BUSY}
+    gathers = session().move(adds("orders", "bills"), led(bills=Lead("west", 2), groups=MOVES))
+    assert isinstance(gathers, Hold)
+    assert codes(gathers) == {"orders": NOT_MAPPED, "bills": NOT_MAPPED}, "a member that copies is to join anew"
+    stays = led(bills=Lead("west", 1))
+    assert codes(session().move(adds("bills"), stays)) == {"bills": NO_TOPIC}, "it was never anywhere else"
+
+
 @pytest.mark.parametrize("known", [led(orders=HELD), led(groups=HELD), seen().without(frozenset(seen().clusters))])
 def test_none_begins_while_its_topics_or_the_groups_move(known: Seen) -> None:
     move = session().move(adds("orders", "shared"), known)
@@ -81,10 +95,11 @@ def test_one_that_is_open_ends_wherever_it_is() -> None:
     assert code(END_TRANSACTION, session(None).move(asked(END_TRANSACTION, 3), seen())) == NOT_COORDINATOR
 
 
+@pytest.mark.parametrize("known", [seen(), led(bills=Lead("west", 2))])
 @pytest.mark.parametrize(("said", "heard"), [(48, 0), (51, 51), (0, 0)])
-def test_one_that_was_refused_as_it_began_can_be_aborted(said: int, heard: int) -> None:
+def test_one_that_was_refused_as_it_began_can_be_aborted(said: int, heard: int, known: Seen) -> None:
     talk = session()
-    talk.move(adds("bills"), seen())
+    talk.move(adds("bills"), known)
     body = answer(END_TRANSACTION, 3, error_code=error(said))
     for committed, wanted in ((True, said), (False, heard), (False, said)):
         move = talk.move(asked(END_TRANSACTION, 3, transactional_id="tx", committed=committed), seen())

@@ -119,7 +119,7 @@ class Copier:
                     producer.produce(self._target, one.value(), one.key(), one.partition() or 0)
                 places = consumer.position(consumer.assignment())
                 producer.send_offsets_to_transaction(places, consumer.consumer_group_metadata(), 30)
-                producer.commit_transaction(30)
+                self._commit(producer)
                 self.copied += len(found)
             except KafkaException as error:
                 if not error.args[0].txn_requires_abort():
@@ -127,6 +127,15 @@ class Copier:
                 self.aborted += 1
                 producer.abort_transaction(30)
                 self._rewind(consumer)
+
+    def _commit(self, producer: Producer) -> None:
+        """A call that waits for groups to come behind a switch may time out, and is made again."""
+        while True:
+            try:
+                return producer.commit_transaction(30)
+            except KafkaException as error:
+                if not error.args[0].retriable() or self._stopping.is_set():
+                    raise
 
     def _rewind(self, consumer: Consumer) -> None:
         """To where the last transaction that was committed ended."""

@@ -1,7 +1,8 @@
 """Transactions: a transactional id, the topics that it writes and its group live on the groups' home. Pure.
 
 What one transaction writes is committed by one coordinator, which knows its own cluster only. So a topic that is at
-home elsewhere is refused, with an error that lets the application abort and go on. A switch waits for open
+home elsewhere is refused, with an error that lets the application abort and go on; one that a switch has moved there is
+waited for, as groups are to come behind it, and not every client survives such an error. A switch waits for open
 transactions, and while it holds topics no new one begins there. Once groups have moved, their new home knows nothing of
 a producer: it says so, the client aborts once, and is given an id there.
 """
@@ -14,6 +15,7 @@ from functools import partial
 from typing import Any, Final
 
 from twinshore.fleet.nouns import GROUPS_HOME
+from twinshore.fleet.terms import FIRST_TERM
 from twinshore.kafka.errors import Code
 from twinshore.proxy.core import epochs
 from twinshore.proxy.core.layout import Place
@@ -41,6 +43,8 @@ COMMIT_OFFSETS: Final = 28
 # Kafka's own, which say that what they are about has no fault of its own, and that the group may not be written.
 _NOT_ATTEMPTED: Final = 55
 _NOT_FOR_GROUP: Final = 30
+# Kafka's own as well, by which a coordinator that does not know a producer has it abort and begin anew.
+_NOT_MAPPED: Final = 49
 _NOBODY: Final = -1
 
 
@@ -76,7 +80,7 @@ class Refused:
         """Where a transaction begins."""
         asked = read_asked(request)
         move = _add_partitions(request, asked, place, seen)
-        if isinstance(move, Say) and place is not None and place.cluster == seen.group_home():
+        if isinstance(move, Say | Hold) and place is not None and place.cluster == seen.group_home():
             self._ids.add(str(asked.v3_and_below_transactional_id))
         return move
 
@@ -98,6 +102,12 @@ def _ended(request: Request, view: memoryview, at: int) -> Parts | None:
     return refusal(request, Code.NONE) if answer.error_code == Code.INVALID_TXN_STATE else None
 
 
+def _has_moved(topic: str, seen: Seen) -> bool:
+    """Whether a switch has moved the topic: it was where groups are, and they may come along."""
+    lead = seen.leads.get(topic)
+    return lead is not None and lead.term > FIRST_TERM
+
+
 def _add_partitions(request: Request, asked: Any, place: Place | None, seen: Seen) -> Move:
     """What is at home elsewhere is refused, and nothing else of the request is done."""
     names = [str(one.name) for one in asked.v3_and_below_topics]
@@ -106,9 +116,11 @@ def _add_partitions(request: Request, asked: Any, place: Place | None, seen: See
         return Say(_of_partitions(request, asked, dict.fromkeys(names, Code.NOT_COORDINATOR)))
     # While members gather new ones may begin: whoever waited here would not join anew.
     elsewhere = {name for name in names if seen.is_elsewhere(name, home)}
-    come = elsewhere and seen.groups_gather  # groups come along
+    come = elsewhere and (seen.groups_gather or all(_has_moved(name, seen) for name in elsewhere))
     if seen.groups_wait or come or any(seen.must_wait(name) for name in names):
-        return Hold(_of_partitions(request, asked, dict.fromkeys(names, Code.CONCURRENT_TRANSACTIONS)))
+        # Who reads what it writes is waited for as groups gather: it aborts, as it must at their new home, and joins.
+        code = _NOT_MAPPED if elsewhere and seen.groups_gather else Code.CONCURRENT_TRANSACTIONS
+        return Hold(_of_partitions(request, asked, dict.fromkeys(names, code)))
     if not elsewhere:
         return Pass(place)
     codes = {name: Code.TOPIC_AUTHORIZATION_FAILED if name in elsewhere else _NOT_ATTEMPTED for name in names}
