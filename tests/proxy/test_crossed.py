@@ -41,7 +41,7 @@ def answer_to(first: int, count: int = 1, epoch: int = 3, known: Wrote = KNOWN) 
     data = records(first, count, epoch=epoch)
     body, asks = carried(session(WEST).move(sent(data), forced(known)), lambda _: None)
     assert asks == []
-    (one,) = produce.read_answer(body, 0, 12).appended
+    (one,) = produce.read_answer(body, 0, 11).appended
     return one
 
 
@@ -80,7 +80,7 @@ def test_whose_producer_was_shut_out_stays_so() -> None:
 def test_what_lies_behind_goes_on_also_where_something_is_lost_before_it(first: int, epoch: int) -> None:
     move = session(WEST).move(sent(records(first, epoch=epoch)), forced())
     assert isinstance(move, Pass) and move.body is not None
-    (one,) = produce.read_request(view(move.body), 0, 12).batches
+    (one,) = produce.read_request(view(move.body), 0, 11).batches
     batch = batch_in(one.records)
     assert batch is not None and batch.header.producer_id == stamped(MINE, stamp_of(2))
 
@@ -95,8 +95,8 @@ def test_half_of_a_batch_never_crosses_so_it_is_refused() -> None:
 def test_only_what_had_crossed_is_left_out_of_a_request() -> None:
     move = session(WEST).move(sent(records(5, 5), also="bills"), forced())
     given = produce.ProduceAnswer([produce.Appended("bills", 0, 0, 5)])
-    body, asks = carried(move, lambda _: view(produce.write_answer(12, given)))
-    told = {str(one.topic): (one.error, one.base_offset) for one in produce.read_answer(body, 0, 12).appended}
+    body, asks = carried(move, lambda _: view(produce.write_answer(11, given)))
+    told = {str(one.topic): (one.error, one.base_offset) for one in produce.read_answer(body, 0, 11).appended}
     assert (told, len(asks)) == ({"shared": (0, 107), "bills": (0, 5)}, 1)
 
 
@@ -111,7 +111,7 @@ def test_both_are_counted_what_was_known_and_what_nobody_knew() -> None:
     talk.move(sent(records(13, 2)), forced(None, unsure=True))
     assert flows.again.unsure == 5
     said = produce.ProduceAnswer([produce.Appended("shared", 0, 0, 41)])
-    first.rewrite(memoryview(produce.write_answer(12, said)), 0)
+    first.rewrite(memoryview(produce.write_answer(11, said)), 0)
     for number in range(5):
         talk.move(sent(records(15 + 2 * number, 2)), forced(unsure=True))
     assert flows.again.unsure == 9, "no more may be there than had crossed unknown"

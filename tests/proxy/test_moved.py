@@ -158,7 +158,7 @@ def records(first: int, count: int = 1, epoch: int = 3, producer_id: int = MINE)
     return encode_batch(made, producer_id=producer_id, producer_epoch=epoch, base_sequence=first)
 
 
-def sent(data: bytes, *, topic: str = "shared", version: int = 12, also: str = "") -> Request:
+def sent(data: bytes, *, topic: str = "shared", version: int = 11, also: str = "") -> Request:
     batches = [produce.Batches(one, 0, data) for one in (topic, also) if one]
     return request(PRODUCE, version, produce.write_request(version, produce.ProduceRequest(None, -1, 1500, batches)))
 
@@ -176,7 +176,7 @@ def moved(lead: Lead, *, learns: bool = False, known_there: bool = True) -> Seen
 ON_WEST = Lead("west", 2, came="east")
 
 
-def code(body: memoryview, version: int = 12) -> int:
+def code(body: memoryview, version: int = 11) -> int:
     (one,) = produce.read_answer(body, 0, version).appended
     return one.error
 
@@ -201,7 +201,7 @@ def test_what_follows_goes_on_under_the_producer_s_id_of_this_term() -> None:
     move = session(WEST).move(sent(records(10, 2)), moved(ON_WEST))
     assert isinstance(move, Pass) and move.body is not None
     assert (move.place, move.topics) == (WEST, ("shared",))
-    (one,) = produce.read_request(view(move.body), 0, 12).batches
+    (one,) = produce.read_request(view(move.body), 0, 11).batches
     batch = batch_in(one.records)
     assert batch is not None
     check_crc(batch.data, batch.header)
@@ -230,7 +230,7 @@ def test_what_comes_too_early_is_refused_until_the_new_home_knows_its_producer()
     def broker(ask: Ask) -> Said:
         if ask.key == DESCRIBE_PRODUCERS:
             return producers(knows)
-        return view(produce.write_answer(12, produce.ProduceAnswer([produce.Appended("shared", 0, 0, 41)])))
+        return view(produce.write_answer(11, produce.ProduceAnswer([produce.Appended("shared", 0, 0, 41)])))
 
     body, asks = carried(talk.move(sent(records(12)), moved(ON_WEST)), broker)
     assert (code(body), [one.key for one in asks]) == (EARLY, [DESCRIBE_PRODUCERS])
@@ -255,7 +255,7 @@ def test_once_the_new_home_has_taken_a_batch_it_is_asked_nothing_more() -> None:
     assert isinstance(move, Pass) and move.rewrite is not None
     assert not isinstance(talk.move(sent(records(11)), moved(ON_WEST)), Pass), "it has not answered yet"
     said = produce.ProduceAnswer([produce.Appended("shared", 0, 0, 41)])
-    assert move.rewrite(memoryview(produce.write_answer(12, said)), 0) is None
+    assert move.rewrite(memoryview(produce.write_answer(11, said)), 0) is None
     for first in (11, 9):
         assert isinstance(talk.move(sent(records(first)), moved(ON_WEST)), Pass)
 
@@ -279,8 +279,8 @@ def test_only_what_may_not_go_on_is_refused() -> None:
     place = Place("west", 2)
     move = session(place).move(sent(records(9), also="bills"), moved(ON_WEST))
     given = produce.ProduceAnswer([produce.Appended("bills", 0, 0, 5)])
-    body, asks = carried(move, lambda _: view(produce.write_answer(12, given)))
-    told = {str(one.topic): one.error for one in produce.read_answer(body, 0, 12).appended}
+    body, asks = carried(move, lambda _: view(produce.write_answer(11, given)))
+    told = {str(one.topic): one.error for one in produce.read_answer(body, 0, 11).appended}
     assert (told, len(asks)) == ({"shared": TWICE, "bills": 0}, 1)
 
 

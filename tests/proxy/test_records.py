@@ -19,13 +19,13 @@ from twinshore.wire.serving.requests import Endpoint, Request
 NOT_HERE, TIMED_OUT, NO_SESSION = 6, 7, 70
 
 
-def sent(*topics: str, version: int = 12, acks: int = -1, transactional: str | None = None) -> Request:
+def sent(*topics: str, version: int = 11, acks: int = -1, transactional: str | None = None) -> Request:
     batches = [produce.Batches(topic, 0, b"batch of " + topic.encode()) for topic in topics]
     body = produce.write_request(version, produce.ProduceRequest(transactional, acks, 1500, batches))
     return request(PRODUCE, version, body)
 
 
-def codes(body: memoryview, version: int = 12) -> dict[str, int]:
+def codes(body: memoryview, version: int = 11) -> dict[str, int]:
     return {str(one.topic): one.error for one in produce.read_answer(body, 0, version).appended}
 
 
@@ -34,7 +34,7 @@ def passed(move: object) -> Pass:
     return move
 
 
-@pytest.mark.parametrize("version", range(3, 13))
+@pytest.mark.parametrize("version", range(3, 12))
 def test_records_for_topics_that_are_here_go_through_as_they_came(version: int) -> None:
     move = passed(session().move(sent("orders", "shared", version=version), seen()))
     assert (move.place, move.answered) == (EAST, True)
@@ -45,7 +45,7 @@ def test_records_for_topics_that_are_here_go_through_as_they_came(version: int) 
 def test_an_answer_that_names_no_broker_stays_as_it_came() -> None:
     move = passed(session().move(sent("orders"), seen()))
     assert move.rewrite is not None
-    body = produce.write_answer(12, produce.ProduceAnswer([produce.Appended("orders", 0, 0, 41)]))
+    body = produce.write_answer(11, produce.ProduceAnswer([produce.Appended("orders", 0, 0, 41)]))
     assert move.rewrite(memoryview(body), 0) is None
 
 
@@ -56,9 +56,9 @@ def test_of_a_new_leader_nothing_is_passed_on_and_the_clusters_are_looked_at_aga
     said = produce.ProduceAnswer(
         [produce.Appended("orders", 0, NOT_HERE, -1, current_leader=(3, 9))], 0, [Endpoint(3, "e3", 9092, "az")]
     )
-    body = move.rewrite(memoryview(produce.write_answer(12, said)), 0)
+    body = move.rewrite(memoryview(produce.write_answer(11, said)), 0)
     assert body is not None
-    found = produce.read_answer(view(body), 0, 12)
+    found = produce.read_answer(view(body), 0, 11)
     assert (found.appended[0].current_leader, found.endpoints) == (None, [])
     assert b"e3" not in view(body).tobytes(), "a broker's own address"
     assert len(looks) == 1
@@ -78,7 +78,7 @@ def test_whom_a_switch_keeps_out_by_rules_is_told_to_look_again(lead: Lead, hear
     talk = Session(EAST, LAYOUT, lambda: None, now=lambda: known)
     move = passed(talk.move(sent("orders"), seen()))
     assert move.rewrite is not None
-    said = produce.write_answer(12, produce.ProduceAnswer([produce.Appended("orders", 0, 29, -1)]))
+    said = produce.write_answer(11, produce.ProduceAnswer([produce.Appended("orders", 0, 29, -1)]))
     parts = move.rewrite(memoryview(said), 0)
     assert parts is not None
     assert codes(view(parts)) == {"orders": heard}
@@ -88,7 +88,7 @@ def test_whom_a_switch_keeps_out_by_rules_is_told_to_look_again(lead: Lead, hear
 def test_whom_a_switch_keeps_out_of_a_part_is_told_to_look_again_too(lead: Lead, heard: int) -> None:
     known = replace(seen(), leads={"orders": lead})
     talk = Session(EAST, LAYOUT, lambda: None, now=lambda: known)
-    said = view(produce.write_answer(12, produce.ProduceAnswer([produce.Appended("orders", 0, 29, -1)])))
+    said = view(produce.write_answer(11, produce.ProduceAnswer([produce.Appended("orders", 0, 29, -1)])))
     body, _ = carried(talk.move(sent("bills", "orders"), seen()), lambda _: said)
     assert codes(body) == {"bills": NOT_HERE, "orders": heard}
 
@@ -101,9 +101,9 @@ def test_records_for_another_cluster_are_refused_so_that_the_client_looks_again(
 def test_records_for_two_clusters_are_parted_and_the_answers_joined() -> None:
     move = session().move(sent("bills", "orders"), seen())
     appended = produce.ProduceAnswer([produce.Appended("orders", 0, 0, 41)], 5)
-    body, asks = carried(move, lambda _: view(produce.write_answer(12, appended)))
+    body, asks = carried(move, lambda _: view(produce.write_answer(11, appended)))
     assert [one.place for one in asks] == [EAST]
-    part = produce.read_request(view(asks[0].body), 0, 12)
+    part = produce.read_request(view(asks[0].body), 0, 11)
     assert [(one.topic, bytes(one.records or b"")) for one in part.batches] == [("orders", b"batch of orders")]
     assert codes(body) == {"bills": NOT_HERE, "orders": 0}
     body, _ = carried(session().move(sent("bills", "orders"), seen()), lambda _: None)

@@ -90,9 +90,10 @@ DESCRIBE_CLUSTER: Final = 60
 HEARTBEAT_OF_NEWER_GROUP: Final = 68
 
 # The lowest and highest version that is handled. Above these, requests name topics by ids, which differ between
-# clusters, or name no partitions of a transaction. From v10 on Metadata is answered with ids.
+# clusters, or name no partitions of a transaction: by Produce v12 one begins unasked, also while a switch waits for
+# those that are open. From v10 on Metadata is answered with ids.
 HANDLED: Final[Ranges] = {
-    PRODUCE: (3, 12),
+    PRODUCE: (3, 11),
     FETCH: (4, 12),
     LIST_OFFSETS: (1, 10),
     METADATA: (0, 12),
