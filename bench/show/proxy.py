@@ -72,6 +72,7 @@ KEYS = (
     "joins-apart",
     "old-metadata",
     "between",
+    "fetch-waits",
     "begins-asked",
 )
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.proxy.talks import (
     EAST,
+    LAYOUT,
     WEST,
     answer,
     asked,
@@ -29,6 +30,7 @@ from twinshore.proxy.core.messages import error, read_asked
 from twinshore.proxy.core.moves import Ask, Pass, Said
 from twinshore.proxy.core.offers import HANDLED
 from twinshore.proxy.core.seen import Seen
+from twinshore.proxy.core.session import Session
 from twinshore.wire.apis import FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FOR_LEADER_EPOCH
 from twinshore.wire.batch import split_batches
 from twinshore.wire.serving import fetch
@@ -145,6 +147,27 @@ def test_batches_of_a_twin_have_none(lead: Lead | None) -> None:
     """It counts leaders of its own, and its readers ask at home where an epoch ended."""
     numbers, told, _ = fetched(lead, at_home=False)
     assert (numbers, told.diverging_epoch) == ([-1, -1], None)
+
+
+@pytest.mark.claim("proxy", "fetch-waits", "a consumer that waits while its topic moves hears of no cut log")
+@pytest.mark.parametrize("then", [{}, {"shared": Lead("east", 1)}])
+def test_what_came_while_its_topic_moved_has_no_epochs_of_the_old_home(then: dict[str, Lead]) -> None:
+    """The old home has become a twin, and counts leaders of its own."""
+    known = [replace(on_west(), leads=then)]
+    client = Session(EAST, LAYOUT, lambda: None, now=lambda: known[-1])
+    asks = fetch.write_request(12, fetch.FetchRequest(30_000, 1, 9000, 0, [fetch.Wanted("shared", 0, 112, 9000)]))
+    move = client.move(request(FETCH, 12, [asks]), known[0])
+    known.append(on_west())
+    one = fetch.Fetched("shared", 0, 0, 117, 117, 0, None, -1, bytes(records(0, 5)))
+    assert isinstance(move, Pass) and move.rewrite is not None
+    said = move.rewrite(memoryview(fetch_answer(one)), 0)
+    assert isinstance(said, list)
+    (got,) = fetch.read_answer(memoryview(b"".join(said)), 0, 12).fetched
+    assert [header.leader_epoch for _, header in split_batches(memoryview(got.records or b""))] == [-1]
+
+
+def fetch_answer(one: fetch.Fetched) -> bytes:
+    return b"".join(fetch.write_answer(12, fetch.FetchAnswer(0, 0, 0, [one])))
 
 
 def test_cut_off_and_hostile_batches_are_passed_on() -> None:

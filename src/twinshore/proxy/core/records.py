@@ -248,7 +248,8 @@ class Records:
         if any(one.error == _NOT_HERE for one in answer.fetched):
             self._stale()
         shown, wait_s = self._reading.heard(asked, answer, cluster, seen)
-        shown = epochs.fetched(shown, seen, cluster)
+        # While the broker waited its topic may have moved: what has come since is a twin's.
+        shown = epochs.fetched(shown, self._now() if self._now else seen, cluster)
         if shown is answer and all(one.current_leader is None and one.preferred_replica < 0 for one in answer.fetched):
             return None
         parts = fetch.write_answer(version, self._fetch_renamed(shown, cluster))
