@@ -72,6 +72,7 @@ KEYS = (
     "joins-apart",
     "old-metadata",
     "between",
+    "ids-elsewhere",
     "fetch-waits",
     "begins-asked",
 )

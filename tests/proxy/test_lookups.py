@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.proxy.talks import (
+    EAST,
     LAYOUT,
     WEST,
     answer,
@@ -222,8 +223,23 @@ def test_a_marked_number_goes_back_to_its_cluster_without_the_mark() -> None:
     assert int(by_kio(INIT_PRODUCER_ID, 4, body).error_code) == 47
 
 
+@pytest.mark.claim("proxy", "ids-elsewhere", "an idempotent producer begins where any cluster lets it in")
+@pytest.mark.parametrize("refused", [31, None])
+def test_a_number_is_asked_of_the_other_cluster_where_one_gives_none(refused: int | None) -> None:
+    def gives(ask: Ask) -> memoryview | None:
+        if ask.place.cluster == "west":
+            return answer(INIT_PRODUCER_ID, 4, producer_id=9, producer_epoch=0)
+        return None if refused is None else answer(INIT_PRODUCER_ID, 4, error_code=error(refused))
+
+    body, asks = carried(session(EAST).move(asked(INIT_PRODUCER_ID, 4), seen()), gives)
+    found = by_kio(INIT_PRODUCER_ID, 4, body)
+    assert (int(found.error_code), found.producer_id) == (0, 9 | mark_of("west-id") << 48)
+    assert [one.place for one in asks] == [EAST, Place("west", ANY)]
+
+
 def test_where_no_cluster_answers_a_producer_asks_again() -> None:
-    nobody = told(session().move(asked(INIT_PRODUCER_ID, 4, transactional_id=None), seen(away=("east", "west"))))
+    move = session().move(asked(INIT_PRODUCER_ID, 4, transactional_id=None), seen(away=("east", "west")))
+    nobody, _ = carried(move, lambda _: None)
     assert int(by_kio(INIT_PRODUCER_ID, 4, nobody).error_code) == AGAIN, "after others Java looks for a coordinator"
 
 

@@ -358,21 +358,25 @@ def init_producer_id(request: Request, place: Place | None, seen: Seen) -> Move:
     asked = read_asked(request)
     if asked.transactional_id is not None:
         return transactions.init(request, asked, place, seen)
-    answering = seen.answering()
-    if not answering:
-        return Say(refusal(request, Code.COORDINATOR_LOAD_IN_PROGRESS, producer_epoch=-1))
-    chosen = place if place and place.cluster in answering else Place(answering[0], ANY)
-    return Run(_init_producer_id(request, asked, chosen, seen))
+    places = [Place(name, ANY) for name in seen.answering() if place is None or name != place.cluster]
+    if place is not None and seen.clusters[place.cluster].answers:
+        places.insert(0, place)
+    return Run(_init_producer_id(request, asked, places, seen))
 
 
-def _init_producer_id(request: Request, asked: Any, place: Place, seen: Seen) -> Errand:
-    mark = mark_of(seen.clusters[place.cluster].cluster_id)
-    if mark_in(getattr(asked, "producer_id", NOBODY)) == mark:
-        asked = replace(asked, producer_id=unmarked(asked.producer_id))
-    (said,) = yield [Ask(place, INIT_PRODUCER_ID, request.version, written(asked))]
-    if said is None:
-        return refusal(request, Code.COORDINATOR_LOAD_IN_PROGRESS, producer_epoch=-1)
-    answer = read_said(INIT_PRODUCER_ID, request.version, said)
-    if answer.error_code or mark_in(answer.producer_id):
-        return [said]
-    return written(replace(answer, producer_id=marked(answer.producer_id, mark)))
+def _init_producer_id(request: Request, asked: Any, places: Sequence[Place], seen: Seen) -> Errand:
+    """By the first of these that gives one: a client may be let in at one cluster alone."""
+    refused = refusal(request, Code.COORDINATOR_LOAD_IN_PROGRESS, producer_epoch=-1)
+    for place in places:
+        mark, ours = mark_of(seen.clusters[place.cluster].cluster_id), asked
+        if mark_in(getattr(asked, "producer_id", NOBODY)) == mark:
+            ours = replace(asked, producer_id=unmarked(asked.producer_id))
+        (said,) = yield [Ask(place, INIT_PRODUCER_ID, request.version, written(ours))]
+        if said is None:
+            continue
+        answer = read_said(INIT_PRODUCER_ID, request.version, said)
+        if not answer.error_code:
+            given = answer.producer_id
+            return [said] if mark_in(given) else written(replace(answer, producer_id=marked(given, mark)))
+        refused = [said]
+    return refused
