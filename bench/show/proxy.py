@@ -73,6 +73,7 @@ KEYS = (
     "old-metadata",
     "between",
     "ids-elsewhere",
+    "marks",
     "fetch-waits",
     "begins-asked",
 )

@@ -22,9 +22,9 @@ from tests.proxy.talks import (
     session,
     told,
 )
-from twinshore.fleet import GROUPS_HOME
+from twinshore.fleet import GROUPS_HOME, ConfigError
 from twinshore.proxy.core.layout import ANY, Place
-from twinshore.proxy.core.leads import Lead, mark_of
+from twinshore.proxy.core.leads import Lead, check_marks, mark_of
 from twinshore.proxy.core.messages import error, filled, read_asked
 from twinshore.proxy.core.moves import Ask
 from twinshore.proxy.core.offers import DESCRIBE_CLUSTER, FIND_COORDINATOR
@@ -221,6 +221,16 @@ def test_a_marked_number_goes_back_to_its_cluster_without_the_mark() -> None:
     body, _ = carried(session().move(asked(INIT_PRODUCER_ID, 4, producer_id=given, producer_epoch=3), seen()), gives)
     assert (1234).to_bytes(8, "big") in b"".join(heard[0].body)
     assert int(by_kio(INIT_PRODUCER_ID, 4, body).error_code) == 47
+
+
+@pytest.mark.claim("proxy", "marks", "no proxy serves clusters that would give two producers the same id")
+def test_clusters_that_mark_producers_alike_are_refused() -> None:
+    """A mark has 14 bits of a cluster's id."""
+    ids = {"east": "QH5N9AJcEbdUziPj04YhfQ", "north": "north-id", "west": "5MxAtWx3QGn6qrrfC0lerw"}
+    assert mark_of(ids["east"]) == mark_of(ids["west"])
+    with pytest.raises(ConfigError, match="clusters east and west mark the ids of producers alike"):
+        check_marks(ids)
+    check_marks({"east": ids["east"], "north": ids["north"]})
 
 
 @pytest.mark.claim("proxy", "ids-elsewhere", "an idempotent producer begins where any cluster lets it in")

@@ -6,11 +6,25 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from tests.proxy.served import ProxyProcess
 from twinshore.fleet.settings import parse_settings
 from twinshore.lab import FaultProxy, LabCluster
 from twinshore.proxy.core.layout import Layout
 from twinshore.proxy.late_store import LateStore
 from twinshore.proxy.lookout import Lookout
+
+
+@pytest.mark.claim("proxy", "marks", "no proxy serves clusters that would give two producers the same id")
+def test_a_proxy_does_not_start_before_one_cluster_under_two_names(east: LabCluster, tmp_path: Path) -> None:
+    proxy = ProxyProcess(tmp_path, [east.cluster, replace(east.cluster, name="again")])
+    try:
+        proxy.launch()
+        assert proxy.process.wait(60) == 2
+        assert "clusters east and again mark the ids of producers alike" in proxy.said()
+    finally:
+        proxy.close()
 
 
 def test_a_topic_that_both_have_is_led_to_neither_whichever_answers_first(

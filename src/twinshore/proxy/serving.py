@@ -22,6 +22,7 @@ from twinshore.proxy.control import Control, ResetHearing
 from twinshore.proxy.core.alarms import Alarms
 from twinshore.proxy.core.flows import Flows, Totals
 from twinshore.proxy.core.layout import Layout, NewTopics
+from twinshore.proxy.core.leads import check_marks
 from twinshore.proxy.core.limits import Budget, Crowd, Quotas
 from twinshore.proxy.core.near import Near, Networks, Rules
 from twinshore.proxy.core.seen import Seen
@@ -192,6 +193,7 @@ class _Serving:
         """Looks, opens, and goes on doing so. Clients come in once a cluster has been seen, as nothing before that says
         what they may ask, and home words were read: readers would be led to old homes, and commit there."""
         await asyncio.gather(self._lookout.first(), self._control.first())
+        check_marks({name: one.cluster_id for name, one in self._lookout.seen.clusters.items() if one.was_seen})
         self._store.check_version()  # one that is merely away is waited for
         tasks = (self._lookout.look(), self._control.run(), self._levels.run(), self._telling.run())
         looking = [asyncio.create_task(one) for one in tasks]

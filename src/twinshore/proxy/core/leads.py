@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
+from twinshore.fleet.errors import ConfigError
 from twinshore.homes.home_lines import FORCED, PLANNED, Clash, HomeLine, HomeState
 from twinshore.store.switch_values import Crossing
 from twinshore.store.values import SourceBatch
@@ -31,6 +32,17 @@ UNBOUNDED: Final = 1 << 62
 def mark_of(cluster_id: str) -> int:
     """What the ids begin with that this cluster gave to producers: above those that brokers give by themselves."""
     return crc32c(cluster_id.encode()) % _MARKS + 1
+
+
+def check_marks(ids: Mapping[str, str]) -> None:
+    """Of clusters by their names. ConfigError where two of them would give producers the same ids."""
+    names: dict[int, str] = {}
+    for name, cluster_id in ids.items():
+        if (first := names.setdefault(mark_of(cluster_id), name)) != name:
+            raise ConfigError(
+                f"clusters {first} and {name} mark the ids of producers alike: two producers could have the same one",
+                hint="leave one of them out of [proxy] clusters",
+            )
 
 
 def mark_in(producer_id: int) -> int:
