@@ -12,6 +12,7 @@ import pytest
 from tests.scenarios.mirror_rig import settings_text
 from twinshore.fleet import GROUPS_HOME, Cluster, ConfigError, RefusedError
 from twinshore.fleet.settings import Settings, parse_settings
+from twinshore.groups.goals import GroupSeen
 from twinshore.groups.home_line import HomeRelay
 from twinshore.homes.following import Following
 from twinshore.homes.home_lines import HomeLine, HomeState
@@ -106,6 +107,12 @@ def test_proxies_end_a_hold_of_groups_whose_mover_is_gone_and_a_late_mover_moves
         told, _ = words.told()
         assert isinstance(told, HomeLine)
         assert (told.home, told.word) == ("east", said.word)
+
+
+def test_members_of_before_are_told_apart_from_those_who_came_past_the_proxies() -> None:
+    """A cluster that is back still knows who was a member as it died."""
+    why, _ = groups_home._judged({"g": GroupSeen(new_live=True)}, "east", "west")
+    assert why is not None and "until their sessions end" in str(why)
 
 
 def words_of(stack: ExitStack, *labs: LabCluster) -> GroupWords:

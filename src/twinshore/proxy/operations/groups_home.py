@@ -300,7 +300,8 @@ def _judged(seen: dict[str, GroupSeen], old: str, to: str) -> tuple[RefusedError
     if live:
         why = RefusedError(
             f"there are members on {to} already: of {listed(live, NAMED_MAX)}",
-            hint="they did not come through a proxy: stop them first, or let them come through one",
+            hint="they came past the proxies: stop them first; or that cluster was away, and keeps those of before until"
+            " their sessions end (45 s by default)",
         )
         return why, []
     remarks = [f"{counted(len(seen), 'group')} with places in topics that both clusters have"]
