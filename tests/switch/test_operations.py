@@ -272,6 +272,8 @@ def test_what_moved_says_what_to_do_next() -> None:
     )
     dotted = replace(forced, topics=tuple(replace(forced.topics[0], topic=name) for name in ("a.b", "c")))
     assert "failback 'a\\.b' c --old" in Shown(dotted.id, dotted).onward()[1]
+    many = replace(forced, topics=tuple(replace(forced.topics[0], topic=f"x.{name}") for name in "abcdef"))
+    assert "failback 'x\\..*' --old east" in Shown(many.id, many).onward()[1], "not all topics of the cluster"
     waves = replace(forced, plan="a" * 32)
     assert "failback '.*' --old east" in Shown(waves.id, waves).onward()[1], "each wave has moved some"
     assert Shown(drill.id, drill).onward() == ()

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from os.path import commonprefix
 from shlex import quote
 from typing import Any
 
@@ -81,8 +82,11 @@ class Shown:
         one = self.record
         yield f"next: point producers and consumers to {one.new}; those that follow homes go there by themselves"
         if one.kind is Kind.FORCED:
-            many = one.plan or len(one.topics) > NAMED_MAX
-            topics = "'.*'" if many else " ".join(quote(literal(name)) for name in one.names())
+            named = [literal(name) for name in one.names()]
+            if one.plan or len(named) > NAMED_MAX:
+                begins = "" if one.plan else commonprefix(one.names())  # noqa: RUF071  # sign by sign is meant
+                named = [f"{literal(begins)}.*"]
+            topics = " ".join(map(quote, named))
             yield (
                 f"once {one.old} is back, and its mirror runs: `twinshore switch failback {topics} --old {one.old}` "
                 "saves what never crossed"
