@@ -300,7 +300,7 @@ def _judged(seen: dict[str, GroupSeen], old: str, to: str) -> tuple[RefusedError
     if live:
         why = RefusedError(
             f"there are members on {to} already: of {listed(live, NAMED_MAX)}",
-            hint="they came past the proxies: stop them first; or that cluster was away, and keeps those of before until"
+            hint="they came past the proxies: stop them first; or it was away, and keeps those of before until"
             " their sessions end (45 s by default)",
         )
         return why, []
