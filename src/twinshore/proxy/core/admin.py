@@ -36,6 +36,7 @@ from twinshore.proxy.core.messages import (
     answer_kind,
     error,
     filled,
+    metadata_question,
     part_of,
     read_asked,
     read_said,
@@ -226,9 +227,7 @@ def holders(topics: Iterable[str], seen: Seen) -> Piece[dict[str, list[str]]]:
     """The clusters that have each of these, as they say now. One that is away has what it had when it was seen last."""
     names = list(dict.fromkeys(topics))
     version = seen.offers[METADATA][1]
-    kind = request_kind(METADATA, version)
-    wanted = tuple(filled(part_of(kind, "topics"), name=name) for name in names)
-    body = written(filled(kind, topics=wanted, allow_auto_topic_creation=False))
+    body = metadata_question(names, version)
     answering = seen.answering() if names else []
     asks = [Ask(Place(name, ANY), METADATA, version, body) for name in answering]
     said = (yield asks) if asks else []

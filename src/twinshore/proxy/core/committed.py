@@ -25,6 +25,7 @@ from twinshore.proxy.core.messages import (
     part_of,
     read_asked,
     read_said,
+    refused_places,
     request_kind,
     with_errors,
     written,
@@ -60,9 +61,9 @@ class Committed:
     ) -> Move:
         """Each place where it lives, of what is `asked`. `still`: whether what it was judged by holds."""
         if place is None or place.cluster != seen.group_home():
-            return Say(all_refused(request, asked.topics, Code.NOT_COORDINATOR))
+            return Say(refused_places(request, asked.topics, Code.NOT_COORDINATOR))
         if seen.groups_wait:
-            return Hold(all_refused(request, asked.topics, _AGAIN))
+            return Hold(refused_places(request, asked.topics, _AGAIN))
         self._counting.committed(request, str(asked.group_id), asked.topics, place.cluster)
         told = epochs.of_places(asked, seen)
         if all(seen.stays(str(one.name)) for one in asked.topics):
@@ -79,7 +80,7 @@ class Committed:
             idle = yield from is_idle(str(asked.group_id), place, seen)
             code = _AGAIN if idle is None else Code.NONE if idle else Code.UNKNOWN_MEMBER_ID
         if code not in (Code.NONE, Code.REBALANCE_IN_PROGRESS):
-            return all_refused(request, asked.topics, code)
+            return refused_places(request, asked.topics, code)
         asks: list[Ask] = []
         lost: dict[str, int] = {}
         for cluster, topics in by_cluster(asked.topics, seen).items():
@@ -95,7 +96,7 @@ class Committed:
             else:
                 asks.append(Ask(where, OFFSET_COMMIT, request.version, written(body)))
         if not still():
-            return all_refused(request, asked.topics, _AGAIN)
+            return refused_places(request, asked.topics, _AGAIN)
         said = (yield asks) if asks else []
         told: dict[str, Any] = {}
         for ask, heard in zip(asks, said, strict=True):
@@ -296,12 +297,6 @@ def _merged(found: Mapping[tuple[str, str], Any], seen: Seen) -> tuple[Any, ...]
 def _is_place(part: Any) -> bool:
     """Whether a place is there, or it is not known."""
     return bool(part.error_code) or part.committed_offset >= 0
-
-
-def all_refused(request: Request, topics: Sequence[Any], code: int) -> Parts:
-    """The answer to OffsetCommit that says this of each place."""
-    kind = answer_kind(OFFSET_COMMIT, request.version)
-    return written(filled(kind, topics=tuple(with_errors(kind, one, code) for one in topics)))
 
 
 def _no_places(request: Request, group: Any, code: Code) -> Any:

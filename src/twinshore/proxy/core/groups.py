@@ -36,6 +36,7 @@ from twinshore.proxy.core.messages import (
     answer_kind,
     error,
     filled,
+    metadata_question,
     part_of,
     read_asked,
     read_said,
@@ -65,13 +66,12 @@ _JOINING_S: Final = 1800.0
 _SILENT_S: Final = 20.0
 # Of what is said in one second.
 _REFUSED_MAX: Final = 8
-# A client is a member of one group; whoever says that it is one of many more is not believed.
+# A client is a member of one group; whoever says that it is one of many more is not believed, or asked about
+# each time.
 _GROUPS_MAX: Final = 16
 # No application names so many topics, or writes such a pattern; each is judged at each heartbeat.
 NAMES_MAX: Final = 10_000
 PATTERN_CHARS_MAX: Final = 16_384
-# A client is a member of one group; whoever says that it is one of many more is asked about each time.
-_MEMBERS_MAX: Final = 16
 _SHOWN_MAX: Final = 80
 # What stands for itself in a pattern; a dot does where it is written as `\\.`, which is one sign here.
 _DOT: Final = "\0"
@@ -152,15 +152,16 @@ def of_members(request: Request, place: Place | None, seen: Seen) -> Move:
 
 
 def of_admins(request: Request, place: Place | None, seen: Seen) -> Move:
-    """DescribeGroups and ListGroups. Elsewhere than at home a group has only places, and is not listed again."""
+    """DescribeGroups of either kind and ListGroups. Elsewhere than at home a group has only places, and is not listed
+    again."""
     if place is not None and place.cluster == seen.group_home():
         return Pass(place)
+    kind = answer_kind(request.key, request.version)
     if request.key == LIST_GROUPS:
-        return Say(written(filled(answer_kind(LIST_GROUPS, request.version))))
-    kind = answer_kind(DESCRIBE_GROUPS, request.version)
-    part, code = part_of(kind, "groups"), error(Code.NOT_COORDINATOR)
-    groups = tuple(filled(part, group_id=group, error_code=code) for group in read_asked(request).groups)
-    return Say(written(filled(kind, groups=groups)))
+        return Say(written(filled(kind)))
+    asked, part, code = read_asked(request), part_of(kind, "groups"), error(Code.NOT_COORDINATOR)
+    names = asked.group_ids if request.key == CONSUMER_GROUP_DESCRIBE else asked.groups
+    return Say(written(filled(kind, groups=tuple(filled(part, group_id=one, error_code=code) for one in names))))
 
 
 _Piece = Generator[Sequence[Ask], Sequence[Said], Any]
@@ -230,7 +231,7 @@ class NewerGroups:
         return self._remembered(member, Subscription(tuple(map(str, names)), str(pattern), begins))
 
     def _remembered(self, member: tuple[str, str], wanted: Subscription) -> Subscription:
-        if member[1] and (member in self._known or len(self._known) < _MEMBERS_MAX):
+        if member[1] and (member in self._known or len(self._known) < _GROUPS_MAX):
             self._known[member] = wanted
         return wanted
 
@@ -300,32 +301,23 @@ class NewerGroups:
         return refusal(request, Code.INCONSISTENT_GROUP_PROTOCOL)
 
 
-def describe(request: Request, place: Place | None, seen: Seen) -> Move:
-    """ConsumerGroupDescribe: what the groups' home knows."""
-    if place is not None and place.cluster == seen.group_home():
-        return Pass(place)
-    kind = answer_kind(request.key, request.version)
-    part, code = part_of(kind, "groups"), error(Code.NOT_COORDINATOR)
-    groups = tuple(filled(part, group_id=group, error_code=code) for group in read_asked(request).group_ids)
-    return Say(written(filled(kind, groups=groups)))
+def _told_of(group: str, key: int, place: Place, seen: Seen) -> _Piece:
+    """The group, as its coordinator describes it by this request; None where it does not say."""
+    version = seen.offers[key][1]
+    body = written(filled(request_kind(key, version), groups=(group,), group_ids=(group,)))
+    (said,) = yield [Ask(place, key, version, body)]
+    return None if said is None else next(iter(read_said(key, version, said).groups), None)
 
 
 def members(group: str, place: Place, seen: Seen) -> _Piece:
     """Those of the newer protocol, as their coordinator knows them; None where it does not say."""
-    version = seen.offers[CONSUMER_GROUP_DESCRIBE][1]
-    body = written(filled(request_kind(CONSUMER_GROUP_DESCRIBE, version), group_ids=(group,)))
-    (said,) = yield [Ask(place, CONSUMER_GROUP_DESCRIBE, version, body)]
-    if said is None:
-        return None
-    return [one for some in read_said(CONSUMER_GROUP_DESCRIBE, version, said).groups for one in some.members]
+    found = yield from _told_of(group, CONSUMER_GROUP_DESCRIBE, place, seen)
+    return None if found is None else found.members
 
 
 def is_idle(group: str, place: Place, seen: Seen) -> _Piece:
     """Whether the group has no members of either protocol; None where its coordinator does not say."""
-    version = seen.offers[DESCRIBE_GROUPS][1]
-    body = written(filled(request_kind(DESCRIBE_GROUPS, version), groups=(group,)))
-    (said,) = yield [Ask(place, DESCRIBE_GROUPS, version, body)]
-    found = next(iter(() if said is None else read_said(DESCRIBE_GROUPS, version, said).groups), None)
+    found = yield from _told_of(group, DESCRIBE_GROUPS, place, seen)
     if found is None or found.error_code not in (Code.NONE, Code.GROUP_ID_NOT_FOUND):
         return None
     if not found.error_code and found.group_state not in _IDLE:
@@ -343,12 +335,9 @@ def described(group: str, member: str, place: Place, seen: Seen) -> _Piece:
 
 def _classic_members(group: str, place: Place, seen: Seen) -> _Piece:
     """What the classic members of the group read; None while the coordinator does not say."""
-    version = seen.offers[DESCRIBE_GROUPS][1]
-    body = written(filled(request_kind(DESCRIBE_GROUPS, version), groups=(group,)))
-    (said,) = yield [Ask(place, DESCRIBE_GROUPS, version, body)]
-    if said is None:
+    found = yield from _told_of(group, DESCRIBE_GROUPS, place, seen)
+    if found is None:
         return None
-    (found,) = read_said(DESCRIBE_GROUPS, version, said).groups
     if found.members and found.group_state in _REBALANCES:
         return None
     return {topic for one in found.members for topic in subscribed(one.member_metadata)}
@@ -364,7 +353,8 @@ def _shown(lacking: _Lacks, seen: Seen) -> _Piece:
     if not by_cluster:
         return frozenset[str]()
     said = yield [
-        Ask(Place(cluster, ANY), METADATA, version, _question(names, version)) for cluster, names in by_cluster.items()
+        Ask(Place(name, ANY), METADATA, version, metadata_question(topics, version))
+        for name, topics in by_cluster.items()
     ]
     heard = [read_said(METADATA, version, one) for one in said if one is not None]
     if len(heard) < len(said):
@@ -373,17 +363,11 @@ def _shown(lacking: _Lacks, seen: Seen) -> _Piece:
     return frozenset(str(one.name) for one in told if one.error_code not in _HIDDEN)
 
 
-def _question(names: Sequence[str], version: int) -> Parts:
-    kind = request_kind(METADATA, version)
-    topics = tuple(filled(part_of(kind, "topics"), name=name) for name in names)
-    return written(filled(kind, topics=topics, allow_auto_topic_creation=False))
-
-
 def _there(names: Sequence[str], place: Place, seen: Seen) -> _Piece:
     """Which of these the groups' home has, though that was not known."""
     lacking = [name for name in names if name not in seen.own]
     version = seen.offers[METADATA][1]
-    asks = [Ask(place, METADATA, version, _question(lacking, version))] if lacking else []
+    asks = [Ask(place, METADATA, version, metadata_question(lacking, version))] if lacking else []
     (said,) = (yield asks) if asks else (None,)
     told = () if said is None else read_said(METADATA, version, said).topics
     return frozenset(str(one.name) for one in told if not one.error_code)

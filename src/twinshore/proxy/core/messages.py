@@ -6,6 +6,7 @@ import dataclasses
 import io
 import struct
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from types import NoneType, UnionType
@@ -20,7 +21,7 @@ from twinshore.fleet.errors import WireError
 from twinshore.kafka.errors import Code
 from twinshore.kafka.shapes import checked
 from twinshore.proxy.core.moves import Parts
-from twinshore.wire.apis import api_name
+from twinshore.wire.apis import METADATA, api_name
 from twinshore.wire.framing import FrameSizeError
 from twinshore.wire.primitives import PAST_END
 from twinshore.wire.serving.requests import ELEMENTS_MAX, Request
@@ -73,6 +74,19 @@ def with_errors(kind: Any, topic: Any, code: int) -> Any:
         numbers = [one.partition_index for one in topic.partitions]
     parts = tuple(filled(part, partition_index=number, error_code=said) for number in numbers)
     return filled(kind, name=topic.name, partitions=parts)
+
+
+def refused_places(request: Request, topics: Sequence[Any], code: int) -> Parts:
+    """The answer to a commit, also one in a transaction, that says this of each place."""
+    kind = answer_kind(request.key, request.version)
+    return written(filled(kind, topics=tuple(with_errors(kind, one, code) for one in topics)))
+
+
+def metadata_question(names: Sequence[str], version: int) -> Parts:
+    """About these topics. It makes none."""
+    kind = request_kind(METADATA, version)
+    topics = tuple(filled(part_of(kind, "topics"), name=one) for one in names)
+    return written(filled(kind, topics=topics, allow_auto_topic_creation=False))
 
 
 def read_asked(request: Request) -> Any:

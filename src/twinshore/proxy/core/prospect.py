@@ -150,4 +150,5 @@ class Prospect:
         }
 
     def _routes(self) -> Mapping[str, str | None]:
-        return {topic: self.seen.route(topic) for topic in self.asked} if self.asked else self.seen.routes
+        named = self.asked or [topic for topic in self.seen.routes if not is_of_no_application(topic)]
+        return {topic: self.seen.route(topic) for topic in named}

@@ -27,13 +27,22 @@ from typing import Any, Final
 
 from twinshore.kafka.errors import Code
 from twinshore.proxy.core import epochs
-from twinshore.proxy.core.committed import NO_MEMBER, Committed, all_refused
+from twinshore.proxy.core.committed import NO_MEMBER, Committed
 from twinshore.proxy.core.layout import Place
-from twinshore.proxy.core.messages import answer_kind, error, read_asked, read_said, refusal, with_errors, written
+from twinshore.proxy.core.messages import (
+    answer_kind,
+    error,
+    read_asked,
+    read_said,
+    refusal,
+    refused_places,
+    with_errors,
+    written,
+)
 from twinshore.proxy.core.moves import Errand, Hold, Later, Move, Parts, Pass, Run, Say
 from twinshore.proxy.core.offers import HEARTBEAT, JOIN_GROUP
 from twinshore.proxy.core.seen import Seen
-from twinshore.proxy.core.transactions import commit_offsets, of_places
+from twinshore.proxy.core.transactions import commit_offsets
 from twinshore.store.proxy_values import ResetRow, ResetState
 from twinshore.wire.apis import OFFSET_COMMIT
 from twinshore.wire.serving.requests import Request
@@ -215,7 +224,7 @@ class Resets:
         if outside and self._book.sent_away(group, self._ids.get(group, "")):
             return self._without_some(request, asked, place, seen)
         if outside and group not in self._ids and self._book.is_fresh(group) and self._is_meant(asked, seen):
-            return Say(all_refused(request, asked.topics, Code.UNKNOWN_MEMBER_ID))
+            return Say(refused_places(request, asked.topics, Code.UNKNOWN_MEMBER_ID))
         move = _on_its_way(self._commit_of(request, asked, place, seen), on_its_way(group))
         return self._told(move, request, group, seen) if self._book.sent_away(group, member) else move
 
@@ -236,9 +245,9 @@ class Resets:
         known = self._ids.get(group, "") if outside else member
         if outside and not known:
             # As where a group has members.
-            return Say(all_refused(request, asked.topics, Code.UNKNOWN_MEMBER_ID))
+            return Say(refused_places(request, asked.topics, Code.UNKNOWN_MEMBER_ID))
         if self._book.sets(group) and (outside or self._elsewhere(asked, seen)):
-            return Hold(all_refused(request, asked.topics, Code.COORDINATOR_LOAD_IN_PROGRESS))
+            return Hold(refused_places(request, asked.topics, Code.COORDINATOR_LOAD_IN_PROGRESS))
         if outside and self._book.was_sent_away(group, known):
             return self._without_some(request, asked, place, seen)
         move = self._commit_of(request, asked, place, seen)
@@ -262,7 +271,7 @@ class Resets:
         group = str(asked.group_id)
         left, kept = _parted(asked.topics, partial(self._book.means, group, seen))
         if not kept:
-            return Say(all_refused(request, left, Code.NONE))
+            return Say(refused_places(request, left, Code.NONE))
         move = self._commit_of(request, replace(asked, topics=tuple(kept)), place, seen)
         if left and isinstance(move, Pass):
             move = move._replace(body=written(epochs.of_places(replace(asked, topics=tuple(kept)), seen)))
@@ -320,7 +329,7 @@ class Resets:
         named = [(str(topic.name), one.partition_index) for topic in asked.topics for one in topic.partitions]
         if not any(self._book.means(group, seen, *one) for one in named):
             return move
-        return Say(of_places(request, asked, _OF_A_MEMBER if names else _OF_NO_MEMBER))
+        return Say(refused_places(request, asked.topics, _OF_A_MEMBER if names else _OF_NO_MEMBER))
 
 
 def _on_its_way(move: Move, way: str) -> Move:

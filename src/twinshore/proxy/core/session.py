@@ -137,10 +137,7 @@ _JUDGES: Final[Mapping[int, Callable[[Session, Request, Seen], Move]]] = {
     OFFSET_COMMIT: lambda client, request, seen: client._resets.commit(request, client.place, seen),
     OFFSET_FETCH: lambda client, request, seen: client._committed.fetch(request, client.place, seen),
     INIT_PRODUCER_ID: lambda client, request, seen: lookups.init_producer_id(request, client.place, seen),
-    DESCRIBE_GROUPS: lambda client, request, seen: groups.of_admins(request, client.place, seen),
-    LIST_GROUPS: lambda client, request, seen: groups.of_admins(request, client.place, seen),
     HEARTBEAT_OF_NEWER_GROUP: lambda client, request, seen: client._newer.beat(request, client.place, seen),
-    CONSUMER_GROUP_DESCRIBE: lambda client, request, seen: groups.describe(request, client.place, seen),
     transactions.ADD_PARTITIONS: lambda client, request, seen: client._refused.add_partitions(
         request, client.place, seen
     ),
@@ -148,6 +145,10 @@ _JUDGES: Final[Mapping[int, Callable[[Session, Request, Seen], Move]]] = {
     transactions.END_TRANSACTION: lambda client, request, seen: client._refused.end(request, client.place, seen),
     transactions.COMMIT_OFFSETS: lambda client, request, seen: client._resets.commit_in_transaction(
         request, client.place, seen
+    ),
+    **dict.fromkeys(
+        (DESCRIBE_GROUPS, LIST_GROUPS, CONSUMER_GROUP_DESCRIBE),
+        lambda client, request, seen: groups.of_admins(request, client.place, seen),
     ),
     **dict.fromkeys(
         (JOIN_GROUP, SYNC_GROUP, HEARTBEAT, LEAVE_GROUP),

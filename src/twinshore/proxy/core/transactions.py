@@ -27,7 +27,7 @@ from twinshore.proxy.core.messages import (
     read_asked,
     read_said,
     refusal,
-    with_errors,
+    refused_places,
     written,
 )
 from twinshore.proxy.core.moves import ANSWER_S, Ask, Errand, Hold, Move, Parts, Pass, Run, Say
@@ -152,16 +152,10 @@ def commit_offsets(request: Request, place: Place | None, seen: Seen) -> Move:
     """Places in topics that the groups' home has."""
     asked = read_asked(request)
     if place is None or place.cluster != seen.group_home():
-        return Say(of_places(request, asked, Code.NOT_COORDINATOR))
+        return Say(refused_places(request, asked.topics, Code.NOT_COORDINATOR))
     if seen.groups_wait:
-        return Hold(of_places(request, asked, Code.COORDINATOR_LOAD_IN_PROGRESS))
+        return Hold(refused_places(request, asked.topics, Code.COORDINATOR_LOAD_IN_PROGRESS))
     if not all(seen.stays(str(one.name)) for one in asked.topics):
-        return Say(of_places(request, asked, _NOT_FOR_GROUP))
+        return Say(refused_places(request, asked.topics, _NOT_FOR_GROUP))
     told = epochs.of_places(asked, seen)
     return Pass(place, body=written(told) if told is not asked else None, topics=(GROUPS_HOME,))
-
-
-def of_places(request: Request, asked: Any, code: int) -> Parts:
-    """The answer to TxnOffsetCommit that says this of each place."""
-    kind = answer_kind(request.key, request.version)
-    return written(filled(kind, topics=tuple(with_errors(kind, one, code) for one in asked.topics)))
