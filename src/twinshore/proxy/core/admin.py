@@ -270,12 +270,6 @@ def unseen(topic: str, seen: Seen) -> str:
     return f"topic {topic}: cluster {silent} has not answered since this proxy began, and may have it: ask again"
 
 
-def refused_whole(request: Request, code: Code, says: str) -> Parts:
-    """An answer that has one error for all of it."""
-    kind = answer_kind(request.key, request.version)
-    return written(filled(kind, error_code=error(code), error_message=says))
-
-
 def _names(one: Any) -> dict[str, Any]:
     return {"resource_type": one.resource_type, "resource_name": one.resource_name}
 
@@ -478,14 +472,14 @@ def of_first(request: Request, seen: Seen) -> Move:
     read_asked(request)
     first = first_of(seen)
     if not seen.clusters[first].answers:
-        return Say(refused_whole(request, Code.REQUEST_TIMED_OUT, f"cluster {first} does not answer"))
+        return Say(refusal(request, Code.REQUEST_TIMED_OUT, error_message=f"cluster {first} does not answer"))
     return Run(_of_first(request, first))
 
 
 def _of_first(request: Request, first: str) -> Errand:
     (said,) = yield [Ask(Place(first, ANY), request.key, request.version, [request.view[request.position :]])]
     if said is None:
-        return refused_whole(request, Code.REQUEST_TIMED_OUT, f"cluster {first} did not answer in time")
+        return refusal(request, Code.REQUEST_TIMED_OUT, error_message=f"cluster {first} did not answer in time")
     return written(replace(read_said(request.key, request.version, said), throttle_time=timedelta(0)))
 
 
@@ -520,7 +514,7 @@ def _reassignments(request: Request, asked: Any, layout: Layout, seen: Seen) -> 
     if failed is not None and not told:
         return written(replace(failed, throttle_time=timedelta(0)))
     if wanted and not any(said):
-        return refused_whole(request, Code.REQUEST_TIMED_OUT, f"cluster {' or '.join(wanted)} does not answer")
+        return refusal(request, Code.REQUEST_TIMED_OUT, error_message=f"cluster {' or '.join(wanted)} does not answer")
     return written(filled(answer_kind(request.key, request.version), topics=tuple(told)))
 
 
