@@ -47,6 +47,7 @@ KEYS = (
     "own-secrets",
     "pushed-in-clear",
     "exactly-once",
+    "cancelled-poll",
 )
 PRODUCERS, RECORDS_PER_S, GROUPS = 4, 5_000, 3
 SECONDS, SECONDS_LONG = 20.0, 120.0

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
 from twinshore.client import AsyncHotConsumer, AsyncHotProducer
 from twinshore.lab import LabCluster
@@ -15,36 +15,99 @@ from twinshore.lab.clients import client_settings
 
 
 class Slow:
-    """Three records, each of which takes a while."""
+    """Three records, each of which takes a while. Its topic may move."""
 
     def __init__(self) -> None:
-        self.left = [*b"abc"]
+        self.left = [Message(topic="orders", partition=0, offset=number, value=b"%d" % number) for number in range(3)]
+        self.term_now = 1
+        self.handed_out: list[bytes | None] = []
 
-    def consume(self, count: int, _: float) -> list[int]:
+    def find(self, count: int, _: float) -> list[Message]:
         time.sleep(0.1)
         found, self.left = self.left[:count], self.left[count:]
         return found
+
+    def hand_out(self, found: list[Message]) -> None:
+        self.handed_out += [one.value() for one in found]
+
+    def term(self, _: str) -> int:
+        return self.term_now
 
     def close(self) -> None:
         pass
 
 
+def over(slow: Slow) -> AsyncHotConsumer:
+    consumer = AsyncHotConsumer({"group.id": "readers"}, clusters={"away": {"bootstrap.servers": "127.0.0.1:1"}})
+    consumer._consumer = slow  # type: ignore[assignment]
+    return consumer
+
+
+async def cancelled(consumer: AsyncHotConsumer) -> None:
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(consumer.poll(5), 0.02)
+
+
 def test_what_was_read_for_a_call_that_was_cancelled_the_next_one_returns() -> None:
     """Nobody else would hand it out."""
 
-    async def plays() -> list[object]:
-        consumer = AsyncHotConsumer({"group.id": "readers"}, clusters={"away": {"bootstrap.servers": "127.0.0.1:1"}})
-        consumer._consumer = Slow()  # type: ignore[assignment]
-        found: list[object] = []
+    async def plays() -> list[Message | None]:
+        consumer = over(Slow())
         for _ in range(2):
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(consumer.poll(5), 0.02)
-        found += await consumer.consume(2)
+            await cancelled(consumer)
+        found: list[Message | None] = [*await consumer.consume(2)]
         found += await asyncio.gather(consumer.poll(), consumer.poll())
         await consumer.close()
         return found
 
-    assert asyncio.run(plays()) == [*b"abc"]
+    assert [one.value() for one in asyncio.run(plays()) if one is not None] == [b"0", b"1", b"2"]
+
+
+def test_what_was_read_for_a_call_that_was_cancelled_is_read_again_where_its_topic_has_moved() -> None:
+    """Another record may have that offset there."""
+
+    async def plays() -> list[bytes | None]:
+        slow = Slow()
+        consumer = over(slow)
+        await cancelled(consumer)
+        await asyncio.sleep(0.2)
+        slow.term_now = 2
+        assert await consumer.poll() is None
+        assert await consumer.poll() is not None
+        await consumer.close()
+        return slow.handed_out
+
+    assert asyncio.run(plays()) == [b"1"]
+
+
+@pytest.mark.claim("client", "cancelled-poll", "no commit passes a record that only a cancelled asyncio call has read")
+@pytest.mark.parametrize("commits", [True, False], ids=["close", "commit"])
+def test_no_commit_passes_what_a_cancelled_call_has_read(commits: bool, east: LabCluster, unique_topic: str) -> None:
+    """Whoever read on behind it would never see it."""
+    east.create_topic(unique_topic)
+    settings = dict(client_settings(east.cluster))
+    config = {"group.id": unique_topic, "auto.offset.reset": "earliest", "enable.auto.commit": commits}
+    producer = Producer(settings)
+    for number in range(3):
+        producer.produce(unique_topic, b"%d" % number)
+    producer.flush()
+
+    async def plays() -> None:
+        async with AsyncHotConsumer(config, clusters={"east": settings}) as consumer:
+            await consumer.subscribe([unique_topic])
+            while await consumer.poll() is None:
+                pass
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(consumer.poll(5), 0)
+            await asyncio.sleep(0.5)  # it is read by now
+            if not commits:
+                await consumer.commit()
+
+    asyncio.run(plays())
+    asking = Consumer({**settings, "group.id": unique_topic})
+    (place,) = asking.committed([TopicPartition(unique_topic, 0)], 30)
+    asking.close()
+    assert place.offset == 1
 
 
 def test_records_are_written_and_read_while_the_loop_runs_on(east: LabCluster, unique_topic: str) -> None:

@@ -25,6 +25,11 @@ def test_it_commits_by_itself_otherwise(settings: dict[str, object]) -> None:
     assert habits(settings).commits
 
 
+def test_a_commit_without_offsets_takes_what_was_handed_out_unless_the_application_says_no() -> None:
+    assert habits({}).stores
+    assert not habits({"enable.auto.offset.store": "false"}).stores
+
+
 @pytest.mark.parametrize("known", [None, line(1), line(2, 5)])
 def test_in_its_own_term_a_place_is_what_it_was(known: HomeLine | None) -> None:
     assert since({0: 7}, 2, 2, known) == {0: 7}

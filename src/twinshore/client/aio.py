@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -101,8 +102,9 @@ class AsyncHotConsumer(_Calls):
         super().__init__("consumes")
         self._closed = False
         self._turn = asyncio.Lock()
-        self._asked: asyncio.Task[list[Message]] | None = None
-        self._found: list[Message] = []
+        self._asked: asyncio.Task[list[tuple[int, Message]]] | None = None
+        self._found: list[tuple[int, Message]] = []  # with the terms under which they were read
+        self._returned = deque[Message]()
 
     async def __aenter__(self) -> AsyncHotConsumer:
         return self
@@ -128,16 +130,32 @@ class AsyncHotConsumer(_Calls):
         return found[0] if found else None
 
     async def consume(self, num_messages: int = 1, timeout: float = 1.0) -> list[Message]:
-        """Up to so many. What a call has read that was cancelled meanwhile, as by a timeout, the next one returns."""
+        """Up to so many. What a call has read that was cancelled meanwhile, as by a timeout, the next one returns, or
+        reads again where the topic has moved since."""
         async with self._turn:
             if not self._found:
                 if self._asked is None:
-                    self._asked = asyncio.create_task(self._call(self._consumer.consume, num_messages, timeout))
+                    self._asked = asyncio.create_task(self._call(self._find, num_messages, timeout))
                 await asyncio.wait([self._asked])  # who is cancelled here leaves it to the next one
                 asked, self._asked = self._asked, None
                 self._found = asked.result()
-            found, self._found = self._found[:num_messages], self._found[num_messages:]
+            some, self._found = self._found[:num_messages], self._found[num_messages:]
+            found = [one for term, one in some if self._consumer.term(one.topic() or "") == term]
+            self._returned.extend(found)
             return found
+
+    async def _call(self, what: Callable[..., Found], *words: Any, **named: Any) -> Found:
+        """Only what was returned counts as handed out, so that no commit passes what a cancelled call has read."""
+
+        def call() -> Found:
+            self._consumer.hand_out([self._returned.popleft() for _ in range(len(self._returned))])
+            return what(*words, **named)
+
+        return await super()._call(call)
+
+    def _find(self, count: int, timeout: float) -> list[tuple[int, Message]]:
+        found = self._consumer.find(count, timeout)
+        return [(self._consumer.term(one.topic() or ""), one) for one in found]
 
     async def commit(self, message: Message | None = None, offsets: Sequence[TopicPartition] | None = None) -> None:
         """Returns once the group's place is there."""

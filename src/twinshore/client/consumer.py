@@ -92,6 +92,12 @@ class HotConsumer(Dealing):
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """Up to so many, waiting for the first for so long at most."""
+        found = self.find(num_messages, timeout)
+        self.hand_out(found)
+        return found
+
+    def find(self, num_messages: int, timeout: float) -> list[Message]:
+        """As `consume`, but that whoever hands the records out says so."""
         until_s = steady_s() + timeout if timeout >= 0 else float("inf")
         while True:
             self._moves.follow()
@@ -99,6 +105,13 @@ class HotConsumer(Dealing):
             found = self._read(num_messages, left_s)
             if found or steady_s() >= until_s:
                 return found
+
+    def hand_out(self, found: Iterable[Message]) -> None:
+        """From here on they count as read: no commit passes what was not handed out."""
+        last = {(one.topic, one.partition): one for one in map(behind, (one for one in found if not one.error()))}
+        self._handed.next |= {where: one.offset for where, one in last.items()}
+        for member, some in self._by_reader(last.values()).items():
+            member.store(some)
 
     def commit(
         self,
@@ -208,9 +221,6 @@ class HotConsumer(Dealing):
             cluster, member = members[self._turn % len(members)]
             waits_s = for_s if step == len(members) - 1 else 0.0
             found = [one for one in member.consumer.consume(count, waits_s) if self._is_current(cluster, one)]
-            for one in found:
-                if not one.error():
-                    self._handed.next[one.topic() or "", one.partition() or 0] = (one.offset() or 0) + 1
             if found:
                 return found
         return []

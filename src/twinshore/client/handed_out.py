@@ -16,17 +16,24 @@ from twinshore.homes.home_lines import HomeLine
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """Of a consumer as it is set: whether it commits by itself, and whether partitions are dealt to it bit by bit."""
+    """Of a consumer as it is set: whether it commits by itself, whether a commit without offsets takes what it has
+    handed out, and whether partitions are dealt to it bit by bit."""
 
     commits: bool
+    stores: bool
     is_incremental: bool
 
 
 def habits(settings: Mapping[str, Any]) -> Habits:
     """As librdkafka reads them: its words for no are these, small or large."""
     strategy = str(settings.get("partition.assignment.strategy", ""))
+
+    def says(key: str) -> bool:
+        return str(settings.get(key, True)).lower() not in ("false", "f", "0")
+
     return Habits(
-        commits=str(settings.get("enable.auto.commit", True)).lower() not in ("false", "f", "0"),
+        commits=says("enable.auto.commit"),
+        stores=says("enable.auto.offset.store"),
         is_incremental="cooperative" in strategy or settings.get("group.protocol") == "consumer",
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
@@ -163,7 +164,7 @@ class Member:
     """Made with the settings of its cluster, and closed by its `farewell` alone."""
 
     def __init__(self, settings: Mapping[str, Any], name: str, cluster: str, warn: Callable[[str], None]) -> None:
-        self.consumer = Consumer(dict(settings))
+        self.consumer = Consumer({**settings, "enable.auto.offset.store": False})
         self.habits = habits(settings)
         self.farewell = Farewell(self.consumer, name, cluster, warn)
         self._stilled: set[Where] = set()  # paused as their topics were left, while others stay
@@ -178,9 +179,15 @@ class Member:
         else:
             commit(self.consumer, offsets, asynchronous)
 
+    def store(self, places: list[TopicPartition]) -> None:
+        """What was handed out: the next commit without offsets takes the group there, unless another member has the
+        partition by now."""
+        if self.habits.stores:
+            with suppress(KafkaException):
+                self.consumer.store_offsets(offsets=places)
+
     def still(self, stays: Collection[str]) -> None:
-        """Of topics that do not stay no more is read, though it may be a while until partitions are dealt anew:
-        librdkafka counts what it has given us as read, and commits it, whether it is handed out or not."""
+        """Of topics that do not stay no more is read, though it may be a while until partitions are dealt anew."""
         gone = [one for one in self.consumer.assignment() if one.topic not in stays]
         self.consumer.pause(gone)
         self._stilled |= {(one.topic, one.partition) for one in gone}
