@@ -108,7 +108,7 @@ def test_how_a_consumer_is_set_is_what_its_own_cluster_says() -> None:
     clusters = {"one": {**mine, "group.id": "of one"}, "two": {**AWAY, "group.id": "of two"}}
     consumer = HotConsumer({"enable.auto.commit": "true"}, clusters=clusters)
     found = {name: habits(site.settings()) for name, site in consumer._reach.sites.items()}
-    assert found == {"one": Habits(False, True), "two": Habits(True, False)}
+    assert found == {"one": Habits(False, True, True), "two": Habits(True, True, False)}
     assert consumer._name == "of one"
     with pytest.raises(ConfigError, match=r"cluster two: group\.id is not set"):
         HotConsumer({}, clusters={"one": clusters["one"], "two": AWAY})

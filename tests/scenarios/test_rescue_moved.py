@@ -3,7 +3,6 @@ record once."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,13 +10,15 @@ import pytest
 
 from tests.scenarios.test_switched_home import read
 from tests.switch.flips import flip_of
-from twinshore.fleet import RefusedError
+from twinshore.fleet import NamedPartition, RefusedError
 from twinshore.fleet.settings import Settings, parse_settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
 from twinshore.store import Remembered, Store, open_store
-from twinshore.switch.operations.rescued import KIND, Reinject, act, plan
-from twinshore.switch.reinjected import BATCH_RECORDS, Pass, Progress
+from twinshore.switch.hands.rescue import read_saved
+from twinshore.switch.hands.writing import append
+from twinshore.switch.operations.rescued import KIND, Reinject, act, look, plan
+from twinshore.switch.reinjected import BATCH_RECORDS, Batch, as_written, batches, runs_of
 from twinshore.switch.rescued import Count, Ending, Origin, Saved, head_line, last_line, record_line
 from twinshore.wire.records import Record
 
@@ -38,12 +39,12 @@ def store(settings: Settings) -> Iterator[Store]:
         yield opened
 
 
-def saved(folder: Path, topic: str) -> Path:
+def saved(folder: Path, topic: str, many: int = MANY) -> Path:
     """What east took and never sent, and west is its home since."""
-    origin = Origin("f" * 32, "east", "west", topic, "a" * 32, 0, 10, 10 + MANY)
-    lines = [Saved(Record(10 + one, one, None, b"late %d" % one, ()), Ending.COMMITTED) for one in range(MANY)]
+    origin = Origin("f" * 32, "east", "west", topic, "a" * 32, 0, 10, 10 + many)
+    lines = [Saved(Record(10 + one, one, None, b"late %d" % one, ()), Ending.COMMITTED) for one in range(many)]
     path = folder / origin.file_name()
-    texts = [head_line(origin), *map(record_line, lines), last_line(Count(MANY, MANY))]
+    texts = [head_line(origin), *map(record_line, lines), last_line(Count(many, many))]
     path.write_text("".join(f"{text}\n" for text in texts))
     return path
 
@@ -73,30 +74,33 @@ def test_what_was_agreed_to_is_looked_at_again(
     assert read(west, TOPIC, 0, "read_uncommitted") == read(east, TOPIC, 0, "read_uncommitted") == []
 
 
-def test_half_written_it_goes_on_at_the_new_home_as_somebody_new(
+@pytest.mark.claim(
+    "switch", "reinjected", "a rescued record is written once, and once more where a switch left it behind"
+)
+def test_each_record_is_written_once_whatever_file_it_is_in_and_whoever_was_killed(
     settings: Settings, store: Store, tmp_path: Path, west: LabCluster
 ) -> None:
-    """The first half was written on east. Its producer's id is another's on west, who has written under it."""
+    """A batch was sent and its answer never heard. The next fail-back saves the same records, and some more."""
     west.create_topic(OTHER)
-    path = saved(tmp_path, OTHER)
+    first, second = saved(tmp_path, OTHER), saved(tmp_path, OTHER, MANY + 50)
     at_home(store, OTHER, "west", 2)
+    origin = look(first).origin
     cluster = KafkaCluster(settings.cluster("west"))
     try:
-        theirs, epoch = cluster.init_producer_id()
+        who = cluster.init_producer_id()
+        (some, _) = batches(read_saved(first))
+        append(cluster, NamedPartition(OTHER, 0), who, 0, as_written(some, origin))
     finally:
         cluster.close()
-    which = Pass(hashlib.sha256(path.read_bytes()).hexdigest(), OTHER, committed=True)
-    half = Progress(theirs, epoch, BATCH_RECORDS, cluster="east")
-    store.memories.remember([Remembered("east", KIND, which.subject, half.to_json(), "", 1)])
-    asked = Reinject([path], OTHER)
-    for _ in range(2):
+    batch = Batch(OTHER, "west", 2, *who, 0, runs_of(some))
+    store.memories.remember([Remembered("east", KIND, batch.subject(origin), batch.to_json(), "", 1)])
+    for path in (first, second, first):
+        asked = Reinject([path], OTHER)
         list(act(plan(asked, settings, store), settings, store, by="anna"))
-        assert [value for _, _, value in read(west, OTHER, 0, "read_committed")] == [
-            b"late %d" % one for one in range(BATCH_RECORDS, MANY)
-        ]
-    (row,) = store.memories.of("east", KIND)
-    done = Progress.from_json(row.value)
-    assert (done.whole, done.written, done.cluster) == (True, MANY, "west") and done.producer_id != theirs
+    assert [value for _, _, value in read(west, OTHER, 0, "read_committed")] == [
+        b"late %d" % one for one in range(MANY + 50)
+    ]
+    assert {Batch.from_json(row.value).end for row in store.memories.of("east", KIND)} == {500, MANY, MANY + 50}
 
 
 @pytest.mark.claim("switch", "rescued-at-once", "one command writes rescued files of several topics")
@@ -109,7 +113,7 @@ def test_files_of_several_topics_are_written_to_their_topics_at_once(
         west.create_topic(name)
     planned = plan(Reinject([saved(tmp_path, name) for name in names]), settings, store)
     assert planned.refused and planned.refused.message == "west has no topic rescued-nowhere"
-    assert [step.which.topic for step in act(planned, settings, store, by="anna")] == names[:2]
+    assert [step.topic for step in act(planned, settings, store, by="anna")] == names[:2]
     for name in names[:2]:
         assert len(read(west, name, 0, "read_committed")) == MANY
     again = plan(Reinject([tmp_path / step.path.name for step in planned.steps]), settings, store)

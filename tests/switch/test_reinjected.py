@@ -1,38 +1,60 @@
-"""Rescued records are cut into the same batches at each attempt, and each is written once, whoever is killed."""
+"""Rescued records are written again in bounded batches. What a topic's home has of them is known by where they lay."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 
+from tests.switch.test_decision import record
 from tests.switch.test_rescued import ORIGIN, SAVED
 from twinshore.fleet import WireError
-from twinshore.switch.reinjected import BATCH_BYTES, BATCH_RECORDS, HEADER, Pass, Progress, batches, left
+from twinshore.switch.deeds import Deed, Kind
+from twinshore.switch.record import Moved, Record, State
+from twinshore.switch.reinjected import (
+    BATCH_BYTES,
+    BATCH_RECORDS,
+    HEADER,
+    UNDER_WAY,
+    Batch,
+    as_written,
+    batches,
+    offsets_of,
+    runs_of,
+)
 from twinshore.switch.rescued import Ending, Saved
+from twinshore.wire import records
 from twinshore.wire.batch import split_batches
-from twinshore.wire.records import Record, decode_batch, encode_batch
+from twinshore.wire.records import decode_batch, encode_batch
 
-COMMITTED, OTHERS = (Pass("d" * 64, "orders", committed) for committed in (True, False))
+WRITTEN = Batch("orders", "west", 2, 7, 0, 500, ((81, 83), (85, 85)), 200)
+MOVED = Moved(topic="orders", old_id="b" * 32, new_id="a" * 32, term=2, partitions=4, points=(0, 0, 0, 199))
 
 
-def many(records: int, size: int = 1) -> list[Saved]:
-    return [Saved(Record(number, number, b"k", b"v" * size), Ending.COMMITTED) for number in range(records)]
+def many(count: int, size: int = 1) -> list[Saved]:
+    return [Saved(records.Record(number, number, b"k", b"v" * size), Ending.COMMITTED) for number in range(count)]
+
+
+def forced(**what: Any) -> list[Record]:
+    one = replace(record(Kind.FORCED), old="west", new="east", deed=Deed.RELEASE, state=State.DONE)
+    return [replace(one, topics=(replace(MOVED, **what),))]
 
 
 @given(SAVED)
-def test_each_record_is_in_one_pass_as_it_was(saved: list[Saved]) -> None:
-    for which in (COMMITTED, OTHERS):
-        some = [one for batch in batches(saved, ORIGIN, which) for one in batch]
-        wanted = [one.record for one in saved if which.admits(one)]
-        assert [(one.key, one.value, one.timestamp, one.headers[:-1]) for one in some] == [
-            (one.key, one.value, one.timestamp, one.headers) for one in wanted
-        ]
-        assert [one.headers[-1] for one in some] == [(HEADER, b"east orders-3 %d" % record.offset) for record in wanted]
+def test_each_record_is_in_one_batch_as_it_was(saved: list[Saved]) -> None:
+    some = [one for batch in batches(saved) for one in as_written(batch, ORIGIN)]
+    wanted = [one.record for one in saved]
+    assert [(one.key, one.value, one.timestamp, one.headers[:-1]) for one in some] == [
+        (one.key, one.value, one.timestamp, one.headers) for one in wanted
+    ]
+    assert [one.headers[-1] for one in some] == [(HEADER, b"east orders-3 %d" % record.offset) for record in wanted]
 
 
 def test_batches_are_bounded_and_can_be_read() -> None:
     for saved in (many(3 * BATCH_RECORDS + 1), many(20, BATCH_BYTES // 3)):
-        cut = list(batches(saved, ORIGIN, COMMITTED))
+        cut = [as_written(batch, ORIGIN) for batch in batches(saved)]
         assert sum(map(len, cut)) == len(saved)
         for some in cut:
             assert len(some) <= BATCH_RECORDS
@@ -41,27 +63,28 @@ def test_batches_are_bounded_and_can_be_read() -> None:
             assert decode_batch(view, header) == some
 
 
-def test_whoever_is_killed_goes_on_with_the_batch_that_was_under_way() -> None:
-    """A broker that takes a sequence once, and a process that dies before or behind the answer of each batch."""
-    saved = many(2 * BATCH_RECORDS + 7)
-    for kill in range(10):
-        log: list[Record] = []
-        kept, calls = Progress(7, 0).to_json(), 0
-        for _ in range(3):
-            progress = Progress.from_json(kept)
-            for sequence, some in left(batches(saved, ORIGIN, COMMITTED), progress.written):
-                assert sequence <= len(log), "out of sequence"
-                if sequence == len(log):
-                    log += some
-                calls += 1
-                if calls == kill:
-                    break
-                progress = progress.on(len(some))
-                kept = progress.to_json()
-        assert [one.timestamp for one in log] == [one.record.timestamp for one in saved]
+@given(SAVED.filter(bool))
+def test_a_batch_knows_the_offsets_of_its_records(saved: list[Saved]) -> None:
+    batch = replace(WRITTEN, runs=runs_of(saved))
+    assert offsets_of([Batch.from_json(batch.to_json())]) == {one.record.offset for one in saved}
 
 
-def test_garbage_is_no_progress() -> None:
-    for text in ("", "[]", '{"producer": 1}'):
+@pytest.mark.claim(
+    "switch", "reinjected", "a rescued record is written once, and once more where a switch left it behind"
+)
+def test_what_a_switch_by_force_left_behind_counts_as_not_written() -> None:
+    assert WRITTEN.is_lost(3, forced())
+    assert replace(WRITTEN, end=UNDER_WAY).is_lost(3, forced())
+
+
+def test_what_had_crossed_is_there() -> None:
+    assert not WRITTEN.is_lost(3, forced(points=(0, 0, 0, 200)))
+    assert not WRITTEN.is_lost(3, forced(topic="bills"))
+    assert not WRITTEN.is_lost(3, forced(term=1)), "that was before"
+    assert not replace(WRITTEN, cluster="east").is_lost(3, forced())
+
+
+def test_garbage_is_no_batch() -> None:
+    for text in ("", "[]", '{"producer": 1}', '{"runs": [1]}'):
         with pytest.raises(WireError):
-            Progress.from_json(text)
+            Batch.from_json(text)

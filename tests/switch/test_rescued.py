@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from twinshore.fleet.settings import parse_settings
 from twinshore.store import Remembered, open_store
 from twinshore.switch.hands.rescue import read_origin, read_saved
 from twinshore.switch.operations.rescued import KIND, files, look, with_written
-from twinshore.switch.reinjected import Pass, Progress
+from twinshore.switch.reinjected import UNDER_WAY, Batch
 from twinshore.switch.rescued import (
     Count,
     Ending,
@@ -90,20 +90,19 @@ def test_a_folder_says_which_files_are_whole(tmp_path: Path) -> None:
 
 
 def test_a_list_of_files_says_what_was_written_again(tmp_path: Path) -> None:
-    path = written(tmp_path, [Saved(Record(10 + number, 5, None, b"v", ()), Ending.COMMITTED) for number in range(3)])
+    written(tmp_path, [Saved(Record(10 + number, 5, None, b"v", ()), Ending.COMMITTED) for number in range(3)])
     found, _ = files(tmp_path)
     assert found[0].as_values()["written_again"] is None, "nobody has asked"
     clusters = "".join(f'[clusters.{name}]\nbootstrap = ["{name}:9092"]\n' for name in ("east", "west"))
     url = f"sqlite:///{tmp_path / 'store.db'}"
     settings = parse_settings(f'[store]\nurl = "{url}"\n{clusters}', name="settings", env={})
     assert with_written(found, settings)[0][0].again == (), "there is no store, so nothing was"
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
     with open_store(url) as store:
-        for topic, progress in (("orders", Progress(7, 0, 3, whole=True)), ("bills", Progress(8, 0, 2))):
-            row = Remembered("east", KIND, Pass(digest, topic, committed=True).subject, progress.to_json(), "", 1)
-            store.memories.remember([row])
-        other = Remembered("east", KIND, Pass("0" * 64, "orders", committed=True).subject, "{}", "", 1)
-        store.memories.remember([other])
+        done = Batch("orders", "west", 2, 7, 0, 0, ((10, 12),), 90)
+        others = replace(done, topic="bills", runs=((11, 12),)), replace(done, topic="none", end=UNDER_WAY)
+        rows = [Remembered("east", KIND, one.subject(ORIGIN), one.to_json(), "", 1) for one in (done, *others)]
+        elsewhere = Remembered("east", KIND, done.subject(replace(ORIGIN, partition=2)), "{}", "", 1)
+        store.memories.remember([*rows, elsewhere])
     (now,), unknown = with_written(found, settings)
     ends = ("; 2 committed records written again to bills, the rest not yet", "; 3 committed records written again to")
     assert all(one in now.sentence() for one in ends) and not unknown, now.sentence()

@@ -1,93 +1,111 @@
-"""Rescued records as they are written again: in which batches, and how far that went. Pure.
+"""Rescued records as they are written again: in which batches, and what a topic's home has of them. Pure.
 
-Each pass over a file has a separate producer, and its batches are the same at each attempt. So a batch whose answer
-was lost is known to its broker when it comes again, and whoever was killed goes on with the batch that was under way.
+A record is known by where it lay: cluster, topic id, partition and offset, in whichever file it is. A batch is told
+before it is sent and once it is answered. So a batch whose answer was lost is known to its broker when it comes again,
+and what was written at a home that died before it crossed counts no more.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 
 from twinshore.fleet import WireError
-from twinshore.switch.rescued import Ending, Origin, Saved
+from twinshore.switch.deeds import Kind
+from twinshore.switch.record import Record as Switch
+from twinshore.switch.rescued import Origin, Saved
 from twinshore.wire.records import Record
 
 HEADER = b"twinshore-rescued"
-COMMITTED, OTHERS = "committed", "others"
 BATCH_RECORDS = 500
 BATCH_BYTES = 256 * 1024
+UNDER_WAY = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
-    """The records of a file that are written in one go: the committed ones, or else the others. `digest` names the file
-    by what it holds, wherever it lies."""
+class Batch:
+    """Records that were written to `topic`, where it was at home in `term`. `runs`: the first and the last offset of
+    each run of them in the log where they lay; `end`: behind the last one where they lie now, `UNDER_WAY` until that
+    is answered. A producer's id means something on the `cluster` alone that has given it."""
 
-    digest: str
     topic: str
-    committed: bool
-
-    @property
-    def subject(self) -> str:
-        return f"{self.digest} {self.topic} {COMMITTED if self.committed else OTHERS}"
-
-    def admits(self, saved: Saved) -> bool:
-        return (saved.ending is Ending.COMMITTED) is self.committed
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """As whom the records are written, how many have been, and whether that was all. A producer's id means something on
-    the `cluster` alone that has given it; empty where an earlier version did not say which."""
-
+    cluster: str
+    term: int
     producer_id: int
     producer_epoch: int
-    written: int = 0
-    whole: bool = False
-    cluster: str = ""
+    sequence: int
+    runs: tuple[tuple[int, int], ...]
+    end: int = UNDER_WAY
 
-    def on(self, records: int) -> Progress:
-        return replace(self, written=self.written + records)
+    def subject(self, origin: Origin) -> str:
+        return f"{log_of(origin)}{self.topic} {self.runs[0][0]}"
+
+    def is_lost(self, partition: int, switches: Iterable[Switch]) -> bool:
+        """Whether a switch by force left it behind on its cluster since."""
+        return any(
+            one.kind is Kind.FORCED
+            and one.committed
+            and one.old == self.cluster
+            and any(
+                moved.topic == self.topic and moved.term >= self.term and self.end > point
+                for moved in one.topics
+                for point in moved.points[partition : partition + 1]
+            )
+            for one in switches
+        )
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @staticmethod
-    def from_json(text: str) -> Progress:
+    def from_json(text: str) -> Batch:
         """WireError where it is none."""
         try:
-            return Progress(**json.loads(text))
-        except (ValueError, TypeError) as error:
-            raise WireError("how far a rescued file was written again cannot be read") from error
+            raw = json.loads(text)
+            return Batch(**{**raw, "runs": tuple((int(first), int(last)) for first, last in raw["runs"])})
+        except (ValueError, TypeError, KeyError) as error:
+            raise WireError("what was written again of a rescued file cannot be read") from error
 
 
-def batches(saved: Iterable[Saved], origin: Origin, which: Pass) -> Iterator[list[Record]]:
-    """The pass's records, offsets from 0 in each batch. Key, value, headers and time stamps are kept; one header more
-    says where the record lay."""
-    some: list[Record] = []
+def log_of(origin: Origin) -> str:
+    """What the subjects of all its batches begin with."""
+    return f"{origin.topic_id} {origin.partition} "
+
+
+def runs_of(some: Iterable[Saved]) -> tuple[tuple[int, int], ...]:
+    found: list[tuple[int, int]] = []
+    for one in some:
+        at = one.record.offset
+        first = found.pop()[0] if found and found[-1][1] == at - 1 else at
+        found.append((first, at))
+    return tuple(found)
+
+
+def offsets_of(some: Iterable[Batch]) -> set[int]:
+    return {at for batch in some for first, last in batch.runs for at in range(first, last + 1)}
+
+
+def batches(saved: Iterable[Saved]) -> Iterator[list[Saved]]:
+    some: list[Saved] = []
     size = 0
     for one in saved:
-        if not which.admits(one):
-            continue
         record = one.record
         weight = len(record.key or b"") + len(record.value or b"")
         weight += sum(len(name) + len(value or b"") for name, value in record.headers)
         if some and (len(some) == BATCH_RECORDS or size + weight > BATCH_BYTES):
             yield some
             some, size = [], 0
-        whence = f"{origin.cluster} {origin.topic}-{origin.partition} {record.offset}".encode()
-        some.append(record._replace(offset=len(some), headers=(*record.headers, (HEADER, whence))))
+        some.append(one)
         size += weight
     if some:
         yield some
 
 
-def left(batches_of: Iterable[list[Record]], written: int) -> Iterator[tuple[int, list[Record]]]:
-    """The batches that are not written yet, each with its first sequence."""
-    at = 0
-    for records in batches_of:
-        if at >= written:
-            yield at, records
-        at += len(records)
+def as_written(some: Sequence[Saved], origin: Origin) -> list[Record]:
+    """Offsets from 0. Key, value, headers and time stamps are kept; one header more says where each record lay."""
+    lay = f"{origin.cluster} {origin.topic}-{origin.partition}"
+    return [
+        one.record._replace(offset=at, headers=(*one.record.headers, (HEADER, f"{lay} {one.record.offset}".encode())))
+        for at, one in enumerate(some)
+    ]

@@ -14,7 +14,6 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.notes import Notebook
 from twinshore.service.clock import wall_ms
 from twinshore.switch.hands.writing import append
-from twinshore.switch.reinjected import Progress
 from twinshore.switch.rescued import (
     Copies,
     Copy,
@@ -51,7 +50,7 @@ class RescuedTopic:
         """A new copy of the tail, on all replicas in sync once this returns. Nothing is ever overwritten."""
         self._make()
         copy, count = Copy(self._notes.end(), key_of(origin, secrets.token_hex(4))), Count()
-        writer = Progress(*self._cluster.init_producer_id())
+        writer = self._cluster.init_producer_id()
         some: list[Record] = []
         size = written = 0
         for line, one in _lines(origin, records):
@@ -104,7 +103,7 @@ class RescuedTopic:
         if wrong:
             self._cluster.admin.alter_topic_settings(RESCUED_TOPIC, wrong, topic_id=self._notes.seen()[0])
 
-    def _append(self, writer: Progress, written: int, records: list[Record]) -> int:
+    def _append(self, writer: tuple[int, int], written: int, records: list[Record]) -> int:
         append(self._cluster, NamedPartition(RESCUED_TOPIC, 0), writer, written, records)
         return written + len(records)
 

@@ -33,8 +33,8 @@ from twinshore.switch.hands.rescue import SUFFIX, read_origin, read_saved
 from twinshore.switch.hands.rescued_topic import RescuedTopic, export
 from twinshore.switch.hands.writing import append
 from twinshore.switch.record import Record
-from twinshore.switch.reinjected import COMMITTED, Pass, Progress, batches, left
-from twinshore.switch.rescued import Copy, Count, Origin, Saved
+from twinshore.switch.reinjected import UNDER_WAY, Batch, as_written, batches, log_of, offsets_of, runs_of
+from twinshore.switch.rescued import Copy, Count, Ending, Origin, Saved
 
 KIND = "reinjected"
 CHUNK = 1 << 20
@@ -103,21 +103,23 @@ class Reinject:
 
 @dataclass(frozen=True, slots=True)
 class WriteStep:
-    """One pass over a file."""
+    """One pass over a file: its committed records, or else the others. `digest` names the file by what it holds."""
 
     path: Path
-    which: Pass
+    digest: str
+    topic: str
+    committed: bool
     origin: Origin
     cluster: str
     records: int
     written: int
 
     def sentence(self, *, done: bool) -> str:
-        what = "committed" if self.which.committed else "uncommitted"
+        what = "committed" if self.committed else "uncommitted"
         some = counted(self.records - self.written, f"{what} record")
         word = "written" if done else "would be written"
         before = f"; {self.written} were written before" if self.written else ""
-        return f"{some} {word} to {self.which.topic}-{self.origin.partition} on {self.cluster}{before}"
+        return f"{some} {word} to {self.topic}-{self.origin.partition} on {self.cluster}{before}"
 
 
 def files(folder: Path) -> tuple[list[RescuedFile], list[str]]:
@@ -168,12 +170,13 @@ def with_written(found: Sequence[RescuedFile], settings: Settings) -> tuple[list
 
 
 def _again(file: RescuedFile, store: Store) -> Iterator[WrittenAgain]:
-    digest = _digest(file.path)
-    for row in store.memories.of(file.origin.cluster, KIND):
-        if row.subject.startswith(f"{digest} "):
-            _, topic, kind = row.subject.split(" ")
-            now = Progress.from_json(row.value)
-            yield WrittenAgain(topic, kind == COMMITTED, now.written, now.whole)
+    known = _known(store, file.origin)
+    for topic in sorted({one.topic for one in known}):
+        done = _done(known, topic)
+        for committed in (True, False):
+            records = sum(one.record.offset in done for one in _of_kind(file.path, committed))
+            if records:
+                yield WrittenAgain(topic, committed, records, records == _whole(file, committed))
 
 
 def look(path: Path) -> RescuedFile:
@@ -214,7 +217,7 @@ def plan(asked: Reinject, settings: Settings, store: Store) -> Plan[WriteStep]:
 def _plan(path: Path, asked: Reinject, settings: Settings, store: Store) -> Plan[WriteStep]:
     file, digest = look(path), _digest(path)
     topic = asked.topic or file.origin.topic
-    home = _home(file.origin, topic, store)
+    home, _ = _home(file.origin, topic, store)
     shown = (file.sentence(),)
     with closing(KafkaCluster(settings.cluster(home), patience_s=PATIENCE_S)) as cluster:
         seen = cluster.metadata([topic], refresh=True).topics.get(topic)
@@ -223,16 +226,14 @@ def _plan(path: Path, asked: Reinject, settings: Settings, store: Store) -> Plan
         if file.origin.partition >= len(seen.partitions):
             few = f"topic {topic} on {home} has no partition {file.origin.partition}"
             return Plan(shown=shown, refused=RefusedError(few, hint="records go to the partition where they lay"))
-    passes = [Pass(digest, topic, committed=True)]
-    passes += [Pass(digest, topic, committed=False)] if asked.uncommitted else []
-    steps, done = [], []
-    for which in passes:
-        whole = file.count.committed if which.committed else file.count.records - file.count.committed
-        known = _progress(store, file.origin, which)
-        if known is not None and known.whole:
-            done.append(f"the {'committed' if which.committed else 'uncommitted'} records were written before")
+    steps, done, before = [], [], _done(_known(store, file.origin), topic)
+    for committed in (True, False) if asked.uncommitted else (True,):
+        whole = _whole(file, committed)
+        written = sum(one.record.offset in before for one in _of_kind(path, committed))
+        if written < whole:
+            steps.append(WriteStep(path, digest, topic, committed, file.origin, home, whole, written))
         elif whole:
-            steps.append(WriteStep(path, which, file.origin, home, whole, known.written if known else 0))
+            done.append(f"the {'committed' if committed else 'uncommitted'} records were written before")
     kept_out = file.count.records - file.count.committed
     if kept_out and not asked.uncommitted:
         done.append(f"{counted(kept_out, 'record')} that no transaction committed is left out")
@@ -245,7 +246,7 @@ def _plan(path: Path, asked: Reinject, settings: Settings, store: Store) -> Plan
 def act(planned: Plan[WriteStep], settings: Settings, store: Store, *, by: str) -> Iterator[WriteStep]:
     """Writes each pass; what was written is remembered behind each batch."""
     for step in planned.steps:
-        thing = f"reinjection {step.which.digest[:16]}"
+        thing = f"reinjection {step.origin.topic_id[:16]}-{step.origin.partition}"
         with (
             alone(thing, store, by) as lease,
             closing(KafkaCluster(settings.cluster(step.cluster), patience_s=PATIENCE_S)) as cluster,
@@ -257,9 +258,9 @@ def act(planned: Plan[WriteStep], settings: Settings, store: Store, *, by: str) 
 
 def _must_stand(step: WriteStep, store: Store) -> None:
     """Whoever was asked may have thought for an hour."""
-    if (home := _home(step.origin, step.which.topic, store)) != step.cluster:
-        why = f"{step.which.topic} is at home on {home} by now"
-    elif _digest(step.path) != step.which.digest:
+    if (home := _home(step.origin, step.topic, store)[0]) != step.cluster:
+        why = f"{step.topic} is at home on {home} by now"
+    elif _digest(step.path) != step.digest:
         why = f"{step.path} was changed"
     else:
         return
@@ -267,34 +268,57 @@ def _must_stand(step: WriteStep, store: Store) -> None:
 
 
 def _write(step: WriteStep, cluster: KafkaCluster, store: Store, by: str, left_s: Callable[[], float]) -> None:
-    progress = _progress(store, step.origin, step.which)
-    if progress is None or progress.cluster != step.cluster:
-        # The topic has moved since: what was written is part of it, and whoever has that id here is somebody else.
-        written = progress.written if progress else 0
-        progress = Progress(*cluster.init_producer_id(), written, cluster=step.cluster)
-        _remember(store, step, progress)
-    named = NamedPartition(step.which.topic, step.origin.partition)
-    for sequence, some in left(batches(read_saved(step.path), step.origin, step.which), progress.written):
+    named, origin, path = NamedPartition(step.topic, step.origin.partition), step.origin, step.path
+
+    def write(batch: Batch, some: Sequence[Saved]) -> None:
         if left_s() <= 0:
-            raise RefusedError(f"{step.path.name} is being worked on by another process: type the same command again")
-        append(cluster, named, progress, sequence, some)
-        progress = progress.on(len(some))
-        _remember(store, step, progress)
-    told = f"{progress.written} records of {step.path.name}"
-    now_ms = wall_ms()
-    link = f"{step.origin.cluster}->{step.origin.home}"
-    row = AuditRow(now_ms, link, "reinject", str(named), "", step.cluster, told, by, named.topic)
-    _remember(store, step, replace(progress, whole=True), [row])
+            raise RefusedError(f"{path.name} is being worked on by another process: type the same command again")
+        _remember(store, origin, batch)
+        who = batch.producer_id, batch.producer_epoch
+        end = append(cluster, named, who, batch.sequence, as_written(some, origin))
+        _remember(store, origin, replace(batch, end=end))
+
+    for batch in _known(store, origin):
+        if (batch.topic, batch.cluster, batch.end) == (step.topic, step.cluster, UNDER_WAY):
+            wanted = offsets_of([batch])
+            some = [one for one in read_saved(path) if one.record.offset in wanted]
+            if len(some) != len(wanted):
+                why = f"offsets {min(wanted)} to {max(wanted)} were being written from another file"
+                raise RefusedError(f"nothing was written: {why}", hint="reinject that file again first")
+            write(batch, some)
+    term, done, sequence = _home(origin, step.topic, store)[1], _done(_known(store, origin), step.topic), 0
+    who = cluster.init_producer_id()
+    for some in batches(one for one in _of_kind(path, step.committed) if one.record.offset not in done):
+        write(Batch(step.topic, step.cluster, term, *who, sequence, runs_of(some)), some)
+        sequence += len(some)
+    told, link = f"{step.records} records of {path.name}", f"{origin.cluster}->{origin.home}"
+    row = AuditRow(wall_ms(), link, "reinject", str(named), "", step.cluster, told, by, named.topic)
+    store.memories.remember([], [row])
 
 
-def _remember(store: Store, step: WriteStep, progress: Progress, told: list[AuditRow] | None = None) -> None:
-    row = Remembered(step.origin.cluster, KIND, step.which.subject, progress.to_json(), "", wall_ms())
-    store.memories.remember([row], told or [])
+def _remember(store: Store, origin: Origin, batch: Batch) -> None:
+    row = Remembered(origin.cluster, KIND, batch.subject(origin), batch.to_json(), "", wall_ms())
+    store.memories.remember([row])
 
 
-def _progress(store: Store, origin: Origin, which: Pass) -> Progress | None:
-    rows = {row.subject: row.value for row in store.memories.of(origin.cluster, KIND)}
-    return Progress.from_json(rows[which.subject]) if which.subject in rows else None
+def _known(store: Store, origin: Origin) -> list[Batch]:
+    """What was written of this log, or was about to be, and no switch has left behind."""
+    rows = [row for row in store.memories.of(origin.cluster, KIND) if row.subject.startswith(log_of(origin))]
+    switches = [Record.from_json(row.record) for row in store.switches.all()] if rows else []
+    known = [Batch.from_json(row.value) for row in rows]
+    return [one for one in known if not one.is_lost(origin.partition, switches)]
+
+
+def _done(known: Iterable[Batch], topic: str) -> set[int]:
+    return offsets_of(one for one in known if one.topic == topic and one.end != UNDER_WAY)
+
+
+def _of_kind(path: Path, committed: bool) -> Iterator[Saved]:
+    return (one for one in read_saved(path) if (one.ending is Ending.COMMITTED) is committed)
+
+
+def _whole(file: RescuedFile, committed: bool) -> int:
+    return file.count.committed if committed else file.count.records - file.count.committed
 
 
 def _read_by(origin: Origin, store: Store) -> list[str]:
@@ -324,10 +348,10 @@ def _text(data: bytes | None) -> str:
         return repr(data)
 
 
-def _home(origin: Origin, topic: str, store: Store) -> str:
-    """Where the topic is written now: by the store, else where the rescued one has gone."""
+def _home(origin: Origin, topic: str, store: Store) -> tuple[str, int]:
+    """Where the topic is written now, and in which term: by the store, else where the rescued one has gone."""
     row = store.homes.of(pair_of(Link(origin.cluster, origin.home))).get(topic)
-    return row.home if row is not None and row.home else origin.home
+    return (row.home, row.term) if row is not None and row.home else (origin.home, 0)
 
 
 def _digest(path: Path) -> str:
