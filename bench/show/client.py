@@ -48,6 +48,8 @@ KEYS = (
     "pushed-in-clear",
     "exactly-once",
     "cancelled-poll",
+    "java-told",
+    "never-given-up",
 )
 PRODUCERS, RECORDS_PER_S, GROUPS = 4, 5_000, 3
 SECONDS, SECONDS_LONG = 20.0, 120.0

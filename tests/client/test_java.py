@@ -66,3 +66,14 @@ def test_its_clock_runs_on_while_the_machine_sleeps(said: dict[str, str]) -> Non
 def test_of_two_moves_with_nothing_read_between_them_its_place_is_carried(said: dict[str, str]) -> None:
     assert said["west"] == "reads on at 50"
     assert said["east"] == "reads on at 40", "behind the point other records lie there"
+
+
+@pytest.mark.long
+@pytest.mark.claim("client", "java-told", "whatever befalls a producer in Java, its records are sent on or told")
+def test_a_producer_that_cannot_be_made_is_told_tried_again_and_closed_with_an_answer_for_each_record(
+    said: dict[str, str],
+) -> None:
+    assert said["in trouble"].startswith("no producer can be made for east, Invalid value soon")
+    assert said["runs on"] == "true"
+    assert said["closed"] == "[one true, two true]", "each hears, also behind a callback that throws"
+    assert said["given up after"] == str(2**31 - 1), "what was given up might still arrive"

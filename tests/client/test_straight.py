@@ -51,6 +51,21 @@ def test_what_librdkafka_gives_back_is_each_call_as_it_was_and_in_order() -> Non
     assert (len(ways[0].free), ways[0].free[0].told) == (2_502, None), "to serve other calls"
 
 
+@pytest.mark.claim("client", "never-given-up", "no setting lets a record land after its call was given up")
+@pytest.mark.parametrize("setting", ["message.timeout.ms", "delivery.timeout.ms"])
+def test_nothing_is_given_up_that_might_still_arrive(setting: str) -> None:
+    came: list[KafkaError | None] = []
+    client = Client(AWAY | {setting: 300}, Answers(), lambda _kept, error, _message: came.append(error), 5.0)
+    client.way("orders").send(Kept(0, "orders", b"sent", None, -1, None, 5, ()))
+    until_s = steady_s() + 2.5
+    while steady_s() < until_s:
+        time.sleep(0.05)
+        client.poll()
+    assert not came
+    client.give_up()
+    assert len(came) == 1
+
+
 def test_a_client_that_is_given_up_ends_at_once(stage: Stage) -> None:
     """Not whenever the interpreter looks for what nobody names: it would go on asking a home that died."""
     producer = stage.opens("orders")

@@ -21,9 +21,10 @@ from twinshore.kafka.clock import steady_s
 OURS: Mapping[str, Any] = {
     "acks": "all",
     "enable.idempotence": True,
-    "message.timeout.ms": 0,  # an answer that nobody can give is no reason to lose a record
     "partitioner": "murmur2_random",  # as Java's clients do it
 }
+# Each answer is heard of: else nobody knows what a dead home did not take. What was given up might still arrive.
+HELD_TO: Mapping[str, Any] = {"delivery.report.only.error": False, "message.timeout.ms": 0, "delivery.timeout.ms": 0}
 HEARD_S = 1.0
 LOOK_S = 1.0
 LEFT_ALONE_S = 0.02  # so soon behind another thread the one that moves does not hear of answers as well
@@ -37,8 +38,7 @@ class Client:
     is on its way. `is_dead`: it has met a fatal error, and sends nothing any more."""
 
     def __init__(self, settings: Mapping[str, Any], answers: Answers, heard: Heard, silent_s: float) -> None:
-        # Each answer is heard of, whatever an application has set: else nobody knows what a dead home did not take.
-        self._producer = Producer({**OURS, **settings, "delivery.report.only.error": False})
+        self._producer = Producer({**OURS, **settings, **HELD_TO})
         self._heard, self._silent_s = heard, silent_s
         self.answers = answers
         self.is_dead = False

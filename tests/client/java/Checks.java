@@ -3,13 +3,16 @@ package io.twinshore.client;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Properties;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import org.apache.kafka.clients.consumer.MockConsumer;
+import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.LeaderNotAvailableException;
@@ -31,6 +34,7 @@ public final class Checks {
         orders(words[0]);
         clock();
         handedOutBefore();
+        producerInTrouble();
     }
 
     private static void said(String what, Object found) {
@@ -143,6 +147,33 @@ public final class Checks {
                 said(to.home(), "reads on at " + consumer.position(one));
             }
         }
+    }
+
+    /** No KafkaProducer can be made; it is closed with records that it keeps, and the first one's callback throws. */
+    private static void producerInTrouble() throws Exception {
+        Properties east = new Properties();
+        east.put("bootstrap.servers", "127.0.0.1:1");
+        east.put("linger.ms", "soon");
+        east.put("delivery.timeout.ms", "1000");
+        HotProducer producer = new HotProducer(Map.of("east", east), "east", List.of("orders"), "shop");
+        said("given up after", producer.settings("east").get("delivery.timeout.ms"));
+        Following following = producer.centre.following;
+        long now = Clock.now();
+        following.met("east", "east");
+        following.said("east", following.says("east", now), now, now);
+        following.read("east", List.of(line("east", 1, 0, SETTLED)), Clock.now(), Clock.now());
+        List<String> heard = new ArrayList<>();
+        for (String value : List.of("one", "two")) {
+            producer.send(new ProducerRecord<>("orders", null, value.getBytes()), (at, error) -> {
+                heard.add(value + " " + (error != null));
+                throw new IllegalStateException(value);
+            });
+        }
+        Thread.sleep(200);
+        said("in trouble", producer.where("orders").replace(": ", ", "));
+        said("runs on", Thread.getAllStackTraces().keySet().stream().anyMatch(one -> one.getName().equals("twinshore shop")));
+        producer.close(Duration.ZERO);
+        said("closed", heard);
     }
 
     private static void goes(long someNanos, long someMs) {

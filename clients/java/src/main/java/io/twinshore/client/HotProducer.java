@@ -11,6 +11,7 @@ import org.apache.kafka.clients.producer.Callback;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.errors.AuthorizationException;
 import org.apache.kafka.common.errors.RetriableException;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
@@ -26,6 +27,7 @@ public final class HotProducer implements AutoCloseable {
     public static final int WAITING_MAX = 100_000;
     private static final long LEASE = 5 * Following.SECOND;
     private static final long TURN_MS = 20;
+    private static final System.Logger LOG = System.getLogger(HotProducer.class.getName());
 
     private record Call(long number, ProducerRecord<byte[], byte[]> record, Callback told) {}
 
@@ -41,10 +43,11 @@ public final class HotProducer implements AutoCloseable {
         String at;
         KafkaProducer<byte[], byte[]> producer;
         boolean leaving;
+        String trouble = "";
     }
 
     private final Map<String, Properties> clusters;
-    private final Centre centre;
+    final Centre centre;
     private final Map<String, Lane> lanes = new HashMap<>();
     private final Thread thread;
     private long number;
@@ -106,15 +109,24 @@ public final class HotProducer implements AutoCloseable {
     }
 
     /** Where the topic is written now, or why it waits. */
-    public String where(String topic) {
+    public synchronized String where(String topic) {
+        Lane lane = lanes.get(topic);
+        if (lane != null && !lane.trouble.isEmpty()) {
+            return lane.trouble;
+        }
         Following.Order order = centre.following.order(topic, Clock.now());
         return order.writes() ? order.cluster() : order.why();
     }
 
     @Override
     public void close() {
+        close(Duration.ofSeconds(30));
+    }
+
+    /** Waits for all that was sent, for so long at most. What is left then hears that it was not acknowledged. */
+    public void close(Duration within) {
         try {
-            flush(Duration.ofSeconds(30));
+            flush(within);
             stopping = true;
             thread.interrupt();
             thread.join();
@@ -124,14 +136,19 @@ public final class HotProducer implements AutoCloseable {
         }
         List<KafkaProducer<byte[], byte[]>> open = new ArrayList<>();
         List<Refused> refused = new ArrayList<>();
+        List<Call> kept = new ArrayList<>();
         synchronized (this) {
+            stopping = true;
             lanes.values().forEach(lane -> {
                 refused.addAll(lane.refused);
                 lane.refused.clear();
+                kept.addAll(lane.kept.values());
+                lane.kept.clear();
             });
             lanes.values().stream().filter(lane -> lane.producer != null).forEach(lane -> open.add(lane.producer));
         }
         refused.forEach(one -> tell(one.call, null, one.why));
+        kept.forEach(one -> tell(one, null, new KafkaException("the producer was closed before that was acknowledged")));
         open.forEach(producer -> producer.close(Duration.ZERO));
         centre.close();
     }
@@ -216,18 +233,35 @@ public final class HotProducer implements AutoCloseable {
                 return;
             }
             if (lane.at == null) {
+                try {
+                    lane.producer = new KafkaProducer<>(
+                        settings(order.cluster()), new ByteArraySerializer(), new ByteArraySerializer());
+                } catch (KafkaException error) {
+                    trouble(lane, "no producer can be made for " + order.cluster() + ": " + error.getMessage(), error);
+                    return; // the next turn tries again
+                }
                 lane.at = order.cluster();
-                lane.producer = new KafkaProducer<>(
-                    settings(lane.at), new ByteArraySerializer(), new ByteArraySerializer());
+                lane.trouble = "";
             }
             Call call = lane.kept.pollFirstEntry().getValue();
             lane.sent.put(call.number, call);
             KafkaProducer<byte[], byte[]> by = lane.producer;
-            by.send(call.record, (metadata, error) -> heard(topic, lane, by, call, metadata, error));
+            try {
+                by.send(call.record, (metadata, error) -> heard(topic, lane, by, call, metadata, error));
+            } catch (RuntimeException error) {
+                heard(topic, lane, by, call, null, error);
+            }
             if (lane.kept.containsKey(call.number)) {
                 return; // it came back at once: the next turn tries again
             }
         }
+    }
+
+    private static void trouble(Lane lane, String words, Exception error) {
+        if (!words.equals(lane.trouble)) {
+            LOG.log(System.Logger.Level.WARNING, words, error);
+        }
+        lane.trouble = words;
     }
 
     private void heard(String topic, Lane lane, KafkaProducer<byte[], byte[]> by, Call call, RecordMetadata metadata,
@@ -254,6 +288,8 @@ public final class HotProducer implements AutoCloseable {
             if (call.told != null) {
                 call.told.onCompletion(metadata, error);
             }
+        } catch (RuntimeException raised) {
+            LOG.log(System.Logger.Level.WARNING, "a callback of " + call.record.topic() + " throws", raised);
         } finally {
             synchronized (this) {
                 waiting--; // whoever flushes has heard of all by then
@@ -262,14 +298,14 @@ public final class HotProducer implements AutoCloseable {
         }
     }
 
-    private Properties settings(String cluster) {
+    Properties settings(String cluster) {
         Properties found = new Properties();
-        found.put("delivery.timeout.ms", Integer.MAX_VALUE);
         found.put("max.block.ms", 2_000);
         found.putAll(clusters.get(cluster));
         found.remove(Centre.CLUSTER_ID);
         found.put("acks", "all");
         found.put("enable.idempotence", "true");
+        found.put("delivery.timeout.ms", Integer.MAX_VALUE); // what was given up might still arrive
         return found;
     }
 }
