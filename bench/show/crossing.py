@@ -209,6 +209,7 @@ def _partitions(_long: bool) -> Finding:
 KEYS = (
     "paused-pump",
     "beyond-2-31",
+    "packed-better",
 )
 
 

@@ -9,9 +9,6 @@ from dataclasses import dataclass
 
 from twinshore.fleet.incidents import IncidentKind, IncidentSide
 
-# What brokers take as one batch of a topic that says nothing of it.
-MESSAGE_BYTES_DEFAULT = 1_048_588
-
 
 @dataclass(frozen=True, slots=True)
 class Create:

@@ -18,6 +18,7 @@ HEADER_BYTES = 61
 PREFIX_BYTES = 12  # base offset and length: not counted by the header's own length
 CRC_START = 21  # the CRC covers everything from the attributes on
 BODY_IN_LENGTH = HEADER_BYTES - PREFIX_BYTES
+MESSAGE_BYTES_DEFAULT = 1_048_588  # what brokers take as one batch of a topic that says nothing of it
 
 CODEC_MASK = 0x07
 TIMESTAMP_APPEND = 0x08

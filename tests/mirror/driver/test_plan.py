@@ -87,6 +87,14 @@ def test_settings_that_drifted_are_put_right_and_no_others_touched() -> None:
     assert isinstance(carry, CarryTopic)
 
 
+@pytest.mark.parametrize(("limit", "settles"), [("2000000", False), ("1000000", True)])
+def test_the_limit_of_a_twin_is_only_ever_raised(limit: str, settles: bool) -> None:
+    """Somebody raised it as an incident said."""
+    settings = tuple((dict(READY) | {"max.message.bytes": limit}).items())
+    first, *_ = plan(target=replace(TARGET, settings=settings), known=KNOWN)
+    assert isinstance(first, Settle) is settles
+
+
 def test_a_twin_keeps_bytes_times_and_records_as_they_are() -> None:
     theirs = (
         ("cleanup.policy", "delete"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 
+import cramjam
 import pytest
 
 from tests.mirror.lane.parcels import sent_under
@@ -14,15 +15,20 @@ from twinshore.mirror.lane.stamp import Stamp
 from twinshore.wire.batch import (
     CONTROL,
     HEADER_BYTES,
+    MESSAGE_BYTES_DEFAULT,
     SEQUENCE_SPAN,
     TIMESTAMP_APPEND,
     TRANSACTIONAL,
+    BatchHeader,
     check_crc,
+    head_bytes,
+    seal,
     split_batches,
 )
 from twinshore.wire.codecs import Codec
-from twinshore.wire.primitives import Buffer
+from twinshore.wire.primitives import Buffer, varint
 from twinshore.wire.records import Record, decode_batch, encode_batch
+from twinshore.wire.slice import slice_batch
 
 STAMP = Stamp(producer_id=9, producer_epoch=2, anchor_offset=0, anchor_sequence=0)
 LIMITS = LaneLimits(merge_below_bytes=200, merged_bytes_max=600, join_below_bytes=500)
@@ -230,6 +236,28 @@ def test_a_record_count_that_lies_is_not_carried() -> None:
     found = fed(bytes(data))
     assert found.parcels == []
     assert isinstance(found.halt, Halt)
+
+
+@pytest.mark.claim("crossing", "packed-better", "a batch that its producer packed better than we do crosses in parts")
+def test_a_batch_that_becomes_larger_as_it_is_written_anew_crosses_in_parts() -> None:
+    """As a producer fills one up to `max.message.bytes`, with a level that the pump does not know of."""
+    chance = random.Random(1)
+    words = [f"{chance.getrandbits(chance.choice((12, 20, 28))):x}" for _ in range(3000)]
+    plain = bytearray()
+    for delta in range(9_100):
+        value = " ".join(chance.choice(words) for _ in range(48)).encode()
+        rest = b"\0" + varint(0) + varint(delta) + varint(-1) + varint(len(value)) + value + varint(0)
+        plain += varint(len(rest)) + rest
+    body = bytes(cramjam.zstd.compress(bytes(plain), level=19))
+    bits = int(Codec.ZSTD) | TIMESTAMP_APPEND
+    header = seal(BatchHeader(0, 0, 3, 2, 0, bits, 9_099, 5, 6, -1, -1, -1, 9_100), body)
+    assert len(body) + HEADER_BYTES <= MESSAGE_BYTES_DEFAULT
+    whole, _ = slice_batch(memoryview(head_bytes(header) + body), header, 0, 9_100)
+    assert len(whole) + HEADER_BYTES > MESSAGE_BYTES_DEFAULT, "it would be refused"
+    found = fed(head_bytes(header) + body)
+    assert [(one.base, one.end) for one in found.parcels] == [(0, 4_550), (4_550, 9_100)]
+    assert all(isinstance(one, Parcel) and one.size <= MESSAGE_BYTES_DEFAULT for one in found.parcels)
+    assert (found.end, found.halt) == (9_100, None)
 
 
 def test_a_body_that_is_not_the_headers_is_refused() -> None:

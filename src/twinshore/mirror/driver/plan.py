@@ -12,7 +12,8 @@ from zlib import crc32
 from twinshore.fleet import Link, Mode, NamedPartition, is_heartbeats
 from twinshore.fleet.incidents import IncidentKind
 from twinshore.mirror.follow.topic_settings import followed
-from twinshore.mirror.planned import MESSAGE_BYTES_DEFAULT, CarryTopic, Create, Grow, Refuse, Settle, Step
+from twinshore.mirror.planned import CarryTopic, Create, Grow, Refuse, Settle, Step
+from twinshore.wire.batch import MESSAGE_BYTES_DEFAULT
 
 MAX_LONG = "9223372036854775807"
 LANES_MAX = 8
@@ -90,6 +91,11 @@ def twin_settings(link: Link, source: SourceTopic, replication: int) -> tuple[tu
     return tuple(sorted(wanted.items()))
 
 
+def _lacks(name: str, wanted: str, now: str | None) -> bool:
+    """Whether a twin lacks the setting. Its limit is only ever raised: it may hold larger batches by now."""
+    return int(now or 0) < int(wanted) if name == "max.message.bytes" else now != wanted
+
+
 def plan_topic(
     link: Link,
     source: SourceTopic,
@@ -114,7 +120,7 @@ def plan_topic(
     if target.partitions < source.partitions and ours:
         steps.append(Grow(source.name, source.partitions, target.topic_id, twin))
     have = dict(target.settings)
-    lacking = tuple((name, value) for name, value in settings if have.get(name) != value)
+    lacking = tuple((name, value) for name, value in settings if _lacks(name, value, have.get(name)))
     if lacking and not mapped:
         steps.append(Settle(source.name, lacking, target.topic_id, twin))
     partitions = min(source.partitions, target.partitions)

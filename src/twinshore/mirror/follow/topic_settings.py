@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from twinshore.fleet import Link
 from twinshore.mirror.follow.acts import Change
-from twinshore.mirror.planned import MESSAGE_BYTES_DEFAULT
+from twinshore.wire.batch import MESSAGE_BYTES_DEFAULT
 
 KIND = "topic setting"
 

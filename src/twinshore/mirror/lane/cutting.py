@@ -21,6 +21,7 @@ from twinshore.wire.batch import (
     BODY_IN_LENGTH,
     CONTROL,
     HEADER_BYTES,
+    MESSAGE_BYTES_DEFAULT,
     PREFIX_BYTES,
     SEQUENCE_SPAN,
     TIMESTAMP_APPEND,
@@ -185,10 +186,9 @@ def fates(
     already: of that only the blanks are named, each on one side of it. Each is made when it is asked for."""
     offsets = list(spans(view, header, position, aborted))
     runs = [(max(base, write_from), end) for base, end, seen in offsets if seen and end > write_from]
-    most = ANEW_RECORDS_MAX
     if runs == [(header.base_offset, header.last_offset + 1)] and not header.attributes & TIMESTAMP_APPEND:
         check_crc(view, header)
-        most, pieces = header.count, iter([Piece(view[HEADER_BYTES:], header)])
+        pieces = iter([Piece(view[HEADER_BYTES:], header)])
     else:
         pieces = _pieces(view, header, runs)
     for base, end, seen in offsets:
@@ -198,8 +198,10 @@ def fates(
             if end > write_from:
                 yield Blank(max(base, write_from), end)
         elif end > write_from:
-            for _ in range(max(base, write_from), end, most):
-                yield next(pieces)
+            at = max(base, write_from)
+            while at < end:
+                yield (piece := next(pieces))
+                at = piece.header.last_offset + 1
 
 
 def _pieces(view: memoryview, header: BatchHeader, runs: list[tuple[int, int]]) -> Iterator[Piece]:
@@ -207,7 +209,18 @@ def _pieces(view: memoryview, header: BatchHeader, runs: list[tuple[int, int]]) 
     parts = [(at, min(at + ANEW_RECORDS_MAX, end)) for first, end in runs for at in range(first, end, ANEW_RECORDS_MAX)]
     if len(parts) > 1 and header.count == header.last_offset_delta + 1:
         hole_free_runs(view, header)  # Nothing of a batch crosses of which a part cannot be read.
-    return (Piece(*sliced) for sliced in slice_runs(view, header, parts))
+    return _fitting(view, header, parts)
+
+
+def _fitting(view: memoryview, header: BatchHeader, parts: list[tuple[int, int]]) -> Iterator[Piece]:
+    """A producer may have compressed better than the pump does: what no twin need take as one becomes two."""
+    fits = max(header.length + PREFIX_BYTES, MESSAGE_BYTES_DEFAULT) - HEADER_BYTES
+    for (first, end), sliced in zip(parts, slice_runs(view, header, parts), strict=True):
+        if len(sliced.body) <= fits or end - first == 1:
+            yield Piece(*sliced)
+        else:
+            middle = (first + end) // 2
+            yield from _fitting(view, header, [(first, middle), (middle, end)])
 
 
 class Halt(Exception):

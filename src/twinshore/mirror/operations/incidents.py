@@ -17,13 +17,12 @@ from twinshore.mirror.incidents.standing import stopping
 from twinshore.mirror.lane.history import NOWHERE, Stand
 from twinshore.mirror.lane.observe import Stop, judge
 from twinshore.mirror.lane.stamp import Stamp
-from twinshore.mirror.planned import MESSAGE_BYTES_DEFAULT
 from twinshore.mirror.pump.twin_look import look_at
 from twinshore.service.clock import wall_ms
 from twinshore.service.ends import Ends
 from twinshore.store import AuditRow, Incident, LedgerRow, LinkIdentity, Store, TwinRow
 from twinshore.store.ledger import Wanted
-from twinshore.wire.batch import PREFIX_BYTES, check_crc
+from twinshore.wire.batch import MESSAGE_BYTES_DEFAULT, PREFIX_BYTES, check_crc
 
 LOG_ENDS = frozenset({IncidentKind.TRUNCATION, IncidentKind.FOREIGN_WRITE, IncidentKind.POSITION_DISAGREEMENT})
 BATCHES = frozenset({IncidentKind.CORRUPT_BATCH, IncidentKind.OLD_FORMAT})
