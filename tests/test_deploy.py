@@ -26,7 +26,9 @@ BY_PROMETHEUS = {"up": ("job", "instance")}
 NOTHING: Any = SimpleNamespace(states={}, sampled_ms={}, book={})
 # Metric and labels, of the mirror's own, of the proof's and of the delay monitor's.
 SERVED = {one.served: tuple(one.labels) for one in METRICS} | dict.fromkeys(proof.TABLE, proof.LABELS) | BY_PROMETHEUS
-SERVED["twinshore_proxy_waiting_clients"] = ()  # by a proxy: tests/scenarios/test_switch_orphaned.py
+# By a proxy: tests/scenarios/test_switch_orphaned.py, tests/proxy/test_doors.py, tests/proxy/test_several.py.
+SERVED["twinshore_proxy_waiting_clients"] = SERVED["twinshore_proxy_clients_now"] = ()
+SERVED |= {f"twinshore_proxy_{name}": ("cluster",) for name in ("heard", "cluster_answers")}
 for family in DelayCollector(NOTHING, NOTHING).collect():
     SERVED[family.name + "_total" * (family.type == "counter")] = tuple(family._labelnames)  # type: ignore[attr-defined]
 FUNCTIONS = {"time", "absent", "max", "max_over_time", "min", "sum", "rate", "increase", "deriv", "topk"}
@@ -156,7 +158,21 @@ def test_each_metric_of_a_proof_is_on_its_page() -> None:
     assert told == set(proof.TABLE)
 
 
-def test_each_level_of_metrics_is_on_the_dashboard() -> None:
-    shown = " ".join(EXPRESSIONS.values())
-    for level in ("link", "topic", "partition"):
-        assert f"twinshore_{level}_" in shown
+def test_each_level_and_process_is_on_the_dashboard() -> None:
+    shown = " ".join(text for name, text in EXPRESSIONS.items() if name.startswith("panel"))
+    for what in ("link", "topic", "partition", "groups", "switches", "proof", "delay", "proxy"):
+        assert f"twinshore_{what}_" in shown, what
+
+
+def test_no_rule_stands_for_good_where_nothing_is_wrong() -> None:
+    """A proof beside a mirror serves no metrics of its own; an incident may close by itself within seconds."""
+    found = {rule["alert"]: rule for rule in rules()}
+    assert "absent" not in found["TwinshoreProofDown"]["expr"]
+    assert found["TwinshoreIncident"]["for"] == "1m"
+
+
+@pytest.mark.parametrize(
+    "metric", ["twinshore_proxy_heard", "twinshore_proxy_cluster_answers", "twinshore_switches_open"]
+)
+def test_what_keeps_writers_waiting_has_a_rule(metric: str) -> None:
+    assert any(metric in rule["expr"] for rule in rules())

@@ -10,6 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ from twinshore.mirror.metrics.meters import Meters
 from twinshore.service import server
 from twinshore.service.server import MetricsServer
 from twinshore.service.workers import Failures
-from twinshore.store import ControlRow, Incident, IncidentKind, LinkStatus, Store, open_store
+from twinshore.store import ControlRow, Incident, IncidentKind, LinkStatus, Store, SwitchRow, open_store
 
 LINK = Link("east", "west", (".*",))
 NAME = LINK.name
@@ -215,6 +216,14 @@ def test_states_pauses_and_throttles_are_told(meters: Meters, store: Store) -> N
     assert found['twinshore_link_acknowledged_seconds{link="east->west",quantile="0.5"}'] == 0.002
     assert found['twinshore_topic_paused{link="east->west",topic="orders"}'] == 1
     assert found['twinshore_link_throttle_bytes_per_second{link="east->west"}'] == 700
+
+
+def test_switches_that_have_not_come_to_their_end_are_counted(meters: Meters, store: Store) -> None:
+    assert scrape(meters, store)["twinshore_switches_open"] == 0
+    going = SwitchRow("a", "planned", "east", "west", "going on", "{}", "anna", 1, 1)
+    for row in (going, replace(going, id="b", state="done", ended_ms=2)):
+        store.switches.save(row)
+    assert scrape(meters, store)["twinshore_switches_open"] == 1
 
 
 def test_beyond_the_bounds_only_links_count(meters: Meters, store: Store) -> None:

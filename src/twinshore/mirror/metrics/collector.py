@@ -152,6 +152,7 @@ class StoreSays:
     counts: Sequence[IncidentCount] = ()
     stopped: Mapping[str, frozenset[NamedPartition]] = field(default_factory=dict)
     groups: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    switches: int = 0
 
 
 class Sheet:
@@ -221,6 +222,8 @@ class MirrorCollector(Collector):
         watched = list(self._links.values())
         sheet, now_s, known = Sheet(), wall_ms() / 1000, self._known(watched)
         sheet.put(table.STORE_UP, (), float(known.up))
+        if known.up:
+            sheet.put(table.SWITCHES_OPEN, (), known.switches)
         topics_left, partitions_left = self._bounds.topics, self._bounds.partitions
         missing = {"topic": 0, "partition": 0}
         for link in watched:
@@ -300,9 +303,10 @@ class MirrorCollector(Collector):
             counts = [one for one in self._store.ledger.counts() if one.link in names]
             stopped = {name: self._stopped(name) for name in names}
             groups = {name: group_word(self._store.memories.of(name, GROUPS_KIND)) for name in names}
+            switches = len(self._store.switches.all(open_only=True))
         except StoreError:
             return StoreSays()
-        return StoreSays(True, links, words, counts, stopped, groups)
+        return StoreSays(True, links, words, counts, stopped, groups, switches)
 
     def _stopped(self, link: str) -> frozenset[NamedPartition]:
         rows = [row.incident for row in self._store.ledger.rows(link, open_only=True)]

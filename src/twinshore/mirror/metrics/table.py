@@ -124,6 +124,9 @@ GROUPS_ROUND = Metric("twinshore_groups_round_seconds", Kind.GAUGE, LINK, "How l
 GROUPS_WORD_AGE = Metric(
     "twinshore_groups_word_age_seconds", Kind.GAUGE, LINK, "How long ago a round over groups last said how they stand."
 )
+SWITCHES_OPEN = Metric(
+    "twinshore_switches_open", Kind.GAUGE, (), "Switches of the store that are neither done nor turned back."
+)
 STORE_UP = Metric("twinshore_store_up", Kind.GAUGE, (), "1 while the store answers; without it, states are missing.")
 LEFT_OUT = Metric(
     "twinshore_metrics_left_out",
@@ -140,7 +143,7 @@ METRICS: tuple[Metric, ...] = (
     *(TOPIC_PAUSED, TOPIC_STOPPED),
     *BY_LEVEL["partition"],
     *(GROUPS, GROUPS_BEHIND, GROUPS_ROUND, GROUPS_WORD_AGE),
-    *(PARTITION_STOPPED, INCIDENTS_OPEN, INCIDENTS, STORE_UP, LEFT_OUT),
+    *(PARTITION_STOPPED, INCIDENTS_OPEN, INCIDENTS, SWITCHES_OPEN, STORE_UP, LEFT_OUT),
 )
 
 PAGE_HEAD = """\
