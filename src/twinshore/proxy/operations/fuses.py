@@ -56,7 +56,8 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class FuseStep:
-    """`row`: as it is to be, `before`: as it was in words, `seen`: how often fuses had been changed."""
+    """`row`: as it is to be, `before`: as it was in words, empty where there was none, `seen`: how often fuses had been
+    changed."""
 
     row: FuseRow
     before: str
@@ -64,7 +65,8 @@ class FuseStep:
 
     def sentence(self, *, done: bool) -> str:
         told = "is" if done else "would be"
-        return f"the {self.row.kind} fuse of {whose(self.row)} {told} {words(self.row)}; it was {self.before}"
+        was = f"; it was {self.before}" if self.before else ""
+        return f"the {self.row.kind} fuse of {whose(self.row)} {told} {words(self.row)}{was}"
 
 
 def whose(row: FuseRow) -> str:
@@ -158,7 +160,7 @@ def _planned(
         state, until_ms, limits = becomes(old, now_ms)
         named = (asked.named.topic, asked.named.client, kind, state, asked.policy)
         row = FuseRow(*named, asked.reason, by, now_ms, until_ms, limits)
-        steps.append(FuseStep(row, words(old) if old else "not there", seen))
+        steps.append(FuseStep(row, words(old) if old else "", seen))
     return Plan(tuple(steps), shown=_warning(asked.policy, asked.named), remarks=_unseen(asked.named, store))
 
 
