@@ -76,7 +76,7 @@ def test_what_an_owner_asked_for_is_a_note() -> None:
     text = "\n".join(telling.sentences_of(advise(having(kept, other), Policy(), RULES)))
     assert "WARNING min-insync-low" in text and "NOTE min-insync-low" in text
     (one,) = found(having(topic("orders", also={"min.insync.replicas": "1", unclean: "true"})), "unclean-election")
-    assert (one.weight, one.safe) == ("note", None)
+    assert (one.weight, one.safe) == ("warning", None), "neither CP nor AP: what was acknowledged is lost"
     (one,) = found(having(topic("orders", also={"min.insync.replicas": "2", unclean: "true"})), "unclean-election")
     assert one.weight == "grave" and one.safe, "the one promises what the other one breaks"
     two = topic("orders", part(0, 1, 2), also={"min.insync.replicas": "2", unclean: "false"})

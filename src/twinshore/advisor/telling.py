@@ -101,7 +101,8 @@ body{font:16px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding
 h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}
 article{border-left:.3rem solid var(--note);padding:.1rem 1rem;margin:1.2rem 0}
 article.grave{border-color:var(--grave)}article.warning{border-color:var(--warning)}
-pre{overflow-x:auto;background:#8881;padding:.6rem;border-radius:.3rem;user-select:all}
+pre{overflow-x:auto;white-space:pre-wrap;background:#8881;padding:.6rem;border-radius:.3rem;user-select:all}
+li pre{white-space:pre}
 table{border-collapse:collapse;width:100%}td,th{text-align:left;padding:.3rem .6rem;border-bottom:1px solid var(--line);
 vertical-align:top}summary{cursor:pointer}.weight{font-weight:600;text-transform:uppercase;font-size:.8rem}
 """

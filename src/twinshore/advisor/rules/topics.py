@@ -106,7 +106,7 @@ def _unclean(seen: Seen, _: Limits) -> Iterator[Found]:
         where = "set on the topic" if topic.owns(UNCLEAN) else "by the brokers' default"
         where += f" with {MIN_ISR}=1: writing goes on, whatever is lost" if meant else ""
         line = commands.set_on_topic(seen, topic.name, change)
-        weight = Weight.NOTE if meant else None
+        weight = Weight.WARNING if meant else None
         yield Found(f"topic {topic.name}", f"{UNCLEAN}=true, {where}", (line,), safe=safe, weight=weight)
 
 
