@@ -90,7 +90,7 @@ def test_it_ends_identical_with_topics_moved_a_cluster_lost_and_back(start: Star
     assert last, text
     assert "kill -9 to process" in text
     assert re.search(r"the gap: \d+ partitions stood still for up to [\d.]+ s", text)
-    assert re.search(r"done: payments is at home on west; writers waited [\d.]+ s", text), text
+    assert re.search(r"done: payments is at home on west; writers that follow waited [\d.]+ s", text), text
     assert re.search(r"its writer goes on at west and was told nothing: its longest pause was [\d.]+ s", text), text
     assert "done: clicks, orders are at home on west" in text, text
     assert "groups are at home on west" in text, text

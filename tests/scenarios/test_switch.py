@@ -61,7 +61,7 @@ def test_a_topic_moves_and_comes_home_again(rig: Rig, east: LabCluster, west: La
 
     code, said = switch(rig, "run", "switch-.*", "--to", "west", "--yes", *PATIENT)
     assert code == 0, said
-    assert verdict_in(said).startswith(f"done: {TOPIC} is at home on west; writers waited"), said
+    assert verdict_in(said).startswith(f"done: {TOPIC} is at home on west; writers that follow waited"), said
     fill(west, TOPIC, 7, partition=1)
     alike(rig, (east, west), [51, 58, 51])  # the fence takes one offset of each partition
     code, said = switch(rig, "run", "switch-.*", "--to", "west", "--yes", expected=RefusedError)

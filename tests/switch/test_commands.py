@@ -165,6 +165,7 @@ def test_what_was_never_begun_is_not_undone(tmp_path: Path) -> None:
     program = script(tmp_path, f"open({str(heard)!r}, 'a').write('x')")
     one = turn_back(at(Deed.BEFORE), "no", NOW_MS)
     assert Commands(SwitchSettings(before=program, after=program)).once(one) == Done(one, "`before` was not run")
+    assert Commands(SwitchSettings(after=program)).once(one) == Done(one, "no command is set")
     assert not heard.exists()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -36,6 +37,7 @@ from twinshore.switch.operations.showing import Shown, one_switch, switches, wit
 from twinshore.switch.operations.taking_over import standing_on
 from twinshore.switch.record import Record, State
 from twinshore.switch.uncrossed import Uncrossed, uncrossed
+from twinshore.switch.write_rules import RulesPlan
 
 
 @pytest.fixture
@@ -295,9 +297,23 @@ def test_of_a_forced_switch_no_writer_is_said_to_have_waited() -> None:
     shown = Shown(forced.id, forced)
     assert shown.sentence().endswith(", by anna: done, west writable 2.5 s after the command")
     assert (shown.verdict(), shown.as_values()["held_s"]) == ("done: orders is at home on west", 0.0)
-    assert Shown(planned.id, planned).sentence().endswith(", by anna: done, writers waited 0.5 s")
+    assert Shown(planned.id, planned).sentence().endswith(", by anna: done, writers that follow waited 0.5 s")
+    for rules, who in (
+        (RulesPlan(), "writers waited"),
+        (RulesPlan(open_to_all=("orders",)), "writers that follow waited"),
+        (RulesPlan(ruled=False), "writers that follow waited"),
+    ):
+        held = replace(planned, rights=json.dumps(rules.as_record()))
+        assert Shown(held.id, held).verdict().endswith(f"; {who} 0.5 s")
     turned = replace(record(Kind.FORCED), held_ms=NOW_MS, state=State.TURNED_BACK, why="no")
     assert Shown(turned.id, turned).sentence().endswith(": turned back: no")
+
+
+def test_a_drill_that_found_something_in_the_way_has_failed() -> None:
+    drill = replace(record(Kind.DRILL), state=State.DONE)
+    assert Shown(drill.id, drill).sentence().endswith(": done")
+    failed = replace(drill, why="the twins are 5 offsets behind")
+    assert Shown(failed.id, failed).sentence().endswith(": failed: the twins are 5 offsets behind")
 
 
 def test_behind_its_point_of_no_return_a_switch_is_not_rolled_back(settings: Settings, store: Store) -> None:
@@ -389,6 +405,6 @@ def test_a_drill_beside_which_somebody_writes_whom_nothing_can_hold_finds_that_i
     assert not shown.done
     why = "orders was written during the drill by writers that nothing can hold: a switch would have turned back"
     assert shown.verdict() == f"{why}; to catch up and to prove the tails took 0.4 s"
-    assert shown.sentence().endswith(f", by anna: done: {why}, took 0.4 s")
+    assert shown.sentence().endswith(f", by anna: failed: {why}, took 0.4 s")
     assert in_words(["orders", "bills"], []) == "nobody wrote to bills, orders during the drill"
     assert "orders was written during the drill: clients that follow homes" in in_words(["orders", "bills"], ["orders"])

@@ -60,7 +60,7 @@ class Commands:
         which = "after" if back or record.deed is Deed.AFTER else "before"
         command = self._settings.before if which == "before" else self._settings.after
         if back and not record.command:
-            return Done(record, "`before` was not run")
+            return Done(record, "`before` was not run" if self._settings.before else "no command is set")
         if not command:
             return Done(record, "no command is to be run" if back else "")
         moment = f"{which}, turned back" if back else which

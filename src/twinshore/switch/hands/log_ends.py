@@ -76,7 +76,7 @@ def drain(old: KafkaCluster, record: Record) -> Outcome:
         return Wait(f"the logs on {old.name} are looked at a second time", found)
     if grows := _grown(record, {one.topic: one.ends for one in record.topics}, seen):
         return Wait(f"somebody still writes to {grows} on {old.name}", found)
-    return Done(found, f"nothing is open on {old.name}, and its logs stand still")
+    return Done(found, f"nothing is open on {old.name}, and two looks saw the same ends")
 
 
 def level(new: KafkaCluster, record: Record) -> Outcome:

@@ -32,6 +32,7 @@ from twinshore.switch.hands.places import places_from
 from twinshore.switch.hands.rescue import SUFFIX, read_origin, read_saved
 from twinshore.switch.hands.rescued_topic import RescuedTopic, export
 from twinshore.switch.hands.writing import append
+from twinshore.switch.operations.showing import switches
 from twinshore.switch.record import Record
 from twinshore.switch.reinjected import UNDER_WAY, Batch, as_written, batches, log_of, offsets_of, runs_of
 from twinshore.switch.rescued import Copy, Count, Ending, Origin, Saved
@@ -304,9 +305,9 @@ def _remember(store: Store, origin: Origin, batch: Batch) -> None:
 def _known(store: Store, origin: Origin) -> list[Batch]:
     """What was written of this log, or was about to be, and no switch has left behind."""
     rows = [row for row in store.memories.of(origin.cluster, KIND) if row.subject.startswith(log_of(origin))]
-    switches = [Record.from_json(row.record) for row in store.switches.all()] if rows else []
+    over = [one.record for one in switches(store)] if rows else []
     known = [Batch.from_json(row.value) for row in rows]
-    return [one for one in known if not one.is_lost(origin.partition, switches)]
+    return [one for one in known if not one.is_lost(origin.partition, over)]
 
 
 def _done(known: Iterable[Batch], topic: str) -> set[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -38,10 +39,11 @@ class Shown:
     def sentence(self) -> str:
         one = self.record
         begun = datetime.fromtimestamp(one.begun_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-        now = one.state if one.ended else "done without the store" if one.awaits_store else f"{one.state}, {one.deed}"
+        ended = "failed" if one.state is State.DONE and not self.done else one.state
+        now = ended if one.ended else "done without the store" if one.awaits_store else f"{one.state}, {one.deed}"
         waits = f": {one.waits}" if one.waits and not one.ended else ""
         why = f": {one.why}" if one.why else ""
-        took = "took" if one.kind is Kind.DRILL else "writers waited"
+        took = "took" if one.kind is Kind.DRILL else self._waited()
         held = f", {took} {one.held_s:.1f} s" if one.held_s else ""
         if one.writable_s:
             held = f", {one.new} writable {one.writable_s:.1f} s after the command"
@@ -55,6 +57,13 @@ class Shown:
         back = "" if self.record.committed else f", `twinshore switch rollback {self.id[:ID_SHOWN]}` turns it back"
         onward = f"`twinshore switch resume {self.id[:ID_SHOWN]}` goes on"
         return f"; its process gives no sign of life{held}: {onward}{back}"
+
+    def _waited(self) -> str:
+        """Whoever follows nobody is kept out by rules alone, where there are any."""
+        rules: dict[str, Any] = {}
+        with suppress(ValueError):
+            rules = json.loads(self.record.rights)
+        return "writers waited" if rules.get("ruled") and not rules["open_to_all"] else "writers that follow waited"
 
     @property
     def done(self) -> bool:
@@ -107,7 +116,7 @@ class Shown:
         if one.kind is Kind.DRILL:
             took = f"to catch up and to prove the tails took {one.held_s:.1f} s"
             return f"{one.why or f'nothing stands in the way of switching {topics} to {one.new}'}; {took}"
-        held = f"; writers waited {one.held_s:.1f} s" if one.held_s else ""
+        held = f"; {self._waited()} {one.held_s:.1f} s" if one.held_s else ""
         return f"done: {topics} {are(one.names())} at home on {one.new}{held}"
 
     def _group_moved(self, group: str) -> str:
