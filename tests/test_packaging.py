@@ -58,6 +58,8 @@ def checkout(folder: Path) -> Path:
         copy.mkdir()
         shutil.copytree(SOURCES, copy / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
         shutil.copytree(ROOT / "client", copy / "client", ignore=shutil.ignore_patterns("build", "*.egg-info"))
+        for name in ("docs", "deploy"):
+            shutil.copytree(ROOT / name, copy / name)
         for name in ("pyproject.toml", "README.md", "LICENSE"):
             shutil.copy(ROOT / name, copy)
     return copy
@@ -98,6 +100,15 @@ def test_the_whole_wheel_has_every_file_of_the_package(tmp_path: Path) -> None:
         inside = {name for name in made.namelist() if name.startswith("twinshore/")}
     ours = (path for path in (SOURCES / "twinshore").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     assert {path.relative_to(SOURCES).as_posix() for path in ours} == inside
+
+
+def test_the_whole_wheel_has_each_page_and_rule_that_a_sentence_names(tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheel(Path(), tmp_path)) as made:
+        inside = {name.partition("/share/twinshore/")[2] for name in made.namelist()}
+    source = "".join(path.read_text() for path in (SOURCES / "twinshore").rglob("*.py"))
+    named = set(re.findall(r"\b(?:docs|deploy)/[\w/.-]*\w\.\w+", source))
+    assert "docs/settings.md" in named
+    assert named <= inside
 
 
 def build_all(folder: Path) -> list[Path]:
