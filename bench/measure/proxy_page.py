@@ -71,22 +71,27 @@ def proxy_section(found: ProxyBench) -> str:
 
 _EVERY = '"others\' cores" is how many cores were busy with what is neither proxy, broker nor client.'
 
+_NOISE = "No rates: a proxy was faster than none in the middle of its turns, so these say more of the machine."
+
 
 def _medians(found: ProxyBench, part: str) -> str:
     peers = [peer.name for peer in PEERS]
     best = found.best(part, cpu_of, min)
+    rates = {one.name: found.middle(part, one.name, rate_of) or 0.0 for one in ALL}
+    is_noise = 0.0 < rates[NONE] < max(rates.values())
     rows = []
-    for name in (one.name for one in ALL):
+    for name in (one.name for one in ALL if not (is_noise and one.name == NONE)):
         cpu = found.middle(part, name, cpu_of)
         if cpu is None:
             continue
         beside = f"{cpu / best:.2f}x" if best and name != NONE and name not in peers else ""
-        figures: list[tuple[Callable[[Run], float], str]] = [(rate_of, ",.0f")]
+        figures: list[tuple[Callable[[Run], float], str]] = [] if is_noise else [(rate_of, ",.0f")]
         figures += [(p50_of, ".3f"), (p99_of, ".3f")] if part in (ONE, ALL_ACKS) else []
         told = [format(found.middle(part, name, figure) or 0.0, shape) for figure, shape in figures]
         rows.append([name, f"{cpu:.2f}" if name != NONE else "", beside, *told])
-    head = ["through", "CPU us/record", "CPU by the best peer's", "records/s"]
-    return table(head + (["p50 ms", "p99 ms"] if part in (ONE, ALL_ACKS) else []), rows)
+    head = ["through", "CPU us/record", "CPU by the best peer's", *([] if is_noise else ["records/s"])]
+    page = table(head + (["p50 ms", "p99 ms"] if part in (ONE, ALL_ACKS) else []), rows)
+    return f"{page}\n\n{_NOISE}" if is_noise else page
 
 
 def _crowds(found: ProxyBench) -> str:

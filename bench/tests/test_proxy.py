@@ -71,6 +71,12 @@ def test_the_page_has_each_part_that_was_measured_and_every_turn(whole: ProxyBen
     assert whole.to_json() in page
 
 
+def test_where_a_proxy_is_faster_than_none_no_rate_is_told() -> None:
+    page = proxy_section(bench(turn(BULK, OURS, 2, 300), turn(BULK, NONE, 0, 200)))
+    assert f"| {OURS} | 2.00 |  |\n" in page and "No rates" in page
+    assert f"| {NONE} |" not in page
+
+
 def test_ours_stands_before_both_clusters_and_measures_all_that_passes(tmp_path: Path) -> None:
     clusters = (Cluster("east", ("127.0.0.1:1",)), Cluster("west", ("127.0.0.1:2",)))
     text = Ours().settings(19_500, clusters, tmp_path)
