@@ -118,7 +118,7 @@ def test_whoever_has_settings_alone_sees_the_links_of_the_store(tmp_path: Path) 
     assert said == []
     (tmp_path / "store.db").write_bytes(b"no database" * 100)
     assert with_links(settings, said.append).links == settings.links
-    assert "links are as the settings have them" in said[0]
+    assert "the settings have them" in said[0]
 
 
 def test_a_process_follows_the_rows_and_whoever_carries_a_link_keeps_its_own(tmp_path: Path, store: Store) -> None:

@@ -52,7 +52,7 @@ def test_where_the_queue_is_fresh_once_more_it_begins_again(store: Store) -> Non
 
 def test_who_has_a_twin_filled_anew_by_a_fresh_queue_is_told_that_it_gets_a_part() -> None:
     assert filled_in_part(KEEP) == ""
-    assert "what is too old for it is deleted, and not filled again" in filled_in_part(FRESH)
+    assert "for it is deleted, and not filled again" in filled_in_part(FRESH)
 
 
 def test_an_order_says_behind_which_reach_a_look_seeks_what_was_dropped(store: Store) -> None:
