@@ -157,7 +157,11 @@ def test_the_members_of_a_group_share_topics_of_both_clusters(proxy: ProxyProces
 def test_a_request_of_ten_megabytes_is_written_and_read(proxy: ProxyProcess, east: LabCluster) -> None:
     east.create_topic("proxy-large", settings={"max.message.bytes": str(16 << 20)})
     value = "x" * (10 << 20)
-    produce(producer_of(proxy.bootstrap, **{"message.max.bytes": 12 << 20}), "proxy-large", [value, value])
+    produce(
+        producer_of(proxy.bootstrap, **{"message.max.bytes": 12 << 20, "enable.idempotence": True}),
+        "proxy-large",
+        [value, value],
+    )
     found = consume(proxy.bootstrap, "large", ["proxy-large"], 2)
     assert [len(value) for _, value in found] == [10 << 20] * 2
 
