@@ -4,10 +4,12 @@ record once."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.scenarios.test_following_writers import until
 from tests.scenarios.test_switched_home import read
 from tests.switch.flips import flip_of
 from twinshore.fleet import NamedPartition, RefusedError
@@ -103,6 +105,10 @@ def test_each_record_is_written_once_whatever_file_it_is_in_and_whoever_was_kill
     assert {Batch.from_json(row.value).end for row in store.memories.of("east", KIND)} == {500, MANY, MANY + 50}
 
 
+def is_there(lab: LabCluster, topic: str) -> bool:
+    return len(read(lab, topic, 0, "read_committed")) == MANY
+
+
 @pytest.mark.claim("switch", "rescued-at-once", "one command writes rescued files of several topics")
 def test_files_of_several_topics_are_written_to_their_topics_at_once(
     settings: Settings, store: Store, tmp_path: Path, west: LabCluster
@@ -115,6 +121,6 @@ def test_files_of_several_topics_are_written_to_their_topics_at_once(
     assert planned.refused and planned.refused.message == "west has no topic rescued-nowhere"
     assert [step.topic for step in act(planned, settings, store, by="anna")] == names[:2]
     for name in names[:2]:
-        assert len(read(west, name, 0, "read_committed")) == MANY
+        until(partial(is_there, west, name), 30, f"{name} is written")
     again = plan(Reinject([tmp_path / step.path.name for step in planned.steps]), settings, store)
     assert (again.steps, len(again.remarks)) == ((), 2), "a second time nothing is written"

@@ -35,6 +35,7 @@ from twinshore.switch.work import BEHIND_MAX
 
 NAMED_MAX = 5
 ASK_S = 5.0
+BEGINS_AGAIN_S = 5.0  # a link that was changed a moment ago has no mirror for so long
 LOOK_S = 0.5
 TELL_EACH = 20  # looks
 BEGINS_S_MAX = 60.0
@@ -198,9 +199,10 @@ def _shown(asked: Switch, carrier: Link, fresh: Sequence[str], held: int) -> Ite
 
 def _must_run(carrier: Link, settings: Settings, store: Store, asking: Asking) -> None:
     """RefusedError where no mirror carries the link, before anything of it is changed."""
-    mirror = MirrorWatch(store, carrier.name, settings.mirror.lease_s)
+    mirror, began_s = MirrorWatch(store, carrier.name, settings.mirror.lease_s), steady_s()
     while outcome := mirror.why_not():
-        if isinstance(outcome, Cannot) or asking.stop.wait(LOOK_S):
+        is_gone = isinstance(outcome, Cannot) and steady_s() >= began_s + BEGINS_AGAIN_S
+        if is_gone or asking.stop.wait(LOOK_S):
             raise RefusedError(outcome.sentence, hint="start it, then switch again")
 
 
