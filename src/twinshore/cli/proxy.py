@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from twinshore.cli import conduct
-from twinshore.cli.looking import JSON, SETTINGS, load_alone, who
+from twinshore.cli.looking import JSON, SETTINGS, load_alone, tell, who
 from twinshore.cli.steps import agreed, carry_out
 from twinshore.fleet.sentences import counted, moment, one_line
 
@@ -145,17 +145,15 @@ def list_fuses(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
 
     with open_to_look(load_alone(settings)) as store:
         found = look(store)
-    if json_output:
-        typer.echo(json.dumps(found))
-        return
-    for one in found:
-        line = f"{one['kind']} of {one['topic']} for clients {one['client']}: {one['stands']}"
-        line += f", it has tripped at {one['tripped_at']} of the proxies" if one["tripped_at"] else ""
-        line += f", since {moment(one['since_ms'])} by {one['set_by']}: {one['reason']}"
-        line += f"; it has answered {counted(one['requests'], 'request')}"
-        typer.echo(one_line(f"{line} with {counted(one['records'], 'record')}, {counted(one['bytes'], 'byte')}"))
-    if not found:
-        typer.echo("none")
+    tell(found, map(_fuse_in_words, found), as_json=json_output, none="none")
+
+
+def _fuse_in_words(one: Mapping[str, Any]) -> str:
+    line = f"{one['kind']} of {one['topic']} for clients {one['client']}: {one['stands']}"
+    line += f", it has tripped at {one['tripped_at']} of the proxies" if one["tripped_at"] else ""
+    line += f", since {moment(one['since_ms'])} by {one['set_by']}: {one['reason']}"
+    line += f"; it has answered {counted(one['requests'], 'request')}"
+    return f"{line} with {counted(one['records'], 'record')}, {counted(one['bytes'], 'byte')}"
 
 
 def drops(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
@@ -167,15 +165,12 @@ def drops(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
 
     with open_to_look(load_alone(settings)) as store:
         found = ledger(store)
-    if json_output:
-        typer.echo(json.dumps([asdict(one) for one in found]))
-        return
-    for one in found:
-        what = f"{counted(one.records, 'record')}, {counted(one.bytes, 'byte')}"
-        where = f"{one.topic}, partitions {one.partitions}, of client {one.client}"
-        typer.echo(one_line(f"{where}: {what}, from {moment(one.since_ms)} to {moment(one.until_ms)}"))
-    if not found:
-        typer.echo("none")
+    lines = (
+        f"{one.topic}, partitions {one.partitions}, of client {one.client}: {counted(one.records, 'record')},"
+        f" {counted(one.bytes, 'byte')}, from {moment(one.since_ms)} to {moment(one.until_ms)}"
+        for one in found
+    )
+    tell([asdict(one) for one in found], lines, as_json=json_output, none="none")
 
 
 def _carry_out(planned: Plan[FuseStep], store: Any, *, dry_run: bool) -> None:
@@ -207,11 +202,7 @@ def traffic(
     asked = asked_of(by, sort, last, topic, client, page, size)
     with open_to_look(load_alone(settings)) as store:
         found = look(asked, store)
-    if json_output:
-        typer.echo(json.dumps(found.as_values()))
-        return
-    for sentence in found.sentences():
-        typer.echo(one_line(sentence))
+    tell(found.as_values(), found.sentences(), as_json=json_output)
 
 
 def offsets(
@@ -302,11 +293,7 @@ def plan(
     from twinshore.proxy.operations.run import look
 
     found = look(load_alone(settings), topics or ())
-    if json_output:
-        typer.echo(json.dumps(found.values()))
-    else:
-        for sentence in found.sentences():
-            typer.echo(one_line(sentence))
+    tell(found.values(), found.sentences(), as_json=json_output)
     raise typer.Exit(found.exit_code)
 
 
@@ -317,15 +304,12 @@ def list_proxies(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
 
     with open_to_look(load_alone(settings)) as store:
         found = look(store)
-    if json_output:
-        typer.echo(json.dumps(found))
-        return
-    for one in found:
-        since, seen = moment(one["started_ms"]), moment(one["seen_ms"])
-        line = f"{one['name']} on {one['host']}: {one['stands']}, since {since}, heard of at {seen}"
-        typer.echo(one_line(f"{line}, goes by change {one['revision']} of the fuses"))
-    if not found:
-        typer.echo("none")
+    lines = (
+        f"{one['name']} on {one['host']}: {one['stands']}, since {moment(one['started_ms'])},"
+        f" heard of at {moment(one['seen_ms'])}, goes by change {one['revision']} of the fuses"
+        for one in found
+    )
+    tell(found, lines, as_json=json_output, none="none")
 
 
 def groups(
