@@ -71,8 +71,11 @@ class HeldWriters:
         for switch, record in held.items():
             if switch in self._keepers and self._keepers[switch].generation():
                 self._leave(switch)
-                self._ending[switch] = threading.Thread(target=self._end, args=(record,), daemon=True)
-                self._ending[switch].start()
+                ends = threading.Thread(
+                    target=self._end, args=(record,), name=f"end of switch {switch[:8]}", daemon=True
+                )
+                self._ending[switch] = ends
+                ends.start()
 
     def _held(self) -> dict[str, Record]:
         version = self._store.switching.version_lately(pair_of(self._link))
