@@ -142,9 +142,17 @@ class DatabaseServer(abc.ABC):
 
     def revive(self) -> None:
         """Starts it anew on its data and its port, after it died."""
-        if self._child is not None:
-            self._child.end()
-        self._launch()
+        deadline = time.monotonic() + _UP_WITHIN_S
+        while True:
+            if self._child is not None:
+                self._child.end()
+            try:
+                return self._launch()
+            except LabError:
+                # PostgreSQL's backends outlive a killed server for a moment, and no new one starts beside them.
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_POLL_S)
 
     def last_words(self) -> str:
         """The end of its log."""
