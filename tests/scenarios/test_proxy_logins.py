@@ -150,7 +150,7 @@ def test_a_login_upstream_is_made_anew_before_it_ends_and_nobody_notices(served:
 def test_large_records_cross_both_handshakes_as_they_were(served: Served) -> None:
     client = served.client("bob", OTHERS, "SCRAM-SHA-512")
     values = [random.Random(number).randbytes(900_000) for number in range(40)]
-    producer = Producer({**client, "linger.ms": 5})
+    producer = Producer({**client, "linger.ms": 5, "enable.idempotence": True})
     for value in values:
         producer.produce("large", value)
     assert producer.flush(60) == 0
