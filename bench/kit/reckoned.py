@@ -87,7 +87,7 @@ def operations(page: str, crossing: str, architecture: str, store: str) -> str:
             _CROSSING,
         ],
         ["all processes of a mirror, 200 small links", f"{links['memory']} MB", _PIECES],
-        ["the store, a partition to which few producers write", _kb(sizes.partition), _STORE],
+        ["the store, a partition", f"{sizes.partition:.0f} bytes", _STORE],
         [
             f"the store, a partition to which {sizes.producers_max:,} producers or more wrote in the last day",
             _kb(_largest(sizes)),

@@ -20,7 +20,7 @@ SQLite grows when each partition gets as many rows as it may have.
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Bytes in SQLite's file, indexes among them. `partition`: with all its receipts and no producer of the source;
+    """Bytes in SQLite's file, indexes among them. `partition`: without producers of the source;
     `producer`: with all the batches that are kept of it; `extent`: one row of a mapped topic's map."""
 
     partition: float
@@ -40,7 +40,7 @@ def recorded(page: str) -> Sizes:
 def page_of(sizes: Sizes) -> str:
     """The page of evidence."""
     rows = [
-        f"| a partition with all its receipts | {sizes.partition:,.0f} bytes |",
+        f"| a partition | {sizes.partition:,.0f} bytes |",
         f"| a producer of the source in a partition, with its last batches; at most {sizes.producers_max:,} are kept"
         f" | {sizes.producer:,.0f} bytes |",
         f"| an extent of a mapped topic's map | {sizes.extent:,.0f} bytes |",

@@ -14,11 +14,11 @@ from bench.kit.sizes import EVIDENCE, Sizes, page_of
 from twinshore.fleet import SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent
 from twinshore.store import Receipt, SourceBatch, SourceProducer, Store, TwinRow, open_store
-from twinshore.store.receipt_rules import CLOSED_ROWS_MAX, PRODUCERS_MAX, ROLL_MS
+from twinshore.store.receipt_rules import PRODUCERS_MAX
 from twinshore.store.values import BATCHES_KEPT
 
 LINK, TOPIC = "east->west", "orders"
-PARTITIONS = 200
+PARTITIONS = 2_000
 FULL_PARTITIONS = 20
 EXTENTS = 50_000
 # Where a cluster stands after years: SQLite writes a large number in more bytes than a small one.
@@ -53,16 +53,14 @@ def _bytes(place: Path) -> int:
 
 
 def _rows(store: Store, partitions: int) -> None:
-    for minute in range(2 * CLOSED_ROWS_MAX):
-        at_ms = NOW_MS + 2 * minute * ROLL_MS
-        store.receipts.record([_receipt(number, OFFSET + minute * 10_000, at_ms) for number in range(partitions)])
+    store.receipts.record([_receipt(number) for number in range(partitions)])
 
 
 def _producers(store: Store, partitions: int) -> None:
     for number in range(partitions):
         batches = tuple(SourceBatch(one * 5, one * 5 + 4, OFFSET + one, NOW_MS + one) for one in range(BATCHES_KEPT))
         known = tuple(SourceProducer(PRODUCER_ID + one, 0, batches) for one in range(PRODUCERS_MAX))
-        store.receipts.record([_receipt(number, OFFSET, NOW_MS, known)])
+        store.receipts.record([_receipt(number, known)])
 
 
 def _extents(store: Store, count: int) -> None:
@@ -97,19 +95,19 @@ def _extent(number: int) -> Extent:
     return Extent(SourceOffset(OFFSET + number * 11), TargetOffset(OFFSET + number * 10), 10, number * 10)
 
 
-def _receipt(partition: int, begin: int, at_ms: int, producers: Sequence[SourceProducer] = ()) -> Receipt:
+def _receipt(partition: int, producers: Sequence[SourceProducer] = ()) -> Receipt:
     return Receipt(
         link=LINK,
         topic=TOPIC,
         partition=partition,
-        from_offset=begin,
-        to_offset=begin + 10_000,
+        from_offset=OFFSET,
+        to_offset=OFFSET + 10_000,
         records=10_000,
         bytes=10_000_000,
         batches=100,
-        source_end=begin + 10_000,
-        first_ms=at_ms,
-        last_ms=at_ms + ROLL_MS - 1,
+        source_end=OFFSET + 10_000,
+        first_ms=NOW_MS,
+        last_ms=NOW_MS,
         source_producers=tuple(producers),
     )
 

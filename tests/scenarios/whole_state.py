@@ -23,7 +23,7 @@ State = dict[str, object]
 Seen = TypeVar("Seen")
 # What a mirror at work writes by itself, beat after beat.
 BEATS = (
-    *("leases", "link_status", "positions", "receipts", "source_producers"),
+    *("leases", "link_status", "positions", "source_producers"),
     *("delay_places", "delay_watches", "followed"),
 )
 

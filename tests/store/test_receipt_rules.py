@@ -8,17 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinshore.store import PartitionState, Position, Receipt, SourceBatch, SourceProducer
-from twinshore.store.receipt_rules import (
-    CLOSED_ROWS_FRESH,
-    ROLL_MS,
-    Progress,
-    advance,
-    beyond,
-    last_offset,
-    later_batches,
-    refusal,
-    thinned,
-)
+from twinshore.store.receipt_rules import advance, beyond, last_offset, later_batches, refusal
 
 
 def carried(from_offset: int, to_offset: int, at_ms: int = 0) -> Receipt:
@@ -77,50 +67,26 @@ def test_of_a_receipt_that_overlaps_only_what_is_new_counts() -> None:
     new = beyond(position, told)
     assert (new.from_offset, new.to_offset, new.records, new.bytes, new.batches) == (20, 32, 6, 123, 2)
     assert new.source_producers == tuple(SourceProducer(7, epoch, batches(24)) for epoch in (3, 4))
-    assert advance(Progress(1, position, None, 0, 0), new).progress.position.to_offset == 32
+    assert advance(position, new).to_offset == 32
     for one in (carried(20, 30), carried(10, 20), carried(20, 20), carried(3, 5)):
         assert beyond(position, one) == one
 
 
-@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 2 * ROLL_MS), st.booleans()), max_size=60))
-def test_nothing_is_lost_or_counted_twice(parts: list[tuple[int, int, bool]]) -> None:
-    progress = Progress(1, at(0, 0), None, 0, 0)
-    rows: list[Receipt] = []
-    end = now_ms = 0
-    for count, passed_ms, repeat in parts:
-        now_ms += passed_ms
-        receipt = carried(end, end + count, now_ms)
+@given(st.lists(st.tuples(st.integers(0, 50), st.booleans()), max_size=60))
+def test_nothing_is_lost_or_counted_twice(parts: list[tuple[int, bool]]) -> None:
+    position, end = at(0, 0), 0
+    for count, repeat in parts:
+        receipt = carried(end, end + count)
         end += count
         for _ in range(1 + repeat):
-            assert refusal(progress.position, receipt) is None
-            step = advance(progress, receipt)
-            assert step.progress.position.to_offset >= progress.position.to_offset
-            progress = step.progress
-            rows += [step.closed] if step.closed else []
-    assert progress.closed_rows == len(rows)
-    rows += [progress.open] if progress.open else []
-    assert progress.position.to_offset == progress.position.records == end
-    assert [row.from_offset for row in rows] == ([0] + [row.to_offset for row in rows])[: len(rows)]
-    assert sum(row.records for row in rows) == end
-    assert all(row.last_ms - row.first_ms <= ROLL_MS + 1 for row in rows)
+            assert refusal(position, receipt) is None
+            position = advance(position, receipt)
+    assert position.to_offset == position.records == end
 
 
 def test_a_receipt_without_records_says_only_how_far_the_source_is() -> None:
-    progress = Progress(1, at(0, 7), None, 0, 0)
-    step = advance(progress, replace(carried(7, 7), batches=0, source_end=99, lag_records=92, last_ms=5))
-    assert step.progress.position == replace(at(0, 7), source_end=99, lag_records=92, last_ms=5)
-    assert (step.progress.open, step.closed, step.fresh) == (None, None, False)
-
-
-@given(st.integers(0, 300))
-def test_thinning_halves_the_old_and_keeps_the_sums(count: int) -> None:
-    rows = [carried(index * 10, index * 10 + 10, index) for index in range(count)]
-    thin = thinned(rows)
-    old = max(0, count - CLOSED_ROWS_FRESH)
-    assert len(thin) == count - old // 2
-    assert thin[len(thin) - min(count, CLOSED_ROWS_FRESH) :] == rows[old:]
-    assert sum(row.records for row in thin) == count * 10
-    assert [row.from_offset for row in thin[1:]] == [row.to_offset for row in thin[:-1]]
+    after = advance(at(0, 7), replace(carried(7, 7), batches=0, source_end=99, lag_records=92, last_ms=5))
+    assert after == replace(at(0, 7), source_end=99, lag_records=92, last_ms=5)
 
 
 def batches(*offsets: int) -> tuple[SourceBatch, ...]:

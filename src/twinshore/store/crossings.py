@@ -39,7 +39,7 @@ def keep(connection: Connection, one: Flip) -> None:
         return
     ours = _is(positions, one.link, [one.topic])
     columns = positions.c.link, positions.c.topic, positions.c.partition
-    kept = select(*columns, literal(one.term), positions.c.to_offset, positions.c.producers, literal(one.since_ms))
+    kept = select(*columns, literal(one.term), positions.c.to_offset, literal(one.since_ms))
     _copy(connection, crossings, kept.where(*ours))
     _copy(connection, crossed_producers, _writers(one.link, [one.topic], one.since_ms))
 
@@ -97,7 +97,7 @@ def _gather(wrote: dict[_Place, list[SourceProducer]], rows: Iterable[Any]) -> N
 
 def _crossing(row: Any, term: int, wrote: Mapping[_Place, list[SourceProducer]]) -> Crossing:
     theirs = wrote.get((row.topic, row.partition), ())
-    return Crossing(term, row.to_offset, row.producers < PRODUCERS_MAX, tuple(theirs))
+    return Crossing(term, row.to_offset, len(theirs) < PRODUCERS_MAX, tuple(theirs))
 
 
 def _is(table: Table, link: str, topics: Sequence[str]) -> tuple[ColumnElement[bool], ...]:

@@ -1,39 +1,24 @@
-"""How receipts add up: what follows on, what is rolled into one, what is forgotten, what is refused. Pure."""
+"""How receipts add up: what follows on, what repeats, what is refused. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from twinshore.fleet import StoreError
 from twinshore.store.values import BATCHES_KEPT, Position, Receipt, SourceProducer
 
-ROLL_MS = 60_000  # A receipt is extended while it is younger than this.
-CLOSED_ROWS_MAX = 96  # Per partition; past it the older ones are merged two by two.
-CLOSED_ROWS_FRESH = 32
 PRODUCERS_MAX = 1000  # Per partition: the ones that wrote last.
-PRODUCERS_SLACK = 100  # So that forgetting happens now and then, not at each receipt.
+PRODUCERS_SLACK = 100  # Once so many more have come, some are forgotten: not at each receipt.
 PRODUCER_AGE_MS = 86_400_000  # A broker forgets an idle producer after a day by default.
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A partition's position with its youngest receipt, which may still grow, and the count of what hangs on it."""
+    """A partition's position and how many producers hang on it."""
 
     id: int
     position: Position
-    open: Receipt | None
-    closed_rows: int
     producers: int
-
-
-@dataclass(frozen=True, slots=True)
-class Advance:
-    """What a receipt did: the progress after it, a receipt that grew no more, and whether it brought anything new."""
-
-    progress: Progress
-    closed: Receipt | None
-    fresh: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +82,14 @@ def _part(count: int, new: int, whole: int) -> int:
     return -(-count * new // whole)
 
 
-def advance(progress: Progress, receipt: Receipt) -> Advance:
-    """The progress after a receipt that `refusal` has nothing against and of which `beyond` left what is new. A
+def advance(position: Position, receipt: Receipt) -> Position:
+    """The position after a receipt that `refusal` has nothing against and of which `beyond` left what is new. A
     position never moves back."""
-    position = progress.position
     if receipt.from_offset < position.to_offset or receipt.to_offset < position.to_offset:
-        return Advance(progress, None, fresh=False)
+        return position
     # An epoch goes with its own offset alone: an older one with a newer offset would tell of a truncation that is none.
     moved = receipt.to_offset > position.to_offset or receipt.source_epoch >= 0
-    seen = replace(
+    return replace(
         position,
         to_offset=receipt.to_offset,
         records=position.records + receipt.records,
@@ -116,37 +100,6 @@ def advance(progress: Progress, receipt: Receipt) -> Advance:
         last_ms=receipt.last_ms,
         source_epoch=receipt.source_epoch if moved else position.source_epoch,
     )
-    if receipt.from_offset == receipt.to_offset:
-        return Advance(replace(progress, position=seen), None, fresh=False)
-    bare = replace(receipt, source_producers=(), extents=(), source_epoch=-1)
-    opened = progress.open
-    if opened is None:
-        return Advance(replace(progress, position=seen, open=bare), None, fresh=True)
-    if abs(receipt.last_ms - opened.first_ms) <= ROLL_MS:
-        return Advance(replace(progress, position=seen, open=joined(opened, bare)), None, fresh=True)
-    after = replace(progress, position=seen, open=bare, closed_rows=progress.closed_rows + 1)
-    return Advance(after, opened, fresh=True)
-
-
-def joined(earlier: Receipt, later: Receipt) -> Receipt:
-    """Two receipts, one right behind the other, as one."""
-    return replace(
-        later,
-        from_offset=earlier.from_offset,
-        records=earlier.records + later.records,
-        bytes=earlier.bytes + later.bytes,
-        batches=earlier.batches + later.batches,
-        first_ms=earlier.first_ms,
-    )
-
-
-def thinned(rows: Sequence[Receipt]) -> list[Receipt]:
-    """Receipts in order, the older ones merged two by two; done again and again, a row's span doubles with its age."""
-    border = max(0, len(rows) - CLOSED_ROWS_FRESH)
-    old = list(rows[:border])
-    pairs = [joined(old[index], old[index + 1]) for index in range(0, len(old) - 1, 2)]
-    rest = old[-1:] if len(old) % 2 else []
-    return [*pairs, *rest, *rows[border:]]
 
 
 def last_offset(producer: SourceProducer) -> int:

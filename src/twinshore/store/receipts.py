@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
-from sqlalchemy import BindParameter, Connection, RowMapping, bindparam, delete, select
+from sqlalchemy import BindParameter, Connection, RowMapping, bindparam, select
 
 from twinshore.fleet import StoreError
 from twinshore.store import extents
@@ -14,22 +14,18 @@ from twinshore.store import twins as twin_rows
 from twinshore.store.dialects import chunks, insert_absent, put
 from twinshore.store.engine import StorePart, reads, writes
 from twinshore.store.receipt_rules import (
-    CLOSED_ROWS_MAX,
     Progress,
     ReceiptsRefusedError,
     RefusedReceipt,
     advance,
     beyond,
     refusal,
-    thinned,
 )
-from twinshore.store.source_producers import forget_aged, read_producers, record_producers
-from twinshore.store.tables import positions, receipts
+from twinshore.store.source_producers import record_producers
+from twinshore.store.tables import positions
 from twinshore.store.values import PartitionState, Position, Receipt, SourceProducer
 
 Key = tuple[str, str, int]
-
-THINNED_AT_ONCE = 50  # Partitions; the others' turn comes with their next receipts.
 
 # Asked at each record: building these and `put`'s statement anew took a third of its CPU.
 _SOME: BindParameter[Any] = bindparam("some", expanding=True)
@@ -38,7 +34,6 @@ _IDS = _IDS.where(positions.c.link == bindparam("of"), positions.c.topic.in_(_SO
 _ROWS = select(positions).where(positions.c.id.in_(_SOME)).order_by(positions.c.id)
 _LOCKED_ROWS = _ROWS.with_for_update()
 _OF_POSITION = [one.name for one in fields(Position)]
-_OF_RECEIPT = [column.name for column in receipts.columns if column.name != "position_id"]
 
 
 def record(connection: Connection, given: Sequence[Receipt]) -> None:
@@ -50,7 +45,6 @@ def record(connection: Connection, given: Sequence[Receipt]) -> None:
     twin_rows.lock(connection, {(receipt.link, receipt.topic) for receipt in given if receipt.extents})
     before = _locked(connection, by_key)
     after: list[Progress] = []
-    closed: list[dict[str, Any]] = []
     fresh: list[tuple[Progress, list[SourceProducer], int]] = []
     refused: list[RefusedReceipt] = []
     for key, chain in by_key.items():
@@ -62,26 +56,17 @@ def record(connection: Connection, given: Sequence[Receipt]) -> None:
                 refused.append(RefusedReceipt(receipt, progress.position.to_offset, reason))
                 continue
             new = beyond(progress.position, receipt)
-            step = advance(progress, new)
-            progress = step.progress
-            if step.closed is not None:
-                closed.append(_closed_row(progress.id, step.closed))
-            if step.fresh:
+            position = advance(progress.position, new)
+            if position.to_offset > progress.position.to_offset:
                 carried.extend(new.source_producers)
+            progress = replace(progress, position=position)
         after.append(progress)
         if carried:
             fresh.append((progress, carried, chain[-1].last_ms))
     if refused:
         raise ReceiptsRefusedError(tuple(refused))
-    put(connection, receipts, closed)
     producers = record_producers(connection, fresh)
-    rows = [_row(progress, producers.get(progress.id, progress.producers)) for progress in after]
-    crowded = [row for row in rows if row["closed_rows"] > _rows_max(row["id"])]
-    places = {progress.id: progress.position for progress in after}
-    for row in crowded[:THINNED_AT_ONCE]:
-        row["closed_rows"] = _thin(connection, row["id"], places[row["id"]])
-        row["producers"] -= forget_aged(connection, row["id"], row["last_ms"])
-    put(connection, positions, rows)
+    put(connection, positions, [_row(one, producers.get(one.id, one.producers)) for one in after])
     extents.record(connection, given)
 
 
@@ -119,24 +104,7 @@ def _progresses(connection: Connection, keys: Sequence[Key], *, lock: bool = Fal
 
 
 def _progress(row: RowMapping) -> Progress:
-    position = _position(row)
-    opened = None
-    if row["open_from"] >= 0:
-        opened = Receipt(
-            link=position.link,
-            topic=position.topic,
-            partition=position.partition,
-            from_offset=row["open_from"],
-            to_offset=position.to_offset,
-            records=row["open_records"],
-            bytes=row["open_bytes"],
-            batches=row["open_batches"],
-            source_end=position.source_end,
-            first_ms=row["open_first_ms"],
-            last_ms=row["open_last_ms"],
-            lag_records=position.lag_records,
-        )
-    return Progress(row["id"], position, opened, row["closed_rows"], row["producers"])
+    return Progress(row["id"], _position(row), row["producers"])
 
 
 def _position(row: RowMapping) -> Position:
@@ -146,11 +114,6 @@ def _position(row: RowMapping) -> Position:
         place = f"positions, row {row['id']}"
         raise StoreError(f"the store's table {place}: no such state {row['state']!r}", hint="who wrote it?") from error
     return Position(**{name: row[name] for name in _OF_POSITION} | {"state": state})
-
-
-def _receipt(position: Position, row: RowMapping) -> Receipt:
-    values = {name: row[name] for name in _OF_RECEIPT}
-    return Receipt(link=position.link, topic=position.topic, partition=position.partition, **values)
 
 
 def _blank_row(receipt: Receipt) -> dict[str, Any]:
@@ -164,48 +127,17 @@ def _blank_row(receipt: Receipt) -> dict[str, Any]:
         "to_offset": receipt.from_offset,
         "state": PartitionState.FLOWING.value,
         "first_ms": receipt.first_ms,
-        "open_from": -1,
         "source_epoch": -1,
     }
 
 
 def _row(progress: Progress, producers: int) -> dict[str, Any]:
-    position, opened = progress.position, progress.open
     return {
         "id": progress.id,
-        **{name: getattr(position, name) for name in _OF_POSITION},
-        "state": position.state.value,
-        "open_from": opened.from_offset if opened else -1,
-        "open_records": opened.records if opened else 0,
-        "open_bytes": opened.bytes if opened else 0,
-        "open_batches": opened.batches if opened else 0,
-        "open_first_ms": opened.first_ms if opened else 0,
-        "open_last_ms": opened.last_ms if opened else 0,
-        "closed_rows": progress.closed_rows,
+        **{name: getattr(progress.position, name) for name in _OF_POSITION},
+        "state": progress.position.state.value,
         "producers": producers,
     }
-
-
-def _closed_row(row_id: int, receipt: Receipt) -> dict[str, Any]:
-    return {"position_id": row_id, **{name: getattr(receipt, name) for name in _OF_RECEIPT}}
-
-
-def _rows_max(row_id: int) -> int:
-    # Partitions begin together; the spread keeps them from being thinned together.
-    return CLOSED_ROWS_MAX + row_id % 32
-
-
-def _thin(connection: Connection, row_id: int, position: Position) -> int:
-    query = select(receipts).where(receipts.c.position_id == row_id).order_by(receipts.c.from_offset)
-    before = [_receipt(position, row) for row in connection.execute(query).mappings()]
-    kept = thinned(before)
-    gone = {receipt.from_offset for receipt in before} - {receipt.from_offset for receipt in kept}
-    was = set(before)
-    put(connection, receipts, [_closed_row(row_id, receipt) for receipt in kept if receipt not in was])
-    connection.execute(
-        delete(receipts).where(receipts.c.position_id == row_id, receipts.c.from_offset.in_(sorted(gone)))
-    )
-    return len(kept)
 
 
 class Receipts(StorePart):
@@ -233,37 +165,3 @@ class Receipts(StorePart):
         """Marks a partition; False where it has no receipt yet."""
         ours = positions.update().where(*_is((link, topic, partition)))
         return connection.execute(ours.values(state=state.value)).rowcount > 0
-
-    @reads
-    def of(
-        self,
-        connection: Connection,
-        link: str,
-        topic: str,
-        partition: int,
-        limit: int = 100,
-        *,
-        below: int | None = None,
-    ) -> tuple[Receipt, ...]:
-        """The partition's receipts as rolled up, newest first, without their producers. The next page is what lies
-        `below` the last one's first offset."""
-        key = (link, topic, partition)
-        progress = _progresses(connection, [key]).get(key)
-        if progress is None:
-            return ()
-        query = select(receipts).where(receipts.c.position_id == progress.id)
-        if below is not None:
-            query = query.where(receipts.c.from_offset < below)
-        query = query.order_by(receipts.c.from_offset.desc()).limit(limit)
-        older = [_receipt(progress.position, row) for row in connection.execute(query).mappings()]
-        last = progress.open
-        newest = [last] if last is not None and (below is None or last.from_offset < below) else []
-        return tuple([*newest, *older][:limit])
-
-    @reads
-    def source_producers(
-        self, connection: Connection, link: str, topic: str, partition: int
-    ) -> tuple[SourceProducer, ...]:
-        """The source's producers of that partition with their last batches; the one that wrote last comes first."""
-        row_id = connection.scalar(select(positions.c.id).where(*_is((link, topic, partition))))
-        return () if row_id is None else read_producers(connection, row_id)

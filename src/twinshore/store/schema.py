@@ -14,7 +14,7 @@ from twinshore.fleet import StoreError, StoreVersionError
 from twinshore.store.engine import Database
 from twinshore.store.tables import metadata
 
-SCHEMA = "0027"
+SCHEMA = "0028"
 VERSION_TABLE = "twinshore_schema"
 _VERSION = Table(
     VERSION_TABLE,

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, delete, select, tuple_
+from sqlalchemy import Connection, delete, or_, select, tuple_
 
 from twinshore.fleet import StoreError
 from twinshore.store.dialects import put
@@ -41,6 +41,7 @@ def record_producers(
         gathered |= {(progress.id, producer.producer_id): producer for producer in by_offset}
         last_ms[progress.id] = now_ms
         counts[progress.id] = progress.producers
+    before = dict(counts)
     known = _known(connection, sorted(gathered))
     for row_id, _ in gathered.keys() - known.keys():
         counts[row_id] += 1
@@ -50,28 +51,18 @@ def record_producers(
         rows.append(_row(key[0], producer, last_ms[key[0]]))
     put(connection, source_producers, rows)
     for row_id, count in counts.items():
-        if count > PRODUCERS_MAX + PRODUCERS_SLACK:
-            counts[row_id] = count - _forget_crowd(connection, row_id)
+        if count // PRODUCERS_SLACK > before[row_id] // PRODUCERS_SLACK:
+            counts[row_id] -= _forget(connection, row_id, last_ms[row_id])
     return counts
 
 
-def read_producers(connection: Connection, row_id: int) -> tuple[SourceProducer, ...]:
-    """A partition's producers, the one that wrote last first."""
-    query = select(source_producers).where(_table.position_id == row_id).order_by(_table.last_offset.desc())
-    return tuple(producer_of(row, _place(row.position_id)) for row in connection.execute(query))
-
-
-def forget_aged(connection: Connection, row_id: int, now_ms: int) -> int:
-    """Forgets the producers that have written nothing for a day; how many."""
-    aged = delete(source_producers).where(_table.position_id == row_id, _table.last_ms < now_ms - PRODUCER_AGE_MS)
-    return connection.execute(aged).rowcount
-
-
-def _forget_crowd(connection: Connection, row_id: int) -> int:
+def _forget(connection: Connection, row_id: int, now_ms: int) -> int:
+    """Forgets those that have written nothing for a day, and all but the ones that wrote last; how many."""
     mine = _table.position_id == row_id
-    border = select(_table.last_offset).where(mine).order_by(_table.last_offset.desc())
-    oldest_kept = connection.scalar(border.offset(PRODUCERS_MAX - 1).limit(1))
-    return connection.execute(delete(source_producers).where(mine, _table.last_offset < oldest_kept)).rowcount
+    last = select(_table.last_offset).where(mine).order_by(_table.last_offset.desc())
+    oldest_kept = connection.scalar(last.offset(PRODUCERS_MAX - 1).limit(1)) or 0
+    over = or_(_table.last_ms < now_ms - PRODUCER_AGE_MS, _table.last_offset < oldest_kept)
+    return connection.execute(delete(source_producers).where(mine, over)).rowcount
 
 
 def _known(connection: Connection, keys: Sequence[tuple[int, int]]) -> dict[tuple[int, int], SourceProducer]:
@@ -83,7 +74,7 @@ def _known(connection: Connection, keys: Sequence[tuple[int, int]]) -> dict[tupl
             tuple_(_table.position_id, _table.producer_id).in_(some),
         )
         for row in connection.execute(query):
-            found[row.position_id, row.producer_id] = producer_of(row, _place(row.position_id))
+            found[row.position_id, row.producer_id] = producer_of(row, f"source_producers, position {row.position_id}")
     return found
 
 
@@ -107,7 +98,3 @@ def producer_of(row: Any, place: str) -> SourceProducer:
         place = f"{place}, producer {row.producer_id}"
         raise StoreError(f"the store's table {place}: batches are not a list of fours") from error
     return SourceProducer(row.producer_id, row.epoch, batches)
-
-
-def _place(position_id: int) -> str:
-    return f"source_producers, position {position_id}"

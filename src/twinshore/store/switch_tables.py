@@ -41,14 +41,13 @@ switches = Table(
 )
 
 
-# Of a topic that moved by force: how far the link that carried it had receipts, and how many producers it knew.
+# Of a topic that moved by force: how far the link that carried it had receipts.
 crossings = Table(
     "crossings",
     metadata,
     *partition_key(),
     number("term"),
     number("to_offset"),
-    number("producers"),
     number("since_ms"),
 )
 

@@ -132,13 +132,6 @@ positions = Table(
     Column("state", exact_name(32), nullable=False),
     number("first_ms"),
     number("last_ms"),
-    number("open_from"),
-    number("open_records"),
-    number("open_bytes"),
-    number("open_batches"),
-    number("open_first_ms"),
-    number("open_last_ms"),
-    Column("closed_rows", Integer, nullable=False),
     Column("producers", Integer, nullable=False),
     Column("source_epoch", Integer, nullable=False, server_default="-1"),
     UniqueConstraint("link", "topic", "partition"),
@@ -155,21 +148,6 @@ extents = Table(
     number("sequence"),
 )
 Index("ix_extents_target", extents.c.link, extents.c.topic, extents.c.partition, extents.c.target)
-
-receipts = Table(
-    "receipts",
-    metadata,
-    Column("position_id", BigInteger, ForeignKey("positions.id", ondelete="CASCADE"), primary_key=True),
-    Column("from_offset", BigInteger, primary_key=True, autoincrement=False),
-    number("to_offset"),
-    number("records"),
-    number("bytes"),
-    number("batches"),
-    number("source_end"),
-    number("lag_records"),
-    number("first_ms"),
-    number("last_ms"),
-)
 
 source_producers = Table(
     "source_producers",

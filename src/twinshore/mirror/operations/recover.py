@@ -39,7 +39,7 @@ MAPPED = (
     'the mirror with mode = "mapped", so that it goes on where its records show that it stands'
 )
 LOST = (
-    "lost for good, as the target does not have it: receipts so far and the source's producers in them, the ledger and "
+    "lost for good, as the target does not have it: the source's producers, the ledger and "
     "what stopped there, audit, proofs, alarms, the delays' windows, pauses, throttles, filters, what was held back, "
     "words of `twinshore mirror keep` (say them again), announced deletions (each has its whole delay again), and "
     "which ACLs and quotas are the link's and which SCRAM users it has seen: none of these is taken back any more when "

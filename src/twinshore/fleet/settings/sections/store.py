@@ -18,7 +18,7 @@ STORE_KINDS = ("sqlite", "postgresql", "mysql", "mariadb")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSection:
-    """Where Twinshore remembers: leases, positions, receipts, the ledger."""
+    """Where Twinshore remembers: leases, positions, the ledger."""
 
     url: str = setting(
         "sqlite:///twinshore.db",
