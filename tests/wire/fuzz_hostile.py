@@ -21,6 +21,7 @@ from typing import NamedTuple
 import psutil
 from crc32c import crc32c
 
+from tests.wire.strategies import slice_batch
 from twinshore.fleet.errors import WireError
 from twinshore.wire.api_versions import Feature, Offer, VersionsAnswer, encode_versions, parse_versions
 from twinshore.wire.batch import CRC_START, HEADER_BYTES, check_crc, restamp, split_batches
@@ -37,7 +38,7 @@ from twinshore.wire.serving import produce as serving_produce
 from twinshore.wire.serving.fetch import BY_ID, Dropped, FetchAnswer, Fetched, FetchRequest, Wanted
 from twinshore.wire.serving.produce import Appended, Batches, ProduceAnswer, ProduceRequest
 from twinshore.wire.serving.requests import Endpoint, read_request
-from twinshore.wire.slice import hole_free_runs, slice_batch
+from twinshore.wire.slice import hole_free_runs
 from twinshore.wire.transactions import parse_transactions
 
 LIMIT_BYTES = 1 << 20

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from twinshore.wire.batch import BatchHeader, split_batches
 from twinshore.wire.codecs import Codec
 from twinshore.wire.records import Record
+from twinshore.wire.slice import REWRITE_BYTES_MAX, slice_runs
 
 CODECS = st.sampled_from(list(Codec))
 BLOBS = st.none() | st.binary(max_size=200)
@@ -33,6 +34,14 @@ def one(data: bytes | memoryview) -> tuple[memoryview, BatchHeader]:
     """The only batch in `data`."""
     (batch,) = split_batches(memoryview(data))
     return batch
+
+
+def slice_batch(
+    view: memoryview, header: BatchHeader, first_offset: int, end_offset: int, *, limit_bytes: int = REWRITE_BYTES_MAX
+) -> tuple[bytes, BatchHeader]:
+    """The records in one range of offsets as a batch."""
+    ((body, sliced, _),) = slice_runs(view, header, [(first_offset, end_offset)], limit_bytes=limit_bytes)
+    return body, sliced
 
 
 def raw_batch(base_offset: int, count: int, body: bytes = b"body", attributes: int = 0, magic: int = 2) -> bytes:

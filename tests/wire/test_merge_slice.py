@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.wire.strategies import CODECS, one, raw_batch, record_runs
+from tests.wire.strategies import CODECS, one, raw_batch, record_runs, slice_batch
 from twinshore.fleet.errors import WireError
 from twinshore.wire.batch import (
     CONTROL,
@@ -24,7 +24,7 @@ from twinshore.wire.batch import (
 from twinshore.wire.codecs import Codec
 from twinshore.wire.merge import can_merge, merge_small
 from twinshore.wire.records import Record, decode_batch, encode_batch
-from twinshore.wire.slice import hole_free_runs, slice_batch, slice_runs
+from twinshore.wire.slice import hole_free_runs, slice_runs
 
 
 def read(body: bytes, header: BatchHeader) -> list[Record]:

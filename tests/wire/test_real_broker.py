@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, Producer, TopicPartition
 
 from tests.conftest import ClusterFactory
+from tests.wire.strategies import slice_batch
 from twinshore.fleet import Cluster, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import KAFKA_3, LabCluster
@@ -30,7 +31,6 @@ from twinshore.wire.merge import merge_small
 from twinshore.wire.primitives import Buffer
 from twinshore.wire.produce import PRODUCE_KEY, ProducedPartition, encode_produce, parse_produce
 from twinshore.wire.records import Record, decode_batch, encode_batch
-from twinshore.wire.slice import slice_batch
 
 NAMES = {Codec.NONE: "none", Codec.GZIP: "gzip", Codec.SNAPPY: "snappy", Codec.LZ4: "lz4", Codec.ZSTD: "zstd"}
 START = 1_700_000_000_000

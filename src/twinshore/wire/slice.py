@@ -81,22 +81,6 @@ class Sliced(NamedTuple):
     plain_bytes: int
 
 
-def slice_batch(
-    view: memoryview,
-    header: BatchHeader,
-    first_offset: int,
-    end_offset: int,
-    *,
-    limit_bytes: int = REWRITE_BYTES_MAX,
-) -> tuple[bytes, BatchHeader]:
-    """The records at offsets in [first_offset, end_offset) as one batch that begins at the first and ends at the last.
-
-    LogAppendTime becomes CreateTime on the way. Raises WireError when the CRC is wrong or no record lies there.
-    """
-    ((body, sliced, _),) = slice_runs(view, header, [(first_offset, end_offset)], limit_bytes=limit_bytes)
-    return body, sliced
-
-
 def slice_runs(
     view: memoryview,
     header: BatchHeader,
@@ -104,8 +88,11 @@ def slice_runs(
     *,
     limit_bytes: int = REWRITE_BYTES_MAX,
 ) -> Iterator[Sliced]:
-    """As `slice_batch` for each of these ranges, which must rise: the batch is unpacked and walked once for all, as far
-    as somebody asks."""
+    """The records in each of these ranges of offsets, which must rise, as one batch that begins at its first record and
+    ends at its last. The batch is unpacked and walked once for all, as far as somebody asks.
+
+    LogAppendTime becomes CreateTime on the way. Raises WireError when the CRC is wrong or no record lies there.
+    """
     check_crc(view, header)
     _check_count(header)
     timestamp = header.max_timestamp if header.attributes & TIMESTAMP_APPEND else None

@@ -9,6 +9,7 @@ import cramjam
 import pytest
 
 from tests.mirror.lane.parcels import sent_under
+from tests.wire.strategies import slice_batch
 from twinshore.mirror.lane.cutting import Blank, Cut, Halt, Joining, Parcel, cut, parcel_of
 from twinshore.mirror.lane.orders import LaneLimits
 from twinshore.mirror.lane.stamp import Stamp
@@ -28,7 +29,6 @@ from twinshore.wire.batch import (
 from twinshore.wire.codecs import Codec
 from twinshore.wire.primitives import Buffer, varint
 from twinshore.wire.records import Record, decode_batch, encode_batch
-from twinshore.wire.slice import slice_batch
 
 STAMP = Stamp(producer_id=9, producer_epoch=2, anchor_offset=0, anchor_sequence=0)
 LIMITS = LaneLimits(merge_below_bytes=200, merged_bytes_max=600, join_below_bytes=500)
