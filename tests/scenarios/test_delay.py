@@ -24,11 +24,47 @@ from twinshore.lab import LabCluster, Workload
 from twinshore.lab.clients import client_settings
 from twinshore.lab.ports import free_port
 from twinshore.lab.stages.copiers import CopyJob, MirrorMaker
-from twinshore.lab.stages.mirror_process import PERIOD_S, History, MirrorProcess, Verb, addresses, delay_text, until
+from twinshore.lab.stages.mirror_process import PERIOD_S, MirrorProcess, Verb, addresses, delay_text, until
+from twinshore.store import AlarmRow, DelayPlace, Store, open_store
 
 LINK = "east->west"
 WITHIN_S = 4 * PERIOD_S
 START_S = 90.0
+
+
+class History:
+    """The alarms in the store, which is opened when it is first asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._opened: Store | None = None
+
+    def close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+
+    @property
+    def _store(self) -> Store:
+        if self._opened is None:
+            self._opened = open_store(f"sqlite:///{self.folder / 'store.db'}")
+        return self._opened
+
+    def alarms(self, kind: AlarmKind, *, open_only: bool = False) -> list[AlarmRow]:
+        return [row for row in self._store.delay.alarms(open_only=open_only) if row.kind == kind]
+
+    def every(self) -> tuple[AlarmRow, ...]:
+        return self._store.delay.alarms()
+
+    def places(self, link: str) -> tuple[DelayPlace, ...]:
+        return self._store.delay.places(link)
+
+    def stands(self, kind: AlarmKind) -> bool:
+        return bool(self.alarms(kind, open_only=True))
+
+    def risen_s(self, kind: AlarmKind, since_ms: int) -> float | None:
+        """How long after that moment it rose, if it stands."""
+        found = [row.raised_ms for row in self.alarms(kind, open_only=True)]
+        return (min(found) - since_ms) / 1000 if found else None
 
 
 def processes(mirror: MirrorProcess) -> list[psutil.Process]:

@@ -10,6 +10,7 @@ from contextlib import ExitStack, closing
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
+from tests.scenarios.following_writer import FollowingWriter, Writing
 from twinshore.fleet import FOLLOWERS_TOPIC, HOMES_TOPIC
 from twinshore.homes.follower_lines import FollowerLog
 from twinshore.homes.following import LEASE_S
@@ -18,7 +19,7 @@ from twinshore.homes.home_notes import FollowerNotes, HomeNotes
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import admin_of, client_settings
-from twinshore.lab.stages.following_writer import FollowingWriter, Writing, told
+from twinshore.lab.stages.switch_under_load import told
 from twinshore.service.clock import wall_ms
 
 SWITCH = "5" * 32

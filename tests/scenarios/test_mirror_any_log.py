@@ -19,8 +19,9 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
 from twinshore.lab.clients import client_settings, delete_records
 from twinshore.lab.stages import log_kinds
-from twinshore.lab.stages.log_kinds import HOLDS, KINDS, SOURCE_SETTINGS, headers_on_disk, seen
+from twinshore.lab.stages.log_kinds import HOLDS, KINDS, SOURCE_SETTINGS, seen
 from twinshore.store import IncidentKind
+from twinshore.wire.batch import BatchHeader, split_batches
 
 LINK = "here->there"
 # Longer than any transaction of the other topics stays open on a busy machine: those are no incident.
@@ -91,6 +92,15 @@ def claimed(kinds: Iterable[str]) -> list[ParameterSet]:
 def same_spans(pair: Pair, topic: str) -> bool:
     ours = spans(pair.source.cluster, topic, 2)
     return ours == spans(pair.target.cluster, topic, 2) and ours[0] != (-1, -1)
+
+
+def headers_on_disk(cluster: LabCluster, topic: str) -> list[BatchHeader]:
+    """Of all batches that the source's only broker has in its files; read when nothing writes."""
+    (broker,) = cluster.brokers
+    found: list[BatchHeader] = []
+    for path in sorted((broker.log_dir / f"{topic}-0").glob("*.log")):
+        found += [header for _, header in split_batches(memoryview(path.read_bytes()))]
+    return found
 
 
 @pytest.mark.parametrize("kind", claimed(HOLDS))

@@ -11,6 +11,7 @@ from contextlib import closing
 
 import pytest
 
+from tests.scenarios.raw_writers_log import end_of, state_of
 from twinshore.fleet import KafkaError, NamedPartition
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
@@ -21,9 +22,17 @@ from twinshore.kafka.rights_requests import alter_quotas
 from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
 from twinshore.lab.clients import admin_of, delete_records
 from twinshore.lab.jars import ONE_COMPILER
-from twinshore.lab.stages.raw_writer import RawWriter, end_of, fetched, state_of
+from twinshore.lab.stages.raw_writer import RawWriter
 from twinshore.wire.batch import TIMESTAMP_APPEND
-from twinshore.wire.fetch import FETCH_KEY, FETCH_VERSION, FetchAnswer, FetchPartition, encode_fetch, parse_fetch
+from twinshore.wire.fetch import (
+    FETCH_KEY,
+    FETCH_VERSION,
+    FetchAnswer,
+    FetchedPartition,
+    FetchPartition,
+    encode_fetch,
+    parse_fetch,
+)
 from twinshore.wire.produce import PRODUCE_KEY, PRODUCE_VERSION_BY_ID
 from twinshore.wire.records import Record, encode_batch
 
@@ -31,6 +40,18 @@ WEEK_MS = 7 * 24 * 3600 * 1000
 VERSIONS = [KAFKA_NEWEST, pytest.param(KAFKA_3, marks=pytest.mark.long)]
 # Swept each second, so that the default of 24 hours can be seen at work.
 SETTINGS = {"producer.id.expiration.check.interval.ms": "1000", "unclean.leader.election.enable": "true"}
+
+
+def fetched(kafka: KafkaCluster, writer: RawWriter, offset: int, last_fetched_epoch: int) -> FetchedPartition:
+    """What the leader answers to a consumer that says which epoch its last record had."""
+    epoch = kafka.partition_of(writer.named, refresh=True).leader_epoch
+    body = encode_fetch(
+        max_bytes=1 << 20,
+        isolation=1,
+        partitions=[FetchPartition(writer.topic_id, 0, offset, epoch, last_fetched_epoch, 1 << 20)],
+    )
+    (part,) = parse_fetch(writer.leader.call_raw(FETCH_KEY, FETCH_VERSION, body), 0).partitions
+    return part
 
 
 @pytest.fixture(scope="module", params=VERSIONS)

@@ -10,11 +10,12 @@ from contextlib import closing
 
 import pytest
 
+from tests.scenarios.raw_writers_log import end_of
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster
 from twinshore.lab.clients import admin_of
 from twinshore.lab.jars import ONE_COMPILER
-from twinshore.lab.stages.raw_writer import RawWriter, end_of
+from twinshore.lab.stages.raw_writer import RawWriter
 from twinshore.wire.batch import HEADER_BYTES, split_batches
 from twinshore.wire.exchange import Exchange
 from twinshore.wire.produce import PRODUCE_KEY, encode_produce

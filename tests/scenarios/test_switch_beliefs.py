@@ -12,6 +12,7 @@ from contextlib import closing
 import pytest
 
 from tests.scenarios.held_request import Held
+from tests.scenarios.raw_writers_log import end_of, state_of
 from tests.scenarios.switch_stage import Stage, seen, staged, until
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
@@ -21,7 +22,7 @@ from twinshore.kafka.notes import Notebook
 from twinshore.kafka.questions import OffsetKind
 from twinshore.lab import KAFKA_3, KAFKA_NEWEST
 from twinshore.lab.clients import alter_brokers
-from twinshore.lab.stages.raw_writer import RawWriter, end_of, state_of
+from twinshore.lab.stages.raw_writer import RawWriter
 from twinshore.service.clock import wall_ms
 from twinshore.wire.fetch import FETCH_KEY, FETCH_VERSION, FetchPartition, encode_fetch, parse_fetch
 from twinshore.wire.group_places import Place, Where

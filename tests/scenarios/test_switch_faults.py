@@ -16,6 +16,7 @@ from confluent_kafka import Producer
 from tests.scenarios.group_stage import Reading, more, written
 from tests.scenarios.held_request import Held
 from tests.scenarios.mirror_rig import until, url_in
+from tests.scenarios.raw_writers_log import state_of
 from tests.scenarios.switch_rig import SwitchRig, carried, ended, turned_back, verdict_in
 from tests.scenarios.test_mirror_basic import fill
 from tests.scenarios.test_switched_home import read
@@ -25,7 +26,7 @@ from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import alter_topic, client_settings, committed
-from twinshore.lab.stages.raw_writer import RawWriter, state_of
+from twinshore.lab.stages.raw_writer import RawWriter
 from twinshore.store import open_store
 from twinshore.switch.operations.meaning import asked_of
 from twinshore.switch.operations.planning import plan

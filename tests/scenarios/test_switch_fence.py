@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from tests.scenarios.raw_writers_log import end_of
 from tests.scenarios.switch_stage import staged
 from tests.switch.test_decision import record
 from twinshore.kafka.errors import Code
 from twinshore.lab import KAFKA_NEWEST
-from twinshore.lab.stages.raw_writer import RawWriter, end_of
+from twinshore.lab.stages.raw_writer import RawWriter
 from twinshore.switch.decision import Done, Outcome, Wait
 from twinshore.switch.deeds import Deed, Kind
 from twinshore.switch.hands.fence import Shut, is_fence, put_up

@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.conftest import ClusterFactory
+from tests.scenarios.following_writer import FollowingWriter, Writing
 from tests.scenarios.mirror_rig import Rig, settings_text, spans, until
 from tests.scenarios.streams_stage import (
     APPLICATION,
@@ -29,7 +30,7 @@ from tests.scenarios.streams_stage import (
 from tests.scenarios.switch_rig import QUICK, SwitchRig
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings, committed
-from twinshore.lab.stages.following_writer import Acked, FollowingWriter, Writing
+from twinshore.lab.stages.switch_under_load import Acked
 
 PATIENCE_S = 240.0
 # As for any group that writes: its places wait until what it wrote has crossed.

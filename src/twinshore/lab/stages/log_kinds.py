@@ -24,7 +24,6 @@ from twinshore.wire.batch import (
     TIMESTAMP_APPEND,
     TRANSACTIONAL,
     BatchHeader,
-    split_batches,
 )
 from twinshore.wire.markers import FILLER_RECORDS_MAX, filler
 
@@ -208,15 +207,6 @@ def idle(cluster: LabCluster, topic: str) -> None:
         for count in range(5):
             writer.produce(topic, b"value %d" % count, b"key", partition=number)
         close(writer, commit=commit)
-
-
-def headers_on_disk(cluster: LabCluster, topic: str) -> list[BatchHeader]:
-    """Of all batches that the source's only broker has in its files; read when nothing writes."""
-    (broker,) = cluster.brokers
-    found: list[BatchHeader] = []
-    for path in sorted((broker.log_dir / f"{topic}-0").glob("*.log")):
-        found += [header for _, header in split_batches(memoryview(path.read_bytes()))]
-    return found
 
 
 LATE_START = 1_000_123

@@ -1,5 +1,5 @@
 """The product as its users start it: settings files, and verbs that run as processes of their own. Monitors are among
-them, with what the store says of alarms."""
+them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,10 @@ from pathlib import Path
 import psutil
 
 import twinshore
-from twinshore.delay.alarms import AlarmKind
 from twinshore.fleet import Cluster
 from twinshore.lab import LabError
 from twinshore.lab.errors import log_tail
 from twinshore.lab.processes import Child, ProcessMark, mark_of, start_child
-from twinshore.store import AlarmRow, DelayPlace, Store, open_store
 
 COMMAND = "twinshore.cli"
 STOP_PATIENCE_S = 30.0
@@ -225,41 +223,6 @@ class Verb(VerbProcess):
         file = folder / f"{name}.toml"
         file.write_text(settings, encoding="utf-8")
         super().__init__(("delay", name), file, folder / f"{name}.log")
-
-
-class History:
-    """The alarms in the store, which is opened when it is first asked for."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._opened: Store | None = None
-
-    def close(self) -> None:
-        if self._opened is not None:
-            self._opened.close()
-
-    @property
-    def _store(self) -> Store:
-        if self._opened is None:
-            self._opened = open_store(f"sqlite:///{self.folder / 'store.db'}")
-        return self._opened
-
-    def alarms(self, kind: AlarmKind, *, open_only: bool = False) -> list[AlarmRow]:
-        return [row for row in self._store.delay.alarms(open_only=open_only) if row.kind == kind]
-
-    def every(self) -> tuple[AlarmRow, ...]:
-        return self._store.delay.alarms()
-
-    def places(self, link: str) -> tuple[DelayPlace, ...]:
-        return self._store.delay.places(link)
-
-    def stands(self, kind: AlarmKind) -> bool:
-        return bool(self.alarms(kind, open_only=True))
-
-    def risen_s(self, kind: AlarmKind, since_ms: int) -> float | None:
-        """How long after that moment it rose, if it stands."""
-        found = [row.raised_ms for row in self.alarms(kind, open_only=True)]
-        return (min(found) - since_ms) / 1000 if found else None
 
 
 def until(holds: Callable[[], bool], within_s: float, what: str, said: Callable[[], str]) -> float:

@@ -8,14 +8,6 @@ from twinshore.kafka.connection import Connection
 from twinshore.kafka.questions import OffsetKind
 from twinshore.service.clock import wall_ms
 from twinshore.wire.batch import HEADER_BYTES, BatchHeader, head_bytes, seal, split_batches
-from twinshore.wire.fetch import (
-    FETCH_KEY,
-    FETCH_VERSION,
-    FetchedPartition,
-    FetchPartition,
-    encode_fetch,
-    parse_fetch,
-)
 from twinshore.wire.markers import MARKERS_KEY, MARKERS_VERSION, Marker, encode_markers, parse_markers
 from twinshore.wire.produce import (
     PRODUCE_KEY,
@@ -105,25 +97,3 @@ class RawWriter:
         view = self.leader.call_raw(MARKERS_KEY, MARKERS_VERSION, encode_markers([(marker, times)]))
         (code,) = {one.error for one in parse_markers(view, 0)}
         return code
-
-
-def end_of(writer: RawWriter) -> int:
-    return writer.kafka.list_offsets([writer.named], OffsetKind.LOG_END)[writer.named]
-
-
-def state_of(writer: RawWriter) -> tuple[int, int] | None:
-    """Epoch and last sequence that the leader remembers of the writer."""
-    states = writer.kafka.describe_producers([writer.named])[writer.named]
-    return next(((one.epoch, one.last_sequence) for one in states if one.producer_id == writer.producer_id), None)
-
-
-def fetched(kafka: KafkaCluster, writer: RawWriter, offset: int, last_fetched_epoch: int) -> FetchedPartition:
-    """What the leader answers to a consumer that says which epoch its last record had."""
-    epoch = kafka.partition_of(writer.named, refresh=True).leader_epoch
-    body = encode_fetch(
-        max_bytes=1 << 20,
-        isolation=1,
-        partitions=[FetchPartition(writer.topic_id, 0, offset, epoch, last_fetched_epoch, 1 << 20)],
-    )
-    (part,) = parse_fetch(writer.leader.call_raw(FETCH_KEY, FETCH_VERSION, body), 0).partitions
-    return part

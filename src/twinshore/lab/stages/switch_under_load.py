@@ -14,7 +14,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, Message, TopicPartition
 
@@ -23,7 +23,6 @@ from twinshore.fleet import Cluster
 from twinshore.lab import LabCluster, LabError
 from twinshore.lab.clients import admin_of, client_settings, commit, committed, read_to_end, reader
 from twinshore.lab.produce import write
-from twinshore.lab.stages.following_writer import Acked, Writing, told, value_of
 from twinshore.lab.stages.mirror_process import MirrorProcess, run_verb, settings_of
 from twinshore.lab.watermarks import close_kept, ends
 from twinshore.store import open_store
@@ -31,14 +30,37 @@ from twinshore.switch.operations.showing import switches
 
 _SLICE_S = 0.01
 _SETTLE_S = 60.0
+KEYS = 20
+_DIGITS = 12
+_VALUE_BYTES = 100
 Sites = Mapping[str, Mapping[str, Any]]
+
+
+class Acked(NamedTuple):
+    """A record that was acknowledged: of its key the `number`-th that this writer sent, where it lies, and when."""
+
+    key: bytes
+    number: int
+    cluster: str
+    partition: int
+    offset: int
+    at_s: float
+
+
+def value_of(number: int) -> bytes:
+    return b"%0*d" % (_DIGITS, number) + b"." * (_VALUE_BYTES - _DIGITS)
+
+
+def told(value: bytes, keys: int = KEYS) -> int:
+    """Of its key the how-manieth this record is, by its value."""
+    return int(value[:_DIGITS]) // keys
 
 
 class HotWriter:
     """Writes at a rate, from when it is entered until `stop`."""
 
-    def __init__(self, name: str, topic: str, sites: Sites, how: Writing) -> None:
-        self.name, self._topic, self._how = name, topic, how
+    def __init__(self, name: str, topic: str, sites: Sites, records_per_s: float) -> None:
+        self.name, self._topic, self._records_per_s = name, topic, records_per_s
         self.acked: list[Acked] = []
         self.failed: dict[int, str] = {}
         self._producer = HotProducer({"linger.ms": 10}, clusters=sites, topics=[topic], name=name)
@@ -69,12 +91,10 @@ class HotWriter:
         try:
             number, began_s = 0, time.monotonic()
             while not self._stopping.is_set():
-                due = int((time.monotonic() - began_s) * self._how.records_per_s)
+                due = int((time.monotonic() - began_s) * self._records_per_s)
                 for one in range(number, due):
-                    key = b"%s-%d" % (self.name.encode(), one % self._how.keys)
-                    self._producer.produce(
-                        self._topic, value_of(one, self._how.value_bytes), key, on_delivery=self._told
-                    )
+                    key = b"%s-%d" % (self.name.encode(), one % KEYS)
+                    self._producer.produce(self._topic, value_of(one), key, on_delivery=self._told)
                 number = max(number, due)
                 self._producer.poll(_SLICE_S)
                 self._stopping.wait(_SLICE_S)
@@ -87,7 +107,7 @@ class HotWriter:
         if error is not None or message is None:
             self.failed[len(self.failed)] = str(error)
             return
-        number = told(message.value() or b"", self._how.keys)
+        number = told(message.value() or b"")
         place = self._producer.where(self._topic), message.partition() or 0, message.offset() or 0
         self.acked.append(Acked(bytes(message.key() or b""), number, *place, time.monotonic()))
 
@@ -186,9 +206,8 @@ def planned(
         stack.callback(mirror.end)
         admin = admin_of(west.cluster)
         until(lambda: TOPIC in admin.list_topics(timeout=10).topics, READY_S, "the twin is there")
-        how = Writing(records_per_s=records_per_s / writers)
         sites = {name: client_settings(cluster) for name, cluster in clusters.items()}
-        many = [HotWriter(f"writer{number}", TOPIC, sites, how) for number in range(writers)]
+        many = [HotWriter(f"writer{number}", TOPIC, sites, records_per_s / writers) for number in range(writers)]
         readers = [HotReader(f"readers{number}", TOPIC, sites) for number in range(groups)]
         for writer in many:
             stack.enter_context(writer)
@@ -225,13 +244,12 @@ def _outcome(
     said: str,
 ) -> Outcome:
     old, new = homes
-    keys = Writing().keys
-    there = Counter((key, told(value, keys)) for _, _, key, value in new)
+    there = Counter((key, told(value)) for _, _, key, value in new)
     places = {(partition, offset) for partition, offset, _, _ in new}
     last: dict[bytes, int] = {}
     reordered = 0
     for _, _, key, value in sorted(new, key=lambda one: one[:2]):
-        number = told(value, keys)
+        number = told(value)
         reordered += number < last.get(key, -1)
         last[key] = max(number, last.get(key, -1))
     again = sum(len(found) - len(set(found)) for reader in readers for found in reader.places().values())

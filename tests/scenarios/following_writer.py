@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
 
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException, Message, Producer
@@ -24,24 +23,13 @@ from twinshore.fleet import Cluster
 from twinshore.homes.following import LEASE_S, POLL_S, Order, Park, Write
 from twinshore.lab.clients import client_settings
 from twinshore.lab.errors import LabError
+from twinshore.lab.stages.switch_under_load import KEYS, Acked, told, value_of
 
 _SLICE_S = 0.02
 _IDLE_S = 0.005
 _PATIENCE_S = 1.0
-_DIGITS = 12
 _SETTLE_S = 60.0
 _COMMIT_S = 2.0
-
-
-class Acked(NamedTuple):
-    """A record that was acknowledged: of its key the `number`-th that this writer sent, where it lies, and when."""
-
-    key: bytes
-    number: int
-    cluster: str
-    partition: int
-    offset: int
-    at_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +38,7 @@ class Writing:
     so many transactions one is aborted, on purpose; 0: none. `follows`: whether it asks for homes at all."""
 
     records_per_s: float = 100.0
-    keys: int = 20
-    value_bytes: int = 100
+    keys: int = KEYS
     transaction_s: float = 0.0
     aborts_every: int = 0
     follows: bool = True
@@ -231,11 +218,11 @@ class FollowingWriter:
         if self._how.transaction_s and not self._transaction_until_s:
             self._producer.begin_transaction()
             self._transaction_until_s = time.monotonic() + self._how.transaction_s
-        value = value_of(number, self._how.value_bytes)
+        value = value_of(number)
         self._producer.produce(self._topic, value, self._key(number), on_delivery=self._delivered)
 
     def _delivered(self, error: ClientError | None, message: Message) -> None:
-        number = int((message.value() or b"0")[:_DIGITS])
+        number = told(message.value() or b"0", 1)
         if error is not None:
             # What was thrown away is sent again elsewhere; whatever else is said of it is final.
             if error.code() not in (ClientError._PURGE_QUEUE, ClientError._PURGE_INFLIGHT):
@@ -294,12 +281,3 @@ class FollowingWriter:
     def _count(self, acked: Acked) -> int:
         """Which of all its records that is."""
         return acked.number * self._how.keys + int(acked.key.rpartition(b"-")[2])
-
-
-def value_of(number: int, size_bytes: int) -> bytes:
-    return b"%0*d" % (_DIGITS, number) + b"." * (size_bytes - _DIGITS)
-
-
-def told(value: bytes, keys: int) -> int:
-    """Of its key the how-manieth this record is, by its value."""
-    return int(value[:_DIGITS]) // keys

@@ -1,0 +1,16 @@
+"""What a broker holds and remembers of a raw writer."""
+
+from __future__ import annotations
+
+from twinshore.kafka.questions import OffsetKind
+from twinshore.lab.stages.raw_writer import RawWriter
+
+
+def end_of(writer: RawWriter) -> int:
+    return writer.kafka.list_offsets([writer.named], OffsetKind.LOG_END)[writer.named]
+
+
+def state_of(writer: RawWriter) -> tuple[int, int] | None:
+    """Epoch and last sequence that the leader remembers of the writer."""
+    states = writer.kafka.describe_producers([writer.named])[writer.named]
+    return next(((one.epoch, one.last_sequence) for one in states if one.producer_id == writer.producer_id), None)
