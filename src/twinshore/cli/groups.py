@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from twinshore.cli.looking import JSON, LINKS, SETTINGS, load, who
+from twinshore.cli.looking import JSON, LINKS, SETTINGS, load, tell, who
 from twinshore.cli.steps import carry_out
 
 if TYPE_CHECKING:
@@ -74,11 +74,7 @@ def translate(
     loaded = load(settings)
     with open_found(loaded) as store:
         places = translated(Translate(what, topic, partition, back, link), loaded, store)
-    if json_output:
-        typer.echo(json.dumps({"places": [one.as_values() for one in places]}))
-        return
-    for one in places:
-        typer.echo(one.sentence())
+    tell({"places": [one.as_values() for one in places]}, [one.sentence() for one in places], as_json=json_output)
 
 
 def move(

@@ -121,10 +121,7 @@ def down(clusters: str = ONLY, dir: Path | None = DIR, as_json: bool = JSON, dry
     from twinshore.lab.standing import bring_down, default_folder
 
     ended = bring_down(dir or default_folder(), _names(clusters), tell=_tell, dry_run=dry_run)
-    if as_json:
-        typer.echo(json.dumps({"ended": ended}))
-    elif not ended:
-        typer.echo("no clusters stand")
+    tell({"ended": ended}, (), as_json=as_json, none="" if ended else "no clusters stand")
 
 
 def status(dir: Path | None = DIR, as_json: bool = JSON) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import typer
 
-from twinshore.cli.looking import JSON, SETTINGS, load, who
+from twinshore.cli.looking import JSON, SETTINGS, load, tell, who
 from twinshore.cli.steps import agreed
 from twinshore.fleet.sentences import one_line
 
@@ -47,13 +46,9 @@ def list_files(settings: Path = SETTINGS, folder: Path = FOLDER, json_output: bo
     there, silent = kept(loaded)
     exported = {one.origin for one in found}
     there = [one for one in there if one.origin not in exported]
-    if json_output:
-        typer.echo(json.dumps([one.as_values() for one in found] + [one.as_values() for one in there]))
-    else:
-        for line in [one.sentence() for one in found] + [one.sentence() for one in there]:
-            typer.echo(one_line(line))
-        if not found and not there and not odd:
-            typer.echo("nothing was rescued")
+    values = [one.as_values() for one in found] + [one.as_values() for one in there]
+    lines = [one.sentence() for one in found] + [one.sentence() for one in there]
+    tell(values, lines, as_json=json_output, none="" if odd else "nothing was rescued")
     for line in (*odd, *unknown, *silent):
         typer.echo(one_line(line), err=True)
 
@@ -76,12 +71,7 @@ def show(file: Path = FILE, limit: int = LIMIT, json_output: bool = JSON) -> Non
     from twinshore.switch.operations.rescued import look, records, shown
 
     found, some = look(file), records(file, limit)
-    if json_output:
-        typer.echo(json.dumps(found.as_values()))
-        return
-    typer.echo(one_line(found.sentence()))
-    for one in some:
-        typer.echo(one_line(shown(one)))
+    tell(found.as_values(), [found.sentence(), *map(shown, some)], as_json=json_output)
 
 
 def reinject(

@@ -3,14 +3,12 @@ producer."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import typer
 
-from twinshore.cli.looking import JSON, SETTINGS, load_alone
+from twinshore.cli.looking import JSON, SETTINGS, load_alone, tell
 from twinshore.cli.steps import carry_out
-from twinshore.fleet.sentences import one_line
 
 FOLDER = typer.Argument(help="The folder that a HotProducer has as `spool`.", metavar="DIR")
 TOPICS = typer.Option([], "--topic", help="Only this topic, whole name; may be given several times.")
@@ -38,8 +36,7 @@ def show(folder: Path = FOLDER, json_output: bool = JSON) -> None:
     from twinshore.client.operations.spool import look
 
     seen = look(folder)
-    for line in [json.dumps(seen.as_values())] if json_output else seen.sentences():
-        typer.echo(line if json_output else one_line(line))
+    tell(seen.as_values(), seen.sentences(), as_json=json_output)
     raise typer.Exit(1 if seen.damage else 0)
 
 

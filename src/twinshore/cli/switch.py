@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,8 +11,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from twinshore.cli import rescue
-from twinshore.cli.looking import JSON, LINKS, SETTINGS, load, load_alone, who
-from twinshore.cli.steps import agreed, show
+from twinshore.cli.looking import JSON, LINKS, SETTINGS, load, load_alone, tell, who
+from twinshore.cli.steps import agreed, say, show
 from twinshore.fleet import RefusedError, switch_defaults
 from twinshore.fleet.sentences import one_line
 from twinshore.service.signals import heard
@@ -200,17 +199,9 @@ def status(which: str = WHICH, settings: Path = SETTINGS, json_output: bool = JS
         found = [one_switch(store, which)] if which else switches(store, open_only=True)
         found = with_signs_of_life(store, found)
         waves = [] if which else waves_now(store)
-    if json_output:
-        typer.echo(json.dumps([one.as_values() for one in found]))
-        return
-    for one in found:
-        typer.echo(one_line(one.sentence()))
-        for line in one.history() if which else []:
-            typer.echo(one_line(line))
-    for line in waves:
-        typer.echo(one_line(line))
-    if not found:
-        typer.echo("no switch is open")
+    lines = [line for one in found for line in (one.sentence(), *(one.history() if which else ()))]
+    lines += waves if found else (*waves, "no switch is open")
+    tell([one.as_values() for one in found], lines, as_json=json_output)
 
 
 def history(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
@@ -220,13 +211,8 @@ def history(settings: Path = SETTINGS, json_output: bool = JSON) -> None:
 
     with open_known(load(settings)) as store:
         found = switches(store)
-    if json_output:
-        typer.echo(json.dumps([one.as_values() for one in found]))
-        return
-    for one in found:
-        typer.echo(one_line(one.sentence()))
-    if not found:
-        typer.echo("no switch was begun yet")
+    lines = [one.sentence() for one in found]
+    tell([one.as_values() for one in found], lines, as_json=json_output, none="no switch was begun yet")
 
 
 def resume(which: str = WHICH, settings: Path = SETTINGS) -> None:
@@ -346,8 +332,6 @@ def asks() -> Iterator[Asking]:
 
 
 def ended(ended: Shown) -> None:
-    typer.echo(one_line(ended.verdict()))
-    for line in ended.onward():
-        typer.echo(one_line(line))
+    say([ended.verdict(), *ended.onward()])
     if not ended.done:
         raise typer.Exit(1)
