@@ -14,7 +14,7 @@ from twinshore.homes.twin_lines import TwinLog
 from twinshore.kafka.clock import wall_ms
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code, kafka_error
-from twinshore.kafka.notes import Note, Notebook
+from twinshore.kafka.notes import Note, Notebook, portions
 
 POLICY = "cleanup.policy"
 HOMES_SETTINGS = {
@@ -32,7 +32,6 @@ FOLLOWERS_SETTINGS = {
     "segment.bytes": "16777216",
     "max.message.bytes": "1048588",
 }
-BYTES_AT_ONCE = 1 << 18
 LOOK_S = 1.0
 CLOCKS_S = 60.0  # so much the clocks of clients and switches may differ
 BACK_MS = LEASE_MS_MAX + int(CLOCKS_S * 1000)  # so far back the lines of followers are read at first
@@ -218,17 +217,7 @@ class HomeNotes:
             )
 
     def _append(self, lines: Sequence[Line], now_ms: int) -> None:
-        """In the order given; what fits into one batch stands whole or not at all."""
-        some: list[Line] = []
-        size = 0
-        for key, value in lines:
-            more = len(key) + len(value or b"")
-            if some and size + more > BYTES_AT_ONCE:
-                self._tail.notebook.append(some, now_ms)
-                some, size = [], 0
-            some.append((key, value))
-            size += more
-        if some:
+        for some in portions(lines):
             self._tail.notebook.append(some, now_ms)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -32,8 +32,10 @@ IDLE_MAX = 20
 READ_BYTES = 1 << 20
 BATCH_BYTES_MAX = 1 << 26  # unpacked
 BATCH_HEAD_BYTES = 61
+APPEND_BYTES = 1 << 18
 
 Value = TypeVar("Value")
+Line = tuple[bytes, bytes | None]
 
 
 class Note(NamedTuple):
@@ -41,6 +43,21 @@ class Note(NamedTuple):
     timestamp: int
     key: bytes | None
     value: bytes | None
+
+
+def portions(lines: Iterable[Line]) -> Iterator[list[Line]]:
+    """In the order given, in batches that any broker takes: what fits into one batch stands whole or not at all."""
+    some: list[Line] = []
+    size = 0
+    for key, value in lines:
+        more = len(key) + len(value or b"")
+        if some and size + more > APPEND_BYTES:
+            yield some
+            some, size = [], 0
+        some.append((key, value))
+        size += more
+    if some:
+        yield some
 
 
 class Notebook:
@@ -82,7 +99,7 @@ class Notebook:
             if error.code != Code.TOPIC_ALREADY_EXISTS:
                 raise
 
-    def append(self, entries: Sequence[tuple[bytes, bytes | None]], now_ms: int) -> None:
+    def append(self, entries: Sequence[Line], now_ms: int) -> None:
         """Adds keys and values in one batch; after a lost answer they may be there twice."""
         records = [Record(index, now_ms, key, value) for index, (key, value) in enumerate(entries)]
         batch = encode_batch(records)

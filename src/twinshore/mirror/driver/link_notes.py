@@ -10,20 +10,19 @@ from __future__ import annotations
 import socket
 import time
 import uuid
-from collections.abc import Callable, Collection, Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from dataclasses import dataclass
 
 from twinshore.fleet import TWINS_TOPIC, KafkaError, Link, RefusedError
 from twinshore.fleet.once import Once
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.kafka.errors import Code
-from twinshore.kafka.notes import Notebook
+from twinshore.kafka.notes import Notebook, portions
 from twinshore.mirror.topology.target_notes import JOURNAL_SETTINGS, POLICY, Claim, Line, Told, Writer
 from twinshore.service.clock import wall_ms
 from twinshore.service.identity import recognise
 from twinshore.store import LinkIdentity, Store
 
-BYTES_AT_ONCE = 1 << 18
 AGAIN_S = 3.0
 AGAIN_MAX_S = 30.0
 WHOLE_S = 60.0  # What vanished from the log is missed by nobody who reads only what is new.
@@ -161,7 +160,7 @@ class LinkNotes:
         """What is told of these topics, which are at home elsewhere by now: no recovery may put their twins back."""
         ready = not (self._blind or self._owed or self._identity is None)
         try:
-            for lines in _portions(self.told.lines_against(topics) if ready else []):
+            for lines in portions(self.told.lines_against(topics) if ready else []):
                 self._tell(lines)
         except KafkaError as error:
             self._later(error)
@@ -279,7 +278,7 @@ class LinkNotes:
     def _write_twins(self, topics: Collection[str] | None = None) -> None:
         rows = [row for row in self._store.twins.of(self._link.name) if topics is None or row.topic in topics]
         mapped = {topic for topic, _ in self._store.extents.reached(self._link.name)}
-        for lines in _portions(self.told.twin_lines(rows, mapped)):
+        for lines in portions(self.told.twin_lines(rows, mapped)):
             self._tell(lines)
 
     def _writer(self, identity: LinkIdentity) -> Writer:
@@ -383,20 +382,6 @@ def _again_s(begun_s: float) -> float:
     """When to try again what was begun then."""
     now_s = time.monotonic()
     return now_s + min(AGAIN_MAX_S, max(AGAIN_S, now_s - begun_s))
-
-
-def _portions(lines: Sequence[Line]) -> Iterator[list[Line]]:
-    """In order, in batches that any broker takes."""
-    portion: list[Line] = []
-    size = 0
-    for key, value in lines:
-        portion.append((key, value))
-        size += len(key) + len(value or b"")
-        if size >= BYTES_AT_ONCE:
-            yield portion
-            portion, size = [], 0
-    if portion:
-        yield portion
 
 
 def establish(link: Link, store: Store, source: KafkaCluster, target: KafkaCluster, notes: LinkNotes) -> LinkIdentity:
