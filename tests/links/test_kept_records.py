@@ -58,16 +58,6 @@ def test_what_is_done_without_the_store_waits_for_it_behind_its_point_of_no_retu
     assert FORCED.as_kept() == FORCED
 
 
-def test_a_record_of_before_says_in_its_own_word_that_it_waits_for_the_store() -> None:
-    now = replace(FORCED, state=State.DONE, deed=Deed.RELEASE).as_kept()
-    before = values_of(now)
-    before["owed"] = before.pop("awaits_store")
-    (row,) = to_take_up({ONE: before}, (), NOW_MS)
-    assert Record.from_json(row.record) == now
-    assert spent({ONE: before}, [row]) == [ONE], "no process without a store has anything left to do"
-    assert not Record.from_json(json.dumps(before | {"owed": False})).awaits_store
-
-
 @pytest.mark.parametrize(
     "change",
     [

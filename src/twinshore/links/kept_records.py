@@ -77,8 +77,7 @@ def is_kept(row: SwitchRow) -> bool:
 
 def _over(record: Mapping[str, Any]) -> bool:
     """Whether no process without a store has anything left to do."""
-    # Records of before call it `owed`.
-    return record.get("state") in ENDED or record.get("awaits_store", record.get("owed")) is True
+    return record.get("state") in ENDED or record.get("awaits_store") is True
 
 
 def _fits(text: str, chars_max: int) -> bool:

@@ -212,7 +212,6 @@ class Record:
             raw["topics"] = tuple(_moved(one) for one in raw["topics"])
             raw["told"] = tuple(Told(int(one["at_ms"]), str(one["sentence"])) for one in raw["told"])
             raw["left"] = tuple(tuple(map(str, wave)) for wave in raw.get("left", ()))
-            raw.setdefault("awaits_store", raw.get("owed", False))  # `owed`: in records of before
             raw["strays"] = tuple(Stray(**one) for one in raw.get("strays", ()))
             # A row of another version may say more than this one knows.
             found = Record(**{name: value for name, value in raw.items() if name in Record.__slots__})
