@@ -173,29 +173,20 @@ def hands(
     now_ms: Callable[[], int],
 ) -> Commands:
     """Who does the deeds of this switch, with the operator's commands among them; `now_ms` is the clock it runs by."""
-    return Commands(settings.of(SWITCH), _hands(record, link, back, settings, store, ends, asking, now_ms))
-
-
-def _hands(
-    record: Record,
-    link: Link,
-    back: Link,
-    settings: Settings,
-    store: Store,
-    ends: Ends,
-    asking: Asking,
-    now_ms: Callable[[], int],
-) -> Work | Failback | Rebuild | OneGroup:
+    does: Work | Failback | Rebuild | OneGroup
     if record.kind is Kind.REBUILD:
-        return Rebuild(back, settings, store, ends.source, ends.target, now_ms)
-    if record.kind is Kind.GROUP:
-        return OneGroup(links_between(settings, store, record.old, record.new), settings, store, now_ms)
-    words = ClusterWords(ends.source, ends.target, time.monotonic)
-    writers = Writers(ends.source, ends.target, link, back, store)
-    if record.kind in (Kind.FAILBACK, Kind.MAPPED):
-        return Failback(link, back, settings, store, ends.source, ends.target, words, writers, now_ms)
-    whose = Bare if record.kind is Kind.BARE else Work
-    return whose(link, back, settings, store, ends.source, ends.target, words, writers, asking.tell, now_ms)
+        does = Rebuild(back, settings, store, ends.source, ends.target, now_ms)
+    elif record.kind is Kind.GROUP:
+        does = OneGroup(links_between(settings, store, record.old, record.new), settings, store, now_ms)
+    else:
+        words = ClusterWords(ends.source, ends.target, time.monotonic)
+        writers = Writers(ends.source, ends.target, link, back, store)
+        if record.kind in (Kind.FAILBACK, Kind.MAPPED):
+            does = Failback(link, back, settings, store, ends.source, ends.target, words, writers, now_ms)
+        else:
+            whose = Bare if record.kind is Kind.BARE else Work
+            does = whose(link, back, settings, store, ends.source, ends.target, words, writers, asking.tell, now_ms)
+    return Commands(settings.of(SWITCH), does)
 
 
 def steady_clock() -> Callable[[], int]:
