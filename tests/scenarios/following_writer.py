@@ -103,12 +103,12 @@ class FollowingWriter:
 
     def deafen(self) -> None:
         """From now on it reaches no cluster when it asks for homes, though its records do."""
-        self._centre.deafen()
+        self._centre.stop(goodbye=False)
 
     def kill(self) -> None:
         """Ends it as a process dies: nobody hears of it, and what is on its way is on its own."""
         self._killed = True
-        self._centre.deafen()
+        self._centre.stop(goodbye=False)
         self._stopping.set()
 
     @property

@@ -81,10 +81,6 @@ class HomesCentre:
             if thread.ident is not None:
                 thread.join(4 * PATIENCE_S)
 
-    def deafen(self) -> None:
-        """From now on it reaches no cluster."""
-        self._deaf.set()
-
     def order(self, topic: str) -> Order:
         """What must be done with the topic now. Nothing goes to a cluster that has not shown that it is the one which
         the application expects there."""
