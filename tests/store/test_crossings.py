@@ -97,11 +97,13 @@ def test_who_wrote_long_before_is_left_out_and_a_crowd_is_told(store: Store) -> 
         last_ms=NOW_MS,
         lag_records=0,
     )
-    store.receipts.record([replace(receipt, source_producers=crowd)])
+    crowded = replace(receipt, source_producers=crowd)
+    store.receipts.record([crowded, replace(crowded, partition=2, last_ms=old_ms)])
     for _ in range(2):
         found = crossed(store)
         assert (found["orders", 0].producers, found["orders", 0].all_known) == ((), True)
         assert (len(found["orders", 1].producers), found["orders", 1].all_known) == (PRODUCERS_MAX, False)
+        assert (found["orders", 2].producers, found["orders", 2].all_known) == ((), True), "its crowd is silent"
         store.switching.flip([TORN])
 
 

@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Select, Table, delete, insert,
 from twinshore.store.dialects import chunks
 from twinshore.store.engine import StorePart, reads
 from twinshore.store.receipt_rules import PRODUCERS_MAX
-from twinshore.store.source_producers import producer_of
+from twinshore.store.receipts import producer_of
 from twinshore.store.switch_tables import crossed_producers, crossings
 from twinshore.store.switch_values import Crossing, Flip
 from twinshore.store.tables import positions, source_producers

@@ -1,12 +1,14 @@
-"""Positions and receipts in SQL. One call is one transaction and a handful of statements, however many partitions."""
+"""Positions, and the last batches of the source's producers that wrote last to each partition, in SQL: what receipts
+tell. One call is one transaction and a handful of statements, however many partitions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from sqlalchemy import BindParameter, Connection, RowMapping, bindparam, select
+from sqlalchemy import BindParameter, Connection, RowMapping, bindparam, delete, or_, select, tuple_
 
 from twinshore.fleet import StoreError
 from twinshore.store import extents
@@ -14,26 +16,31 @@ from twinshore.store import twins as twin_rows
 from twinshore.store.dialects import chunks, insert_absent, put
 from twinshore.store.engine import StorePart, reads, writes
 from twinshore.store.receipt_rules import (
+    PRODUCER_AGE_MS,
+    PRODUCERS_MAX,
+    PRODUCERS_SLACK,
     Progress,
     ReceiptsRefusedError,
     RefusedReceipt,
     advance,
     beyond,
+    last_offset,
+    later_batches,
     refusal,
 )
-from twinshore.store.source_producers import record_producers
-from twinshore.store.tables import positions
-from twinshore.store.values import PartitionState, Position, Receipt, SourceProducer
+from twinshore.store.tables import positions, source_producers
+from twinshore.store.values import PartitionState, Position, Receipt, SourceBatch, SourceProducer
 
 Key = tuple[str, str, int]
 
+PAIRS_AT_ONCE = 300
 # Asked at each record: building these and `put`'s statement anew took a third of its CPU.
 _SOME: BindParameter[Any] = bindparam("some", expanding=True)
 _IDS = select(positions.c.id, positions.c.topic, positions.c.partition)
 _IDS = _IDS.where(positions.c.link == bindparam("of"), positions.c.topic.in_(_SOME))
-_ROWS = select(positions).where(positions.c.id.in_(_SOME)).order_by(positions.c.id)
-_LOCKED_ROWS = _ROWS.with_for_update()
+_ROWS = select(positions).where(positions.c.id.in_(_SOME)).order_by(positions.c.id).with_for_update()
 _OF_POSITION = [one.name for one in fields(Position)]
+_WROTE = source_producers.c
 
 
 def record(connection: Connection, given: Sequence[Receipt]) -> None:
@@ -65,26 +72,21 @@ def record(connection: Connection, given: Sequence[Receipt]) -> None:
             fresh.append((progress, carried, chain[-1].last_ms))
     if refused:
         raise ReceiptsRefusedError(tuple(refused))
-    producers = record_producers(connection, fresh)
+    producers = _record_producers(connection, fresh)
     put(connection, positions, [_row(one, producers.get(one.id, one.producers)) for one in after])
     extents.record(connection, given)
 
 
-def _is(key: Key) -> tuple[Any, ...]:
-    link, topic, partition = key
-    return positions.c.link == link, positions.c.topic == topic, positions.c.partition == partition
-
-
 def _locked(connection: Connection, by_key: dict[Key, list[Receipt]]) -> dict[Key, Progress]:
-    known = _progresses(connection, list(by_key), lock=True)
+    known = _progresses(connection, by_key)
     unknown = {key: chain[0] for key, chain in by_key.items() if key not in known}
     if unknown:
         insert_absent(connection, positions, [_blank_row(receipt) for receipt in unknown.values()])
-        known |= _progresses(connection, list(unknown), lock=True)
+        known |= _progresses(connection, unknown)
     return known
 
 
-def _progresses(connection: Connection, keys: Sequence[Key], *, lock: bool = False) -> dict[Key, Progress]:
+def _progresses(connection: Connection, keys: Collection[Key]) -> dict[Key, Progress]:
     # First the ids, then the rows by primary key in one order: so two writers wait for each other and never deadlock.
     wanted = set(keys)
     topics: dict[str, set[str]] = {}
@@ -97,7 +99,7 @@ def _progresses(connection: Connection, keys: Sequence[Key], *, lock: bool = Fal
             ids.extend(row.id for row in rows if (link, row.topic, row.partition) in wanted)
     found: dict[Key, Progress] = {}
     for part in chunks(sorted(ids)):
-        for row in connection.execute(_LOCKED_ROWS if lock else _ROWS, {"some": part}).mappings():
+        for row in connection.execute(_ROWS, {"some": part}).mappings():
             progress = _progress(row)
             found[progress.position.link, progress.position.topic, progress.position.partition] = progress
     return found
@@ -140,6 +142,81 @@ def _row(progress: Progress, producers: int) -> dict[str, Any]:
     }
 
 
+def _record_producers(
+    connection: Connection, fresh: Iterable[tuple[Progress, Sequence[SourceProducer], int]]
+) -> dict[int, int]:
+    """Records each partition's producers, in order of its receipts; how many each partition now has, by row id."""
+    gathered: dict[tuple[int, int], SourceProducer] = {}
+    last_ms: dict[int, int] = {}
+    counts: dict[int, int] = {}
+    for progress, producers, now_ms in fresh:
+        newest: dict[int, SourceProducer] = {}
+        for producer in producers:
+            if producer.batches:
+                newest[producer.producer_id] = later_batches(newest.get(producer.producer_id), producer)
+        by_offset = sorted(newest.values(), key=last_offset)[-PRODUCERS_MAX:]
+        gathered |= {(progress.id, producer.producer_id): producer for producer in by_offset}
+        last_ms[progress.id] = now_ms
+        counts[progress.id] = progress.producers
+    before = dict(counts)
+    known = _known_producers(connection, sorted(gathered))
+    for row_id, _ in gathered.keys() - known.keys():
+        counts[row_id] += 1
+    rows = []
+    for key in sorted(gathered):
+        producer = later_batches(known.get(key), gathered[key])
+        rows.append(_producer_row(key[0], producer, last_ms[key[0]]))
+    put(connection, source_producers, rows)
+    for row_id, count in counts.items():
+        if count // PRODUCERS_SLACK > before[row_id] // PRODUCERS_SLACK:
+            counts[row_id] -= _forget(connection, row_id, last_ms[row_id])
+    return counts
+
+
+def _forget(connection: Connection, row_id: int, now_ms: int) -> int:
+    """Forgets those that have written nothing for a day, and all but the ones that wrote last; how many."""
+    mine = _WROTE.position_id == row_id
+    last = select(_WROTE.last_offset).where(mine).order_by(_WROTE.last_offset.desc())
+    oldest_kept = connection.scalar(last.offset(PRODUCERS_MAX - 1).limit(1)) or 0
+    over = or_(_WROTE.last_ms < now_ms - PRODUCER_AGE_MS, _WROTE.last_offset < oldest_kept)
+    return connection.execute(delete(source_producers).where(mine, over)).rowcount
+
+
+def _known_producers(connection: Connection, keys: Sequence[tuple[int, int]]) -> dict[tuple[int, int], SourceProducer]:
+    found: dict[tuple[int, int], SourceProducer] = {}
+    for start in range(0, len(keys), PAIRS_AT_ONCE):
+        some = keys[start : start + PAIRS_AT_ONCE]
+        query = select(source_producers).where(
+            _WROTE.position_id.in_(sorted({row_id for row_id, _ in some})),
+            tuple_(_WROTE.position_id, _WROTE.producer_id).in_(some),
+        )
+        for row in connection.execute(query):
+            found[row.position_id, row.producer_id] = producer_of(row, f"source_producers, position {row.position_id}")
+    return found
+
+
+def _producer_row(row_id: int, producer: SourceProducer, now_ms: int) -> dict[str, Any]:
+    batches = [(one.base_sequence, one.last_sequence, one.base_offset, one.timestamp) for one in producer.batches]
+    return {
+        "position_id": row_id,
+        "producer_id": producer.producer_id,
+        "epoch": producer.epoch,
+        "last_offset": last_offset(producer),
+        "last_ms": now_ms,
+        "batches": json.dumps(batches, separators=(",", ":")),
+    }
+
+
+def producer_of(row: Any, place: str) -> SourceProducer:
+    """Of a row that has its id, epoch and batches. `place`: the table and what is meant in it, for sentences."""
+    try:
+        batches = tuple(SourceBatch(*map(int, one)) for one in json.loads(row.batches))
+    except (ValueError, TypeError) as error:
+        place = f"{place}, producer {row.producer_id}"
+        raise StoreError(f"the store's table {place}: batches are not a list of fours") from error
+    return SourceProducer(row.producer_id, row.epoch, batches)
+
+
 class Receipts(StorePart):
     """What crossed, and how far each partition is."""
 
@@ -163,5 +240,6 @@ class Receipts(StorePart):
     @writes
     def set_state(self, connection: Connection, link: str, topic: str, partition: int, state: PartitionState) -> bool:
         """Marks a partition; False where it has no receipt yet."""
-        ours = positions.update().where(*_is((link, topic, partition)))
+        place = (positions.c.link == link, positions.c.topic == topic, positions.c.partition == partition)
+        ours = positions.update().where(*place)
         return connection.execute(ours.values(state=state.value)).rowcount > 0
