@@ -41,6 +41,7 @@ KEYS = (
     "open-transaction",
     "retention-while-running",
     "driver-killed",
+    "killed-started-again",
     "pumps-die",
     "units-die",
     "corrupt-and-old",

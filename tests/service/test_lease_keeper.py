@@ -16,7 +16,7 @@ import pytest
 
 from twinshore.fleet import StoreError
 from twinshore.service import lease_keeper
-from twinshore.service.lease_keeper import LeaseKeeper, kept, turn
+from twinshore.service.lease_keeper import LeaseKeeper, kept, seen_leases, turn
 from twinshore.store import Store, open_store
 
 LINKS = 200
@@ -77,6 +77,20 @@ def test_a_lease_that_is_not_given_back_runs_as_long_as_something_may_land(store
     row = store.leases.read("link")
     assert row is not None
     assert (row.released, row.ttl_ms) == (False, int(1000 * max(TTL_S, lands_s)))
+
+
+def test_the_holder_is_watched_since_the_lease_was_seen(store: Store) -> None:
+    for name in ("dead", "alive"):
+        store.leases.take(name, "first", 60_000, seen=None)
+    seen = {name: (row, at_s - 60) for name, (row, at_s) in seen_leases(store, ["dead", "alive", "new"]).items()}
+    assert seen.keys() == {"dead", "alive"}
+    store.leases.beat_each([seen["alive"][0]], {"alive": 60_000})
+    dead, alive = (LeaseKeeper(store, name, "second", TTL_S, 0.0).begin(seen[name]) for name in ("dead", "alive"))
+    until(dead.generation, dead.sentence)
+    until(lambda: "carried by first" in alive.sentence(), alive.sentence)
+    assert alive.generation() == 0
+    for one in (dead, alive):
+        one.close(release=True)
 
 
 def test_one_lost_lease_is_lost_alone(store: Store) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Self
 
 from twinshore.fleet import StoreError
@@ -20,6 +20,13 @@ from twinshore.store.values import LeaseRow
 
 POLL_PART = 0.1  # of the shortest lease's length
 CLOSE_S = 10.0
+SeenLease = tuple[LeaseRow, float]  # as it stood at that moment of the steady clock
+
+
+def seen_leases(store: Store, names: Collection[str]) -> dict[str, SeenLease]:
+    """How these leases stand now, for whoever begins to keep them later."""
+    rows = store.leases.read_each(names)
+    return {name: (row, steady_s()) for name, row in rows.items()}
 
 
 class LeaseKeeper:
@@ -45,8 +52,11 @@ class LeaseKeeper:
         self.changing = threading.Lock()
         self.closed = False
 
-    def begin(self) -> Self:
-        """The lease is taken, and renewed until it is closed."""
+    def begin(self, seen: SeenLease | None = None) -> Self:
+        """The lease is taken, and renewed until it is closed. `seen`: how it stood before; its holder is watched since
+        then."""
+        if seen:
+            self._watch.observe(*seen)
         kept.join(self)
         return self
 
@@ -114,9 +124,9 @@ class LeaseKeeper:
 
     def saw(self, row: LeaseRow | None) -> None:
         """How the lease stands that is not ours; it is taken where that is allowed."""
-        self._holder = row.owner if row and not row.released else ""
-        self._waits_s = self._watch.waits_s(row) if row else 0.0
-        if not self._watch.observe(row, steady_s()):
+        self._holder = ""
+        if row and not self._watch.observe(row, steady_s()):
+            self._holder, self._waits_s = row.owner, self._watch.waits_s(row)
             return
         with self.changing:
             if self.closed:

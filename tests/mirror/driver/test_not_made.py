@@ -48,7 +48,7 @@ def test_a_driver_whose_source_could_not_be_watched_leaves_no_task_behind(
     registry = SimpleNamespace(settings_around=lambda _: place.settings)
     engine = cast(Engine, SimpleNamespace())
     rooms = (place.store, cast(Registry, registry), place.recorder, measures, engine, place.desk, place.tides)
-    shared = Shared("first", 1, *rooms, log=place.said.append)
+    shared = Shared("first", {}, 1, *rooms, log=place.said.append)
 
     def none_left(*_: object, **__: object) -> None:
         raise RuntimeError("can't start new thread")

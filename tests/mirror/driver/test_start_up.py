@@ -45,9 +45,9 @@ STOPPED_BEFORE = LinkStatus(
 class Run:
     """The command in a session of its own."""
 
-    def __init__(self, folder: Path, *verb: str) -> None:
+    def __init__(self, folder: Path, *verb: str, settings: str = SETTINGS) -> None:
         self.folder = folder
-        (folder / "twinshore.toml").write_text(SETTINGS)
+        (folder / "twinshore.toml").write_text(settings)
         self._said = folder / "said"
         command = [sys.executable, "-m", "twinshore.cli", *verb, "--settings", "twinshore.toml"]
         with self._said.open("wb") as said:
@@ -111,8 +111,8 @@ class Run:
 
 
 @contextlib.contextmanager
-def begun(folder: Path, *verb: str) -> Iterator[Run]:
-    made = Run(folder, *verb)
+def begun(folder: Path, *verb: str, settings: str = SETTINGS) -> Iterator[Run]:
+    made = Run(folder, *verb, settings=settings)
     try:
         yield made
     finally:
@@ -210,3 +210,17 @@ def _runs_and_says_nothing_of_sparks_start(run: Run, number: signal.Signals) -> 
     *lines, last = run.said.splitlines()
     assert last.endswith("stopped in good order")
     assert all("east->west" in line for line in lines), run.said
+
+
+@pytest.mark.claim(
+    "topics", "killed-started-again", "the lease of a mirror that was killed runs out while the next one starts Spark"
+)
+@pytest.mark.timeout(400)
+def test_the_lease_of_a_killed_mirror_runs_out_while_spark_starts(tmp_path: Path) -> None:
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        store.leases.take("link east->west", "a-host process 7 1a2b3c4d", 500, seen=None)
+    quick = SETTINGS.replace("lanes = 1", "lanes = 1\nlease_s = 0.5\nreceipts_s = 0.1")
+    with begun(tmp_path, "mirror", "run", settings=quick) as run:
+        run.until(lambda: "east->west: waiting: " in run.said)
+        assert "standing by" not in run.said, run.said
+        assert run.stop(signal.SIGTERM) == 0, run.said

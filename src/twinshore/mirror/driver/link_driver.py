@@ -44,7 +44,7 @@ from twinshore.mirror.topology.homing import Homing
 from twinshore.mirror.topology.in_switch import InSwitch
 from twinshore.service.connections import PATIENT
 from twinshore.service.ends import Ends
-from twinshore.service.lease_keeper import LeaseKeeper
+from twinshore.service.lease_keeper import LeaseKeeper, SeenLease
 from twinshore.store import IncidentKind, Store
 
 SETTLE_LOG_START_S = 30.0
@@ -52,7 +52,7 @@ BEGIN_AGAIN_S = 1.0
 
 
 class LinkDriver:
-    """`log` gets a sentence for whatever changes."""
+    """`log` gets a sentence for whatever changes. `seen`: the lease as the process saw it when it began."""
 
     def __init__(
         self,
@@ -66,6 +66,7 @@ class LinkDriver:
         owner: str,
         lanes: int,
         log: Callable[[str], None],
+        seen: SeenLease | None = None,
     ) -> None:
         self.link = link
         self._mirror: MirrorSettings = settings.mirror
@@ -109,7 +110,7 @@ class LinkDriver:
         self._heart = Heart(link, self._source, self._mirror.heartbeat_s, self.is_ours, log)
         never, doubt = (lambda: self._safety.known.never_delete), self._follower.doubt
         self._log_starts = LogStarts(link, self._target, store, never=never, doubt=doubt, log=log)
-        self.lease.begin()  # last: whoever could not be made must not keep it from who is made next
+        self.lease.begin(seen)  # last: whoever could not be made must not keep it from who is made next
 
     # -- the turn
 

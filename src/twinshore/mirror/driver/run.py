@@ -6,7 +6,7 @@ import os
 import socket
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -30,6 +30,7 @@ from twinshore.mirror.metrics.meters import Meters
 from twinshore.service import signals
 from twinshore.service.cause_log import with_causes
 from twinshore.service.companions import Beside, Start
+from twinshore.service.lease_keeper import SeenLease, seen_leases
 from twinshore.service.workers import failures, keep_on
 from twinshore.store import Store, open_to_others
 
@@ -41,9 +42,10 @@ STARTING = "the mirror starts: Spark first, which takes some seconds, then it ta
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """`owner` is the process, as leases name it; `lanes` of each link."""
+    """`owner` is the process, as leases name it; `lanes` of each link. `leases`: as they stood before Spark started."""
 
     owner: str
+    leases: Mapping[str, SeenLease]
     lanes: int
     store: Store
     registry: Registry
@@ -67,6 +69,7 @@ class Shared:
             owner=self.owner,
             lanes=self.lanes,
             log=self.log,
+            seen=self.leases.get(f"link {link.name}"),
         )
         try:
             self.instruments.watch(lambda: driver.link, settings.cluster(link.source), driver.lease.generation)
@@ -118,6 +121,7 @@ class Mirror:
         begins = self._take_links(store)
         registry = Registry(self._settings, store, begins, self._names, self._log)
         links = list(registry.wanted().values())
+        leases = seen_leases(store, [f"link {link.name}" for link in links])
         self._check_addresses(links, store)
         meters = Meters(mirror.ends_s)
         recorder = Recorder(store, self._owner, mirror.receipts_s, self._log, meters.lag)
@@ -131,7 +135,8 @@ class Mirror:
             return
         desk = Desk(engine.host, allowed_s=lambda link: roster.left_s(link), take=instruments.take)
         tides = Tides(desk, mirror.tide_s, engine.ride, self._log, tasks_for(cores, lanes, mirror.tasks), engine.end)
-        shared = Shared(self._owner, lanes, store, registry, recorder, instruments, engine, desk, tides, self._log)
+        parts = (store, registry, recorder, instruments, engine, desk, tides, self._log)
+        shared = Shared(self._owner, leases, lanes, *parts)
         roster = LinkRoster(
             registry,
             lambda link: self._begin(link, shared),
