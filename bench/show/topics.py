@@ -42,6 +42,7 @@ KEYS = (
     "retention-while-running",
     "driver-killed",
     "killed-started-again",
+    "looking-makes-no-store",
     "pumps-die",
     "units-die",
     "corrupt-and-old",

@@ -1,4 +1,4 @@
-"""No verb changes the store of another version."""
+"""No verb changes the store of another version, and none that only looks makes a store."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from sqlalchemy import create_engine, inspect
 from typer.testing import CliRunner
 
 from twinshore.cli.entry import app, gather
 from twinshore.fleet import StoreError
+from twinshore.lab import PostgresServer
 from twinshore.store import open_store
 from twinshore.store.schema import SCHEMA
 
@@ -45,6 +47,8 @@ VERBS = (
     "switch run orders --to west --dry-run",
 )
 
+WRITE = ("mirror run", "link pause east->west", "prove")
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -76,3 +80,15 @@ def test_no_verb_changes_the_store_of_another_version(folder: Path, verb: str) -
     assert code != 0
     assert told.count(f"has schema 0020, and this version needs {SCHEMA}") == 1, "it is told once"
     assert held(folder) == before
+
+
+@pytest.mark.claim("topics", "looking-makes-no-store", "verbs that only look make no tables in an empty database")
+def test_no_verb_that_looks_makes_tables(tmp_path: Path, postgres: PostgresServer) -> None:
+    url = postgres.new_database()
+    (tmp_path / "twinshore.toml").write_text(SETTINGS.replace("sqlite:///store.db", url))
+    engine = create_engine(url)
+    for verb in VERBS:
+        if verb not in WRITE:
+            run(tmp_path, verb)
+            assert inspect(engine).get_table_names() == [], verb
+    engine.dispose()

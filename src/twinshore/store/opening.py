@@ -1,4 +1,4 @@
-"""The store that the settings name: opened to look, which makes no database, or to change something.
+"""The store that the settings name: opened to look, which makes no database and no table, or to change something.
 
 None of these changes another version's tables: they raise StoreError.
 """
@@ -16,7 +16,7 @@ from sqlalchemy import make_url
 from twinshore.fleet import ConfigError, StoreError, TwinshoreError
 from twinshore.fleet.settings import Settings
 from twinshore.store.engine import place_of
-from twinshore.store.store import Store, empty_store, open_store
+from twinshore.store.store import Store, empty_store, open_made, open_store
 
 NO_MIRROR = "no mirror has run with these settings here"
 RUN_ONE = "start one with `twinshore mirror run`, or name its settings with --settings"
@@ -27,15 +27,12 @@ def open_or_make(settings: Settings) -> Store:
     return open_store(settings.store.url, settings.store.password)
 
 
-def is_there(settings: Settings) -> bool:
-    """False where it is a file that is not there yet."""
-    url = make_url(settings.store.url)
-    return not (url.get_backend_name() == "sqlite" and url.database and not Path(url.database).exists())
-
-
 def open_if_there(settings: Settings) -> Store | None:
-    """The store, or None where it is a file that is not there yet."""
-    return open_or_make(settings) if is_there(settings) else None
+    """The store; None where it is a file that is not there yet, or has no tables yet."""
+    url = make_url(settings.store.url)
+    if url.get_backend_name() == "sqlite" and url.database and not Path(url.database).exists():
+        return None
+    return open_made(settings.store.url, settings.store.password)
 
 
 def open_known(settings: Settings) -> Store:

@@ -1,4 +1,4 @@
-"""Which tables a database has. The first process that opens it makes them, and no version changes another's.
+"""Which tables a database has. The first process that may write there makes them, and no version changes another's.
 
 Before 1.0 there are no migrations: a changed table is a new SCHEMA, and a store of another one is refused.
 """
@@ -30,14 +30,19 @@ _LOCK_S = 60
 def bring_up(database: Database) -> None:
     """Leaves the database with exactly this version's tables, made where there are none; or raises StoreError, and
     changes nothing, where another version's stand there."""
-    found = database.read(schema_of)
-    if found is None:
+    if not has_tables(database):
         database.write(_make)
-    elif found != SCHEMA:
+
+
+def has_tables(database: Database) -> bool:
+    """Whether this version's tables stand there; StoreError where another version's do."""
+    found = database.read(schema_of)
+    if found not in (None, SCHEMA):
         raise StoreVersionError(
             f"the store {database.place} has schema {found}, and this version needs {SCHEMA}",
             hint="use the version that made it, or begin a new store: `twinshore link recover` finds the twins again",
         )
+    return found is not None
 
 
 def schema_of(connection: Connection) -> str | None:

@@ -26,7 +26,7 @@ from twinshore.store.proxies import Proxies, ProxyResets
 from twinshore.store.pushes import PushStore
 from twinshore.store.receipts import Receipts
 from twinshore.store.revisions import Revisions
-from twinshore.store.schema import bring_up
+from twinshore.store.schema import bring_up, has_tables
 from twinshore.store.switches import Guards, Switches
 from twinshore.store.switching import Switching
 from twinshore.store.traffic import Traffic
@@ -63,12 +63,22 @@ def open_store(url: str, password: Secret | None = None) -> Store:
     return _open(Database(url, password or Secret()))
 
 
+def open_made(url: str, password: Secret) -> Store | None:
+    """The same for who only looks; None where there are no tables."""
+    database = Database(url, password)
+    with contextlib.ExitStack() as unless_made:
+        unless_made.callback(database.close)
+        if not has_tables(database):
+            return None
+        unless_made.pop_all()
+    return Store(database)
+
+
 def _open(database: Database) -> Store:
-    try:
+    with contextlib.ExitStack() as unless_made:
+        unless_made.callback(database.close)
         bring_up(database)
-    except BaseException:
-        database.close()
-        raise
+        unless_made.pop_all()
     return Store(database)
 
 
