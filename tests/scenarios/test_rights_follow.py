@@ -28,7 +28,7 @@ from twinshore.kafka.rights_requests import (
     read_scram_users,
 )
 from twinshore.lab import LabCluster
-from twinshore.lab.clients import allow
+from twinshore.lab.clients import allow, delete_topic
 
 pytestmark = pytest.mark.claim(
     "topics",
@@ -124,6 +124,7 @@ def test_who_may_do_what_is_the_same_but_nobody_changes_a_twin(
 
         nothing_else_is_opened(west, target, anna)
         new_twins_are_ruled_first(rig, source, target, anna)
+        somebody_elses_topic_gets_none(rig, target, east, west)
         groups_as_operators_say(rig, west)
         taken_back_on_both(rig, east, west, anna)
         stays_revoked(rig, target, west)
@@ -229,6 +230,18 @@ def new_twins_are_ruled_first(rig: Rig, source: LabCluster, target: LabCluster, 
     assert may_write(source.cluster, "orders-us")
     until(lambda: spans(target.cluster, "orders-us", 1) == [(0, 1)], 60, "the record crosses", rig)
     assert may_read(anna, "orders-us"), "at once: its rules came first"
+
+
+def somebody_elses_topic_gets_none(rig: Rig, target: LabCluster, east: KafkaCluster, west: KafkaCluster) -> None:
+    """A topic in the place of a twin that was deleted by hand: rules of its name are others' now."""
+    delete_topic(target.cluster, "orders-us")
+    target.create_topic("orders-us")
+    rig.until_said("no ACL follows to it")
+    theirs, twins = (acl(name, Operation.READ, "User:dora") for name in ("orders-us", "orders-eu"))
+    create_acls(east, [theirs, twins])
+    until(lambda: twins in (read_acls(west) or ()), 60, "the rule of a twin crosses", rig)
+    assert theirs not in (read_acls(west) or ())
+    assert not [line for line in plan(rig) if line["step"] == "change"], "nothing is planned for it"
 
 
 def stays_revoked(rig: Rig, target: LabCluster, west: KafkaCluster) -> None:

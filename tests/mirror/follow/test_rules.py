@@ -18,6 +18,7 @@ from twinshore.mirror.follow import reading
 from twinshore.mirror.follow import rules as rules_module
 from twinshore.mirror.follow.acls import Ground, own_rule
 from twinshore.mirror.follow.hands import Hands
+from twinshore.mirror.follow.lifecycle import Presence, SeenTopic
 from twinshore.mirror.follow.rules import Rules
 from twinshore.mirror.planned import CarryTopic
 from twinshore.store import Store, TwinRow, open_store
@@ -51,12 +52,14 @@ class Place:
         self.times_out = False  # it does what it is asked, and the answer says that nobody knows
         self.asked: list[Acl] = []
         self.us, self.open = US, False
+        self.twin = SeenTopic(Presence.THERE, "bb", 1)
         self.store: Store = open_store(f"sqlite:///{folder}/store.db")
         settings = parse_settings(SETTINGS + more, name="settings.toml", env={})
         self.link = settings.links[0]
         self.source, self.target = (KafkaCluster(settings.cluster(name)) for name in ("east", "west"))
         monkeypatch.setattr(rules_module, "read_acls", self._read)
         monkeypatch.setattr(reading, "ground", self._ground)
+        monkeypatch.setattr(reading, "sides", lambda _, names: dict.fromkeys(names, self.twin))
         monkeypatch.setattr(hands_module, "create_acls", lambda _, rules: self._change(rules, self.west.add))
         monkeypatch.setattr(hands_module, "delete_acls", lambda _, rules: self._change(rules, self.west.discard))
         self.hands = Hands(LINK, self.target, self.store, self.said.append)
@@ -129,6 +132,19 @@ def test_a_new_topic_is_carried_when_a_look_has_seen_its_rules(place: Place) -> 
     assert place.rules.news()
     assert place.admitted(ORDERS) == ["orders"]
     assert not place.rules.news()
+
+
+@pytest.mark.parametrize("twin", [SeenTopic(Presence.THERE, "somebody's", 1), SeenTopic(Presence.GONE)])
+def test_no_rule_changes_where_the_twin_is_not_the_one_that_is_known(place: Place, twin: SeenTopic) -> None:
+    place.has_twin("orders")
+    place.east = {acl("orders")}
+    place.look()
+    place.twin, place.east, place.asked = twin, {acl("orders", deny=True)}, []
+    place.look()
+    assert (place.west, place.asked) == ({acl("orders")}, [])
+    place.twin = SeenTopic(Presence.THERE, "bb", 1)
+    place.look()
+    assert place.west == {acl("orders", deny=True)}
 
 
 def test_a_topic_without_rules_waits_for_one_look(place: Place) -> None:

@@ -99,6 +99,18 @@ class AclPlan:
     forget: tuple[Acl, ...]
     us: str = ""
 
+    def topics(self) -> frozenset[str]:
+        """Those whose rules change."""
+        return frozenset(acl.name for acl in (*self.create, *self.remove) if acl.resource == Resource.TOPIC)
+
+    def without(self, topics: Collection[str]) -> AclPlan:
+        """Of these topics no rule changes."""
+        create, remove = (
+            tuple(acl for acl in rules if acl.resource != Resource.TOPIC or acl.name not in topics)
+            for rules in (self.create, self.remove)
+        )
+        return replace(self, create=create, remove=remove)
+
     def changes(self) -> list[Change]:
         return [as_change(acl, given=True) for acl in self.create] + [
             as_change(acl, given=False) for acl in self.remove

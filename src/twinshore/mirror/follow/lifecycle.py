@@ -359,7 +359,9 @@ def _source_there(look: TopicLook, memory: Memory, now_ms: int) -> list[Act]:
 
 def _twin_lost(look: TopicLook) -> str:
     if look.mapped and (look.target.presence is Presence.GONE or look.target.topic_id != look.known_target_id):
-        again = "" if look.target.presence is Presence.GONE else " and made again by someone else"
+        again = (
+            "" if look.target.presence is Presence.GONE else " and made again by someone else, so no ACL follows to it"
+        )
         return (
             f"the mapped twin {look.twin} was deleted{again}; to begin with it anew stop the mirror, "
             f"`twinshore mirror forget {look.topic}`, start the mirror"
@@ -371,8 +373,8 @@ def _twin_lost(look: TopicLook) -> str:
         )
     if look.target.topic_id != look.known_target_id:
         return (
-            f"the twin {look.twin} was deleted and made again by someone else; delete it on the target, then "
-            f"`twinshore mirror begin-again {look.topic}`"
+            f"the twin {look.twin} was deleted and made again by someone else, so no ACL follows to it; delete it on "
+            f"the target, then `twinshore mirror begin-again {look.topic}`"
         )
     return ""
 

@@ -192,7 +192,15 @@ class Comparing:
         if reason:
             return AclSight(floor, Wanted(frozenset()), AclPlan((), (), ()), reason)
         want = acls.wanted(theirs, floor, self.link)
-        return AclSight(floor, want, acls.decide(want, ours, written, floor))
+        plan = acls.decide(want, ours, written, floor)
+        return AclSight(floor, want, plan.without(self._no_twins(plan.topics())))
+
+    def _no_twins(self, names: frozenset[str]) -> set[str]:
+        """Those of these topics that the target has not as the twins that the link knows: gone, or made again."""
+        ids = {self.link.twin_of(row.topic): row.target_topic_id for row in self.store.twins.of(self.link.name)}
+        seen = sides(self.target, names & ids.keys())
+        hidden = Presence.HIDDEN
+        return {name for name, side in seen.items() if side.presence is not hidden and side.topic_id != ids[name]}
 
     def quotas(self) -> QuotaPlan | None:
         """None where none follow."""
