@@ -70,6 +70,7 @@ KEYS = (
     "true-status",
     "one-after-the-other",
     "status-words",
+    "status-recovery-point",
     "word-of-links",
     "word-of-groups",
     "compacted-while-written",

@@ -228,6 +228,7 @@ def test_topics_sum_their_partitions(store: Store, settings_file: Path) -> None:
     _looked(store, 0)
     (topic,) = _json(settings_file, "--topics")[LINK]["topics"]
     assert topic == {
+        "recovery_point_s": None,
         "topic": "orders",
         "partitions": 2,
         "stopped": 0,

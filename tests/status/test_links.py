@@ -83,11 +83,32 @@ def test_a_view_has_the_links_word_its_lag_and_what_is_open(store: Store, settin
         Incident(LINK, "orders", 0, IncidentKind.RETENTION_GAP, 5, 9, POLICY_STOP, "they are gone"), now_ms=1
     )
     view, back = look(store, settings, (), clock=lambda: now_ms, topics=True)
-    assert (view.link, view.state, view.lag, back.word) == (LINK, "flowing", Lag(40, 0.0, FROM_MIRROR), None)
+    assert (view.link, view.state, view.lag, back.word) == (LINK, "flowing", Lag(40, 0.0, FROM_MIRROR, 0, 0.0), None)
     assert view.says_of_incidents == ("east->west: open incident 1, retention gap, orders-0: they are gone",)
     values = as_values(view, topics=True)
     assert (values["lag_records"], values["topics"][0]["twin_end"]) == (40, 60)
     assert [one.link for one in look(store, settings, ["west..east"], clock=lambda: now_ms)] == [BACK]
+
+
+@pytest.mark.claim(
+    "groups", "status-recovery-point", "status says how many records a lost source would take with it, and how old"
+)
+def test_a_view_says_what_would_be_lost_with_the_source(store: Store, settings: Settings) -> None:
+    now_ms = int(time.time() * 1000)
+    store.links.save_status(_word(now_ms))
+    assert [view.says_of_recovery_point for view in look(store, settings, (), clock=lambda: now_ms)] == ["", ""]
+    topics = {"orders": TopicLag(1, 60, 100, 40, 0, now_ms - 12_000), "till": TopicLag(1, 60, 60)}
+    store.memories.remember([lag_row(LINK, LagWord(now_ms, 40, 2, 0, topics, now_ms - 12_000))])
+    view, _ = look(store, settings, (), clock=lambda: now_ms, topics=True)
+    assert view.says_of_recovery_point == "recovery point: of east's records west lacks 40, the oldest for 12 s"
+    values = as_values(view, topics=True)
+    assert values["recovery_point_s"] == 12
+    assert [topic["recovery_point_s"] for topic in values["topics"]] == [12, 0]
+    later, _ = look(store, settings, (), clock=lambda: now_ms + 300_000)
+    assert later.says_of_recovery_point.endswith("west lacks 40 (5 min old), the oldest for 5 min")
+    store.memories.remember([lag_row(LINK, LagWord(now_ms, 0, 2, 0, {"till": TopicLag(1, 60, 60)}))])
+    view, _ = look(store, settings, (), clock=lambda: now_ms)
+    assert view.says_of_recovery_point.endswith("west lacks 0")
 
 
 def _shown(views: list[LinkView]) -> list[list[str]]:
@@ -127,11 +148,11 @@ def test_what_the_filters_leave_out_now_has_no_lag_and_is_called_excluded(store:
     def seen() -> LinkView:
         return look(store, settings, [LINK], clock=lambda: now_ms, topics=True)[0]
 
-    assert seen().lag == Lag(95, 0.0, FROM_MIRROR)
+    assert seen().lag == Lag(95, 0.0, FROM_MIRROR, 0, 0.0)
     held = ControlRow(LINK, "exclude", '["til.*"]', 1, "anna")
     assert store.controls.change(LINK, {"exclude": held}, seen=0, told=[])
     orders, till = seen().topics
-    assert seen().lag == Lag(40, 0.0, FROM_MIRROR)
+    assert seen().lag == Lag(40, 0.0, FROM_MIRROR, 0, 0.0)
     assert (orders.excluded, orders.lag_records) == (False, 40)
     assert (till.excluded, till.lag_records, till.last_lag_records) == (True, None, None)
     assert _shown([seen()])[1] == [LINK, "till", "1", "0", "60", "-", "(excluded)", "5.0"]
@@ -228,7 +249,7 @@ def test_what_a_mirror_wrote_while_a_look_took_long_is_not_ahead(store: Store, s
     store.memories.remember([lag_row(LINK, LagWord(now_ms + 6_000, 40, 1, 0, {"orders": TopicLag(1, 60, 100, 40, 0)}))])
     readings = iter(range(now_ms, now_ms + 1_000_000, 6_000))
     (view,) = look(store, settings, [LINK], clock=lambda: next(readings))
-    assert view.lag == Lag(40, 0.0, FROM_MIRROR)
+    assert view.lag == Lag(40, 0.0, FROM_MIRROR, 0, 6.0)
     assert view.says_of_lag == ""
 
 

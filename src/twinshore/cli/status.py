@@ -115,6 +115,7 @@ def render(views: list[LinkView], about: Sequence[AboutLink] = (), *, topics: bo
         besides = (
             view.says_of_standby,
             view.says_of_lag,
+            view.says_of_recovery_point,
             view.says_of_broadcast,
             *view.says_of_operators,
             *view.says_of_proof,

@@ -62,12 +62,14 @@ PAUSED_NAMED = 10
 @dataclass(frozen=True, slots=True)
 class Lag:
     """By ends of the source that were seen `age_s` ago: by the mirror, by this process, or once, as the store has it.
-    `unseen` partitions are not in it."""
+    `unseen` partitions are not in it. `oldest_s`: for how long the source has had the oldest record that a twin lacks;
+    None where that is not known."""
 
     records: int
     age_s: float
     seen_by: str
     unseen: int = 0
+    oldest_s: float | None = None
 
     @property
     def known(self) -> bool:
@@ -97,6 +99,7 @@ class TopicView:
     paused: bool = False
     excluded: bool = False
     refused: bool = False
+    recovery_point_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +188,15 @@ class LinkView:
         return f"lag unknown: {self.why_old}; last seen {self.lag.records:,}, {when}"
 
     @property
+    def says_of_recovery_point(self) -> str:
+        """What would be lost with the source; empty where no end of it was ever seen."""
+        if self.lag is None:
+            return ""
+        source, _, target = self.link.partition("->")
+        oldest = f", the oldest for {ago(self.lag.oldest_s)}" if self.lag.oldest_s else ""
+        return f"recovery point: of {source}'s records {target} lacks {self.lag}{oldest}"
+
+    @property
     def says_of_broadcast(self) -> str:
         """Which broadcast it belongs to, and how it is read there; empty where it belongs to none."""
         return says_of_broadcast(self.broadcast, self.reading)
@@ -241,7 +253,7 @@ def look(
         age_s = _age_s(word.updated_ms, read_ms) if word else 0.0
         state = _state(word, age_s, holds_s)
         seen = _lag(store, settings, link, clock, state, pool, topics=topics)
-        found = tuple(_topics_of(store, link, seen)) if topics else ()
+        found = tuple(_topics_of(store, link, seen, clock())) if topics else ()
         incidents = store.ledger.rows(name, open_only=True)
         proven = _proven(store, settings, name, clock())
         paused = _paused(store, name, link.control)
@@ -318,14 +330,27 @@ def _lag(
     # Of very many topics the mirror leaves the sum alone in the store; twins that were just made it has not seen yet.
     asks = asks or (told is not None and (not told.partitions or (topics and not told.topics)))
     if told and not asks and is_fresh(age_s, fresh_s(settings.mirror.ends_s)):
-        return _Seen(Lag(told.lag, age_s, FROM_MIRROR, told.unseen), told)
+        return _Seen(_lag_of(told, age_s, FROM_MIRROR, told, clock()), told)
     asked = _ask(store, settings, link, clock(), pool, before=bool(told and told.partitions))
     if isinstance(asked, str):
-        return _Seen(Lag(told.lag, age_s, FROM_STORE, told.unseen) if told else None, told, asked)
+        return _Seen(_lag_of(told, age_s, FROM_STORE, told, clock()) if told else None, told, asked)
     if not asked.partitions and (told is None or not flows):
         # Whatever the source holds, nothing of it has a twin: no lag was seen.
         return _Seen(None, None)
-    return _Seen(Lag(asked.lag, 0.0, FROM_SOURCE, asked.unseen), asked)
+    return _Seen(_lag_of(asked, 0.0, FROM_SOURCE, told, clock()), asked)
+
+
+def _lag_of(word: LagWord, age_s: float, seen_by: str, told: LagWord | None, now_ms: int) -> Lag:
+    """`told`: the mirror's last word, behind which all came that it knows nothing of."""
+    since_ms = word.since_ms or (told.since_ms or told.seen_ms if told and word.lag else 0)
+    return Lag(word.lag, age_s, seen_by, word.unseen, _missing_s(word.lag, since_ms, now_ms))
+
+
+def _missing_s(lag: int, since_ms: int, now_ms: int) -> float | None:
+    """For how long the oldest missing record has been missing."""
+    if since_ms:
+        return max(0, now_ms - since_ms) / 1000
+    return None if lag else 0.0
 
 
 def _ask(store: Store, settings: Settings, link: Link, now_ms: int, pool: Pool, *, before: bool) -> LagWord | str:
@@ -358,9 +383,9 @@ def _ask(store: Store, settings: Settings, link: Link, now_ms: int, pool: Pool, 
     return lag_word(places, now_ms)
 
 
-def _topics_of(store: Store, link: Link, seen: _Seen) -> Iterator[TopicView]:
+def _topics_of(store: Store, link: Link, seen: _Seen, now_ms: int) -> Iterator[TopicView]:
     refused = refused_topics(store, link.name)
-    return _by_topic(store.receipts.positions(link.name), seen.word, seen.lag, link, refused)
+    return _by_topic(store.receipts.positions(link.name), seen.word, seen.lag, link, refused, now_ms)
 
 
 def _by_topic(
@@ -369,6 +394,7 @@ def _by_topic(
     lag: Lag | None,
     link: Link,
     refused: Container[str] = (),
+    now_ms: int = 0,
 ) -> Iterator[TopicView]:
     grouped: dict[str, list[Position]] = {}
     for position in positions:
@@ -393,6 +419,7 @@ def _by_topic(
             paused=link.control.pauses(topic),
             excluded=excluded,
             refused=topic in refused,
+            recovery_point_s=_missing_s(told.lag, told.since_ms, now_ms) if topic in known else None,
         )
 
 
@@ -421,6 +448,7 @@ def as_values(view: LinkView, *, topics: bool) -> dict[str, Any]:
         "lag_age_s": round(lag.age_s, 3) if lag else None,
         "lag_seen_by": lag.seen_by if lag else None,
         "unseen_partitions": lag.unseen if lag else None,
+        "recovery_point_s": lag.oldest_s if lag else None,
         "paused_topics": {pattern: list(topics) for pattern, topics in view.paused},
         "never_delete": view.never_delete,
         "open_home": view.open_home,

@@ -32,7 +32,7 @@ def test_a_partition_that_was_not_seen_is_named_and_not_counted() -> None:
 
 
 def test_a_word_comes_back_from_the_store_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    word = lag_word([(ORDERS, 5, 9), (BILLS, 1, 1)], 1_000)
+    word = lag_word([(ORDERS, 5, 9), (BILLS, 1, 1)], 1_000, {ORDERS: 400})
     with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
         assert lag_of(store.memories.of(LINK, LAG_KIND)) is None
         store.memories.remember([lag_row(LINK, lag_word([(ORDERS, 0, 1)], 1))])
@@ -42,13 +42,15 @@ def test_a_word_comes_back_from_the_store_as_it_was(tmp_path: Path, monkeypatch:
         store.memories.remember([lag_row(LINK, word)])
         bare = lag_of(store.memories.of(LINK, LAG_KIND))
         assert bare is not None
-        assert (bare.lag, bare.partitions, bare.topics) == (4, 2, {})
+        assert (bare.lag, bare.partitions, bare.topics, bare.since_ms) == (4, 2, {}, 400)
 
 
 def test_a_word_without_some_of_its_topics_is_one_of_the_others_alone() -> None:
-    word = lag_word([(ORDERS, 5, 9), (NamedPartition("orders", 1), 7, -1), (BILLS, 1, 4)], 1_000)
+    places = [(ORDERS, 5, 9), (NamedPartition("orders", 1), 7, -1), (BILLS, 1, 4)]
+    word = lag_word(places, 1_000, {ORDERS: 500, BILLS: 700})
+    assert word.since_ms == 500
     assert word.only(bool) is word
-    assert word.only(lambda topic: topic == "bills") == lag_word([(BILLS, 1, 4)], 1_000)
+    assert word.only(lambda topic: topic == "bills") == lag_word([(BILLS, 1, 4)], 1_000, {BILLS: 700})
 
 
 def test_a_twin_that_was_never_carried_stands_where_it_began() -> None:
@@ -100,7 +102,7 @@ def test_a_clock_that_is_set_makes_no_lag_known_and_no_recovery_point_young(monk
     assert meters.readings(LINK, machine.steady_s)[ORDERS].recovery_point_s == 60
     word = meters.word(LINK)
     assert word is not None
-    assert word.seen_ms == (machine.wall_s - 60) * 1000, "others read it by the world's time"
+    assert word.seen_ms == word.since_ms == (machine.wall_s - 60) * 1000, "others read it by the world's time"
 
 
 def test_clocks_of_two_hosts_may_differ_a_little() -> None:
@@ -116,7 +118,7 @@ def test_looks_count_for_what_no_pump_tells_of_and_an_older_account_does_not_tak
     assert meters.lag(LINK) == 24
     word = meters.word(LINK)
     assert word is not None
-    assert word.topics == {"orders": TopicLag(1, 6, 30, 24)}
+    assert word.topics["orders"][:4] == (1, 6, 30, 24)
     time.sleep(0.01)
     meters.looked(LINK, {ORDERS: 10}, time.monotonic())
     assert meters.lag(LINK) == 4, "a source that lost its end is believed"

@@ -173,10 +173,13 @@ class Meters:
         at_s = self._looked_s.get(link)
         if at_s is None:
             return None
+        now_s, now_ms = time.monotonic(), wall_ms()
         with self._lock:
             meters = self._links.get(link, {})
             places = [(named, one.reached, one.end(at_s - self._fresh_s)) for named, one in meters.items()]
-        return lag_word(places, wall_ms() - int((time.monotonic() - at_s) * 1000))
+            ages = {named: _age_s(one, now_s) for named, one in meters.items()}
+        since_ms = {named: now_ms - int(age_s * 1000) for named, age_s in ages.items() if age_s}
+        return lag_word(places, now_ms - int((now_s - at_s) * 1000), since_ms)
 
     def readings(self, link: str, now_s: float) -> dict[NamedPartition, MeterReading]:
         """Each partition as it stands, in the order in which they were first heard of."""
@@ -188,9 +191,13 @@ class Meters:
 
 
 def _reading(meter: PartitionMeter, now_s: float, since_s: float) -> MeterReading:
-    end = meter.end(since_s)
-    age_s = meter.arrivals.age_s(meter.reached, now_s) if meter.reached >= 0 else 0.0
+    end, age_s = meter.end(since_s), _age_s(meter, now_s)
     counts = (meter.records, meter.bytes, meter.batches)
     if end < 0:
         return MeterReading(*counts, recovery_point_s=age_s or None, unseen=1)
     return MeterReading(*counts, max(0, end - meter.reached), age_s)
+
+
+def _age_s(meter: PartitionMeter, now_s: float) -> float:
+    """For how long the oldest record that the twin lacks has been on the source; 0 where none is known."""
+    return meter.arrivals.age_s(meter.reached, now_s) if meter.reached >= 0 else 0.0

@@ -217,22 +217,32 @@ def is_fresh(age_s: float, bound_s: float) -> bool:
 
 
 class TopicLag(NamedTuple):
-    """Sums over the topic's partitions; `lag` and `source_end` without those that are `unseen`."""
+    """Sums over the topic's partitions; `lag` and `source_end` without those that are `unseen`. `since_ms`: since when
+    the source has had the oldest record that a twin is known to lack; 0 where none is."""
 
     partitions: int = 0
     reached: int = 0
     source_end: int = 0
     lag: int = 0
     unseen: int = 0
+    since_ms: int = 0
 
-    def with_one(self, reached: int, end: int) -> TopicLag:
+    def with_one(self, reached: int, end: int, since_ms: int) -> TopicLag:
         """One partition more; an `end` below 0 was not seen."""
-        if end < 0:
-            return TopicLag(self.partitions + 1, self.reached + reached, self.source_end, self.lag, self.unseen + 1)
-        behind = max(0, end - reached)
+        unseen = end < 0
         return TopicLag(
-            self.partitions + 1, self.reached + reached, self.source_end + end, self.lag + behind, self.unseen
+            self.partitions + 1,
+            self.reached + reached,
+            self.source_end + max(0, end),
+            self.lag + (0 if unseen else max(0, end - reached)),
+            self.unseen + unseen,
+            _earliest((self.since_ms, since_ms)),
         )
+
+
+def _earliest(moments: Iterable[int]) -> int:
+    """0 stands for none."""
+    return min(filter(None, moments), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +254,7 @@ class LagWord:
     partitions: int
     unseen: int
     topics: Mapping[str, TopicLag] = field(default_factory=dict)
+    since_ms: int = 0
 
     def only(self, admits: Callable[[str], bool]) -> LagWord:
         """Without topics that the link carries no more, as far as the word names its topics."""
@@ -251,18 +262,23 @@ class LagWord:
         return self if len(kept) == len(self.topics) else _summed(kept, self.seen_ms)
 
 
-def lag_word(places: Iterable[tuple[NamedPartition, int, int]], seen_ms: int) -> LagWord:
+def lag_word(
+    places: Iterable[tuple[NamedPartition, int, int]],
+    seen_ms: int,
+    since_ms: Mapping[NamedPartition, int] | None = None,
+) -> LagWord:
     """The word of partitions, each with how far its twin is and where the source ends (below 0: not seen)."""
     topics: dict[str, TopicLag] = {}
     for named, reached, end in places:
-        topics[named.topic] = topics.get(named.topic, TopicLag()).with_one(max(0, reached), end)
+        since = (since_ms or {}).get(named, 0)
+        topics[named.topic] = topics.get(named.topic, TopicLag()).with_one(max(0, reached), end, since)
     return _summed(topics, seen_ms)
 
 
 def _summed(topics: Mapping[str, TopicLag], seen_ms: int) -> LagWord:
     every = topics.values()
     lag, partitions, unseen = (sum(getattr(one, name) for one in every) for name in ("lag", "partitions", "unseen"))
-    return LagWord(seen_ms, lag, partitions, unseen, topics)
+    return LagWord(seen_ms, lag, partitions, unseen, topics, _earliest(one.since_ms for one in every))
 
 
 def reached_of(twins: Iterable[TwinRow], positions: Iterable[Position]) -> dict[NamedPartition, int]:
@@ -275,7 +291,13 @@ def reached_of(twins: Iterable[TwinRow], positions: Iterable[Position]) -> dict[
 def lag_row(link: str, word: LagWord) -> Remembered:
     """As it stands in the store; beyond so many topics without theirs."""
     topics = {name: list(one) for name, one in word.topics.items()} if len(word.topics) <= TOPICS_MAX else {}
-    said = {"lag": word.lag, "partitions": word.partitions, "unseen": word.unseen, "topics": topics}
+    said = {
+        "lag": word.lag,
+        "partitions": word.partitions,
+        "unseen": word.unseen,
+        "topics": topics,
+        "since_ms": word.since_ms,
+    }
     return _row(link, LAG_KIND, said, word.seen_ms)
 
 
@@ -284,7 +306,8 @@ def lag_of(rows: Iterable[Remembered]) -> LagWord | None:
     for row in rows:
         said = json.loads(row.value)
         topics = {name: TopicLag(*numbers) for name, numbers in said["topics"].items()}
-        return LagWord(row.since_ms, said["lag"], said["partitions"], said["unseen"], topics)
+        counts = (said["lag"], said["partitions"], said["unseen"])
+        return LagWord(row.since_ms, *counts, topics, said.get("since_ms", 0))
     return None
 
 
