@@ -37,13 +37,16 @@ class Teller:
 
 def tell_waits(tell: Callable[[str], None], *, watched: bool) -> None:
     """From now on, until the process ends; asked again it changes nothing. `watched`: a person reads it."""
-    if not _UNTOLD.acquire(blocking=False):
-        return
-    teller = Teller(tell, WATCHED_S if watched else UNWATCHED_S)
+    if _UNTOLD.acquire(blocking=False):
+        tell_waits_until(threading.Event(), tell, WATCHED_S if watched else UNWATCHED_S)
+
+
+def tell_waits_until(over: threading.Event, tell: Callable[[str], None], after_s: float) -> None:
+    """From now on, of those that last for so long."""
+    teller = Teller(tell, after_s)
 
     def go_on() -> None:
-        while True:
-            time.sleep(LOOK_S)
+        while not over.wait(LOOK_S):
             teller.look(waits(), time.monotonic())
 
     threading.Thread(target=go_on, name="waits", daemon=True).start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -194,6 +195,7 @@ def test_a_mirror_that_runs_says_nothing_of_sparks_start_and_shows_no_secret(
 
 def _runs_and_says_nothing_of_sparks_start(run: Run, number: signal.Signals) -> None:
     run.until(lambda: "east->west: starting Spark on local" in run.said)
+    assert re.search(r"waiting for east at 127.0.0.1:1 \.\.\. the mirror goes on trying\n.*: starting Spark", run.said)
     with open_store(f"sqlite:///{run.folder / 'store.db'}") as store:
         run.until(lambda: store.links.statuses()[0] != STOPPED_BEFORE)
         (word,) = store.links.statuses()
@@ -209,7 +211,7 @@ def _runs_and_says_nothing_of_sparks_start(run: Run, number: signal.Signals) -> 
     assert run.stop(number) == 0, run.said
     *lines, last = run.said.splitlines()
     assert last.endswith("stopped in good order")
-    assert all("east->west" in line for line in lines), run.said
+    assert all("east->west" in line or "waiting for " in line for line in lines), run.said
 
 
 @pytest.mark.claim(
