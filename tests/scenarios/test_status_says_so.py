@@ -136,7 +136,7 @@ def test_a_paused_link_has_its_true_lag(stage: Watched) -> None:
     assert stage.missing() == 1_000
     (counted,) = [one for one in stage.status()["topics"] if one["topic"] == TOPIC]
     assert (counted["twin_end"], counted["source_end"], counted["lag_records"]) == (100, 1_100, 1_000)
-    assert "of east's records west lacks 1,000, the oldest for " in stage.rig.verb("status")
+    assert counted["recovery_point_s"] > 0
     stage.rig.verb("link", "resume", LINK)
     stage.level()
     stage.until_all_say("flowing", 0)

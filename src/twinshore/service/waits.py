@@ -38,12 +38,11 @@ class Teller:
 def tell_waits(tell: Callable[[str], None], *, watched: bool) -> None:
     """From now on, until the process ends; asked again it changes nothing. `watched`: a person reads it."""
     if _UNTOLD.acquire(blocking=False):
-        tell_waits_until(threading.Event(), tell, WATCHED_S if watched else UNWATCHED_S)
+        tell_waits_until(threading.Event(), Teller(tell, WATCHED_S if watched else UNWATCHED_S))
 
 
-def tell_waits_until(over: threading.Event, tell: Callable[[str], None], after_s: float) -> None:
-    """From now on, of those that last for so long."""
-    teller = Teller(tell, after_s)
+def tell_waits_until(over: threading.Event, teller: Teller) -> None:
+    """From now on."""
 
     def go_on() -> None:
         while not over.wait(LOOK_S):

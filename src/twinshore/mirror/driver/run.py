@@ -31,7 +31,7 @@ from twinshore.service import signals
 from twinshore.service.cause_log import with_causes
 from twinshore.service.companions import Beside, Start
 from twinshore.service.lease_keeper import SeenLease, seen_leases
-from twinshore.service.waits import tell_waits_until
+from twinshore.service.waits import Teller, tell_waits_until
 from twinshore.service.workers import failures, keep_on
 from twinshore.store import Store, open_to_others
 
@@ -183,7 +183,7 @@ class Mirror:
     def _check_addresses(self, links: Sequence[Link], store: Store) -> None:
         """Before Spark starts: RefusedError where every link's addresses lead to clusters that are not its own."""
         over = threading.Event()
-        tell_waits_until(over, lambda said: self._log(f"{said} the mirror goes on trying"), WAIT_TOLD_S)
+        tell_waits_until(over, Teller(lambda said: self._log(f"{said} the mirror goes on trying"), WAIT_TOLD_S))
         refused = refusals(links, self._settings, store)
         over.set()
         if len(refused) == len(links):
