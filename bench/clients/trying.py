@@ -1,4 +1,4 @@
-"""What a client is tried for: steps that know no make, and the ends of clients that each make has of its own.
+"""What a client is tried for: steps that know no make.
 
 The job comes as JSON, the only argument; each step is answered by a line of JSON as soon as it is over.
 """
@@ -9,92 +9,30 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
-WITHIN_S = 45.0
-RECORDS = 20
-# How long a member is polled, and a group that has read all is watched for more.
-POLL_S, QUIET_S = 0.3, 3.0
-
-YES, NO, REFUSED, LACKS = "yes", "no", "refused", "lacks"
-EAGER, COOPERATIVE, SERVER = "eager", "cooperative", "server"
-Part = tuple[str, int]
-
-
-class Lacks(Exception):
-    """This client, in this version, has no such thing."""
-
-
-class WentWrong(Exception):
-    """Nobody refused anything, and yet it is not as it should be."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """Where to try what. `first` and `second` are topics of two clusters, of which the first has the groups. `alone`:
-    there is only one cluster, which has both, and no proxy."""
-
-    bootstrap: str
-    first: str
-    second: str
-    made: str
-    name: str
-    steps: tuple[str, ...]
-    alone: bool = False
-
-    @property
-    def topics(self) -> tuple[str, ...]:
-        return (self.first, self.second)
-
-
-class Member(Protocol):
-    """A consumer in a group."""
-
-    def poll(self, seconds: float) -> list[str]:
-        """Values that came meanwhile."""
-
-    def parts(self) -> set[Part]:
-        """Which partitions it has."""
-
-    def commit(self) -> None: ...
-
-    def close(self) -> None:
-        """A static member does not leave its group by it."""
-
-
-class Client(Protocol):
-    """One make in one version. What a client has not got raises `Lacks`."""
-
-    def look(self) -> tuple[set[str], int]:
-        """Topics, and how many brokers there are."""
-
-    def produce(self, topic: str, values: Sequence[str], acks: str, *, idempotent: bool) -> None:
-        """Each value is its record's key too, so that all partitions get some. Returns once all are acknowledged, as
-        far as that is asked for."""
-
-    def read(self, topic: str, wanted: Iterable[str], seconds: float) -> set[str]:
-        """Committed values from the beginning on, until all that are wanted were there or the time is over."""
-
-    def transact(self, topic: str, values: Sequence[str], group: str, place: int, *, commit: bool) -> None:
-        """A transaction with these values and a group's place in partition 0 of the topic, to its end."""
-
-    def place(self, group: str, topic: str) -> int:
-        """Where a group stands in partition 0."""
-
-    def member(self, group: str, topics: Sequence[str], way: str, instance: str) -> Member:
-        """`way` of dealing out partitions; `instance` is empty for one that is not static."""
-
-    def describe(self) -> tuple[str, int]:
-        """The cluster's id, and how many brokers it has."""
-
-    def create(self, topic: str) -> None: ...
-
-    def ends(self, topics: Sequence[str]) -> dict[str, int]:
-        """How many records each topic has."""
-
-    def groups(self) -> set[str]: ...
+from bench.clients.client import (
+    COOPERATIVE,
+    EAGER,
+    LACKS,
+    NO,
+    POLL_S,
+    QUIET_S,
+    RECORDS,
+    REFUSED,
+    SERVER,
+    WITHIN_S,
+    YES,
+    Client,
+    Job,
+    Lacks,
+    Member,
+    Part,
+    WentWrong,
+    closing,
+)
+from bench.clients.moving import group_moves, transactions_move
 
 
 def values_of(step: str) -> list[str]:
@@ -105,7 +43,7 @@ def values_of(step: str) -> list[str]:
 def metadata(client: Client, job: Job) -> None:
     topics, brokers = client.look()
     wanted = 1 if job.alone else 2
-    if not set(job.topics) <= topics or brokers < wanted:
+    if not set(job.topics) <= topics or 0 < brokers < wanted:
         raise WentWrong(f"it sees {brokers} brokers, and {len(set(job.topics) & topics)} of {len(job.topics)} topics")
 
 
@@ -166,7 +104,7 @@ def _group(step: str, way: str) -> Callable[[Client, Job], None]:
     def group(client: Client, job: Job) -> None:
         named = f"{job.name}-{step}"
         with contextlib.ExitStack() as stack:
-            members = [_closing(stack, client.member(named, job.topics, way, "")) for _ in range(2)]
+            members = [closing(stack, client.member(named, job.topics, way, "")) for _ in range(2)]
             settle(members, _all_parts(job), lambda _: True)
             # Written only now, so that nobody commits a place that the other one has still to read from.
             written = {topic: [f"{topic}-{value}" for value in values_of(step)] for topic in job.topics}
@@ -176,7 +114,7 @@ def _group(step: str, way: str) -> Callable[[Client, Job], None]:
             for one in members:
                 one.commit()
         with contextlib.ExitStack() as stack:
-            heir = _closing(stack, client.member(named, job.topics, way, ""))
+            heir = closing(stack, client.member(named, job.topics, way, ""))
             again = settle([heir], _all_parts(job), lambda _: True)
             until_s = time.monotonic() + QUIET_S
             while time.monotonic() < until_s:
@@ -191,24 +129,15 @@ def static(client: Client, job: Job) -> None:
     """A member that comes back under its name gets what it had, and the other keeps what it has."""
     named = f"{job.name}-static"
     with contextlib.ExitStack() as stack:
-        stays = _closing(stack, client.member(named, job.topics, EAGER, "stays"))
+        stays = closing(stack, client.member(named, job.topics, EAGER, "stays"))
         with contextlib.ExitStack() as inner:
-            goes = _closing(inner, client.member(named, job.topics, EAGER, "goes"))
+            goes = closing(inner, client.member(named, job.topics, EAGER, "goes"))
             settle([stays, goes], _all_parts(job), lambda _: True)
             before = stays.parts(), goes.parts()
-        back = _closing(stack, client.member(named, job.topics, EAGER, "goes"))
+        back = closing(stack, client.member(named, job.topics, EAGER, "goes"))
         settle([stays, back], _all_parts(job), lambda _: True)
         if (stays.parts(), back.parts()) != before:
             raise WentWrong("partitions were dealt out anew when a member came back")
-
-
-def _closing(stack: contextlib.ExitStack, member: Member) -> Member:
-    def close() -> None:
-        with contextlib.suppress(Exception):  # what it was tried for is over
-            member.close()
-
-    stack.callback(close)
-    return member
 
 
 def describe(client: Client, job: Job) -> None:
@@ -237,14 +166,14 @@ def ends(client: Client, job: Job) -> None:
 def groups(client: Client, job: Job) -> None:
     named = f"{job.name}-listed"
     with contextlib.ExitStack() as stack:
-        member = _closing(stack, client.member(named, job.topics, EAGER, ""))
+        member = closing(stack, client.member(named, job.topics, EAGER, ""))
         settle([member], _all_parts(job), lambda _: True)
         found = client.groups()
     if named not in found:
         raise WentWrong(f"the group is not among {len(found)}")
 
 
-STEPS: dict[str, Callable[[Client, Job], None]] = {
+STEPS: dict[str, Callable[[Client, Job], str | None]] = {
     "metadata": metadata,
     "acks=0": _produce("acks-0", "0"),
     "acks=1": _produce("acks-1", "1"),
@@ -260,6 +189,8 @@ STEPS: dict[str, Callable[[Client, Job], None]] = {
     "create topic": create,
     "list offsets": ends,
     "list groups": groups,
+    "group through a switch and a move of groups": group_moves,
+    "transactions through a switch": transactions_move,
 }
 
 
@@ -267,7 +198,7 @@ def outcome(client: Client, job: Job, step: str, in_words: Callable[[Exception],
     """What came of a step, and the sentence of whoever refused it. `in_words`: what a client's error says; None where
     it is no refusal."""
     try:
-        STEPS[step](client, job)
+        says = STEPS[step](client, job)
     except Lacks as error:
         return LACKS, str(error)
     except WentWrong as error:
@@ -275,7 +206,7 @@ def outcome(client: Client, job: Job, step: str, in_words: Callable[[Exception],
     except Exception as error:
         said = in_words(error)
         return (REFUSED, said) if said else (NO, f"{type(error).__name__}: {error}".splitlines()[0])
-    return YES, ""
+    return YES, says or ""
 
 
 def run(client: Callable[[Job, dict[str, Any]], Client], in_words: Callable[[Exception], str | None]) -> None:

@@ -11,7 +11,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition  # type:
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic  # type: ignore[import-not-found]
 from aiokafka.errors import KafkaError, KafkaTimeoutError  # type: ignore[import-not-found]
 
-from bench.clients.trying import COOPERATIVE, SERVER, Job, Lacks, Part, run
+from bench.clients.client import COOPERATIVE, SERVER, Job, Lacks, Part
+from bench.clients.trying import run
 
 _TIMEOUT_S = 30.0
 
@@ -110,6 +111,16 @@ class Aiokafka:
         made: Member = self.done(begin())
         return made
 
+    def writer(self, topic: str, transactional: str) -> Writer:
+        async def begin() -> Writer:
+            named = {"transactional_id": transactional} if transactional else {"enable_idempotence": True}
+            producer = AIOKafkaProducer(bootstrap_servers=self._where, **named)
+            await producer.start()
+            return Writer(self, producer, topic, bool(transactional))
+
+        made: Writer = self.done(begin())
+        return made
+
     def describe(self) -> tuple[str, int]:
         told = self.done(self._admin("describe_cluster"))
         return str(told["cluster_id"]), len(told["brokers"])
@@ -163,6 +174,28 @@ class Member:
     def close(self) -> None:
         self._starting.cancel()
         self._client.done(self._consumer.stop())
+
+
+class Writer:
+    def __init__(self, client: Aiokafka, producer: Any, topic: str, transactional: bool) -> None:
+        self._client, self._producer, self._topic, self._transactional = client, producer, topic, transactional
+
+    def write(self, values: Sequence[str]) -> None:
+        async def send() -> None:
+            sent = [await self._producer.send(self._topic, value.encode(), value.encode()) for value in values]
+            await asyncio.gather(*sent)
+
+        async def write() -> None:
+            if self._transactional:
+                async with self._producer.transaction():
+                    await send()
+            else:
+                await send()
+
+        self._client.done(write())
+
+    def close(self) -> None:
+        self._client.done(self._producer.stop())
 
 
 async def taken(consumer: Any, seconds: float) -> list[str]:

@@ -16,7 +16,8 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from bench.clients.trying import COOPERATIVE, SERVER, Job, Lacks, Part, run
+from bench.clients.client import COOPERATIVE, SERVER, Job, Lacks, Part
+from bench.clients.trying import run
 
 _TIMEOUT_S = 30.0
 _OUT_OF_TIME = (KafkaError._TIMED_OUT, KafkaError._MSG_TIMED_OUT, KafkaError._ALL_BROKERS_DOWN)
@@ -34,16 +35,7 @@ class Librdkafka:
 
     def produce(self, topic: str, values: Sequence[str], acks: str, *, idempotent: bool) -> None:
         settings = {"acks": acks, "enable.idempotence": idempotent, "message.timeout.ms": 30_000}
-        producer, failed = Producer({**self._plain, **settings}), []
-
-        def heard(error: KafkaError | None, _: Any) -> None:
-            if error is not None:
-                failed.append(error)
-
-        for value in values:
-            producer.produce(topic, value, key=value, on_delivery=heard)
-        if producer.flush(_TIMEOUT_S) or failed:
-            raise KafkaException(failed[0] if failed else KafkaError(KafkaError._MSG_TIMED_OUT))
+        sent(Producer({**self._plain, **settings}), topic, values)
 
     def _reader(self, group: str, **settings: Any) -> Consumer:
         own = {"group.id": group, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
@@ -98,6 +90,13 @@ class Librdkafka:
         consumer.subscribe(list(topics))
         return Member(consumer)
 
+    def writer(self, topic: str, transactional: str) -> Writer:
+        named = {"transactional.id": transactional} if transactional else {}
+        producer = Producer({**self._plain, "enable.idempotence": True, **named})
+        if transactional:
+            producer.init_transactions(_TIMEOUT_S)
+        return Writer(producer, topic, bool(transactional))
+
     def describe(self) -> tuple[str, int]:
         admin = self._admin
         if not hasattr(admin, "describe_cluster"):
@@ -143,6 +142,37 @@ class Member:
 
     def close(self) -> None:
         self._consumer.close()
+
+
+class Writer:
+    def __init__(self, producer: Producer, topic: str, transactional: bool) -> None:
+        self._producer, self._topic, self._transactional = producer, topic, transactional
+
+    def write(self, values: Sequence[str]) -> None:
+        if not self._transactional:
+            return sent(self._producer, self._topic, values)
+        self._producer.begin_transaction()
+        try:
+            sent(self._producer, self._topic, values)
+            self._producer.commit_transaction(_TIMEOUT_S)
+        except KafkaException:
+            self._producer.abort_transaction(_TIMEOUT_S)
+            raise
+
+    def close(self) -> None: ...
+
+
+def sent(producer: Producer, topic: str, values: Sequence[str]) -> None:
+    failed = []
+
+    def heard(error: KafkaError | None, _: Any) -> None:
+        if error is not None:
+            failed.append(error)
+
+    for value in values:
+        producer.produce(topic, value, key=value, on_delivery=heard)
+    if producer.flush(_TIMEOUT_S) or failed:
+        raise KafkaException(failed[0] if failed else KafkaError(KafkaError._MSG_TIMED_OUT))
 
 
 def taken(consumer: Consumer, seconds: float) -> list[str]:

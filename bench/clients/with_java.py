@@ -9,7 +9,8 @@ from typing import Any
 from py4j.java_gateway import GatewayParameters, JavaGateway  # type: ignore[import-untyped]
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
-from bench.clients.trying import COOPERATIVE, EAGER, SERVER, Job, Lacks, Part, run
+from bench.clients.client import COOPERATIVE, EAGER, SERVER, Job, Lacks, Part
+from bench.clients.trying import run
 
 _CLIENTS = "org.apache.kafka.clients"
 _STRINGS = "org.apache.kafka.common.serialization.String"
@@ -67,11 +68,11 @@ class Java:
     def produce(self, topic: str, values: Sequence[str], acks: str, *, idempotent: bool) -> None:
         producer = self._producer(acks=acks, enable_idempotence=str(idempotent).lower())
         try:
-            self._send(producer, topic, values)
+            self.send(producer, topic, values)
         finally:
             producer.close()
 
-    def _send(self, producer: Any, topic: str, values: Sequence[str]) -> None:
+    def send(self, producer: Any, topic: str, values: Sequence[str]) -> None:
         record = self._jvm.org.apache.kafka.clients.producer.ProducerRecord
         futures = [producer.send(record(topic, value, value)) for value in values]
         producer.flush()
@@ -110,7 +111,7 @@ class Java:
         try:
             producer.initTransactions()
             producer.beginTransaction()
-            self._send(producer, topic, values)
+            self.send(producer, topic, values)
             named = group if self._version < _METADATA_OF_GROUPS else consumer.groupMetadata()
             producer.sendOffsetsToTransaction(self._places(topic, place), named)
             if commit:
@@ -119,10 +120,13 @@ class Java:
                 producer.abortTransaction()
         finally:
             consumer.close()
-            if self._version < _CLOSE_WITHIN:
-                producer.close(1, self._jvm.java.util.concurrent.TimeUnit.SECONDS)
-            else:
-                producer.close(self._jvm.java.time.Duration.ofSeconds(1))
+            self.end(producer)
+
+    def end(self, producer: Any) -> None:
+        if self._version < _CLOSE_WITHIN:
+            producer.close(1, self._jvm.java.util.concurrent.TimeUnit.SECONDS)
+        else:
+            producer.close(self._jvm.java.time.Duration.ofSeconds(1))
 
     def place(self, group: str, topic: str) -> int:
         consumer = self._consumer(group_id=group)
@@ -151,6 +155,13 @@ class Java:
         consumer = self._consumer(**settings)
         consumer.subscribe(self._listed(topics))
         return Member(self, consumer)
+
+    def writer(self, topic: str, transactional: str) -> Writer:
+        named = {"transactional_id": transactional} if transactional else {"enable_idempotence": "true"}
+        producer = self._producer(acks="all", max_block_ms=str(2 * _TIMEOUT_MS), **named)
+        if transactional:
+            producer.initTransactions()
+        return Writer(self, producer, topic, bool(transactional))
 
     def _needs(self, version: tuple[int, int]) -> None:
         if self._version < version:
@@ -218,6 +229,25 @@ class Member:
 
     def close(self) -> None:
         self._consumer.close()
+
+
+class Writer:
+    def __init__(self, java: Java, producer: Any, topic: str, transactional: bool) -> None:
+        self._java, self._producer, self._topic, self._transactional = java, producer, topic, transactional
+
+    def write(self, values: Sequence[str]) -> None:
+        if not self._transactional:
+            return self._java.send(self._producer, self._topic, values)
+        self._producer.beginTransaction()
+        try:
+            self._java.send(self._producer, self._topic, values)
+            self._producer.commitTransaction()
+        except Py4JJavaError:
+            self._producer.abortTransaction()
+            raise
+
+    def close(self) -> None:
+        self._java.end(self._producer)
 
 
 def in_words(error: Exception) -> str | None:

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bench.clients.trying import NO, RECORDS, YES, Job
+from bench.clients.client import NO, RECORDS, YES, Job
 from bench.kit.makes import Outcome
 from twinshore.lab import java, tools_classpath
 from twinshore.lab.jars import ONE_COMPILER

@@ -16,7 +16,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench.clients.trying import NO, Job
+from bench.clients.client import NO, Job
+from bench.kit.programs import program
 from twinshore.lab import java
 from twinshore.lab.jars import ONE_COMPILER, Module, fetched, ivy_jar, packages
 
@@ -36,14 +37,15 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Make:
-    """A client in one version. `wheel` is its package; without one it is Java's. `newer_groups`: the library knows
-    groups that brokers deal out partitions to."""
+    """A client in one version. `wheel` is its package; `tool` builds its program; without either it is Java's.
+    `newer_groups`: the library knows groups that brokers deal out partitions to."""
 
     name: str
     module: str
     version: str
     wheel: str = ""
     newer_groups: bool = True
+    tool: str = ""
 
     @property
     def title(self) -> str:
@@ -56,7 +58,12 @@ MAKES = (
     Make("confluent-kafka", "with_confluent", "2.6.1", "confluent-kafka"),
     Make("confluent-kafka", "with_confluent", "2.16.1", "confluent-kafka"),
     Make("aiokafka", "with_aiokafka", "0.14.0", "aiokafka"),
-    Make("kafka-python", "with_kafka_python", "3.0.12", "kafka-python"),
+    *(Make("kafka-python", "with_kafka_python", one, "kafka-python") for one in ("2.0.6", "2.3.3", "3.0.12")),
+    Make("franz-go", "with_program", "1.22.3", tool="go"),
+    Make("sarama", "with_program", "1.61.1", tool="go"),
+    Make("kafka-go", "with_program", "0.4.51", tool="go"),
+    Make("kafkajs", "with_program", "2.2.4", tool="node"),
+    Make("rskafka", "with_program", "0.6.0", tool="cargo"),
 )
 
 
@@ -78,6 +85,9 @@ def _ready(make: Make) -> Iterator[tuple[list[str], list[str], dict[str, Any]]]:
     """The command that drives it, what its Python finds, and what it is told of itself."""
     module = f"bench.clients.{make.module}"
     own: dict[str, Any] = {"version": make.version, "newer_groups": make.newer_groups}
+    if make.tool:
+        yield [sys.executable, "-m", module], [str(ROOT)], {**own, "command": program(make.tool, make.name)}
+        return
     if make.wheel:
         # Without the site's packages: of a make that the product uses too it is the wheel that counts.
         path = [str(ROOT), str(packages(f"{make.wheel}=={make.version}"))]

@@ -2,9 +2,9 @@
 says what each of them could do there.
 
 The proxy stands before two clusters of two versions of Kafka; for groups of the new protocol, which the older one does
-not have, another one stands before two of the newest. What does not succeed is tried at the first cluster
-itself as well, a few times, so that it is known whose doing it is. The exit code is 1 where that is the proxy's, and
-docs/proxy.md does not say so.
+not have, and for topics and groups that move, others stand before two of the newest. What does not succeed is tried at
+the first cluster itself as well, a few times, so that it is known whose doing it is. The exit code is 1 where that is
+the proxy's, and docs/proxy.md does not say so.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import json
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bench.clients.trying import LACKS, NO, REFUSED, STEPS, YES, Job
+from bench.clients.client import LACKS, NO, REFUSED, YES, Job
+from bench.clients.trying import STEPS
 from bench.kit.kafka_tools import Tools
 from bench.kit.machine import this_machine
 from bench.kit.makes import MAKES, Make, Outcome, tried
@@ -28,13 +29,19 @@ from bench.kit.playing import ROOT
 from bench.kit.proxies import Ours, Site
 from bench.kit.tree import end_in_order_on_sigterm
 from twinshore.lab import KAFKA_3, KAFKA_NEWEST, LabCluster, LabError
+from twinshore.lab.clients import admin_of
+from twinshore.lab.stages.mirror_process import COMMAND, MirrorProcess, run_verb, settings_of
+from twinshore.lab.stages.switch_under_load import READY_S, until
 
 PAGE = ROOT / "docs" / "compatibility.md"
 # What docs/proxy.md says that it refuses.
 REFUSED_THERE = ("transaction elsewhere",)
 # What is tried before two clusters of the newest version.
 NEWEST_ALONE = ("group of the new protocol",)
+# What is tried where a mirror carries topics.
+MOVES = ("group through a switch and a move of groups", "transactions through a switch")
 _DIRECT_TURNS = 3
+_MOVED_S = 120.0
 Say = Callable[[str], None]
 
 
@@ -57,13 +64,13 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Compatibility:
-    """All that was tried. `absent`: which client could not be had, and why."""
+    """All that was tried. A client that could not be had has no cells; `absent` says why."""
 
     machine: str
     versions: tuple[str, str]
     rows: tuple[tuple[str, tuple[Cell, ...]], ...]
     tools: tuple[Outcome, ...]
-    absent: tuple[tuple[str, str], ...] = ()
+    absent: Mapping[str, str] = field(default_factory=dict)
 
     def holds(self) -> bool:
         fell = [cell for _, cells in self.rows for cell in cells if cell.falls_short]
@@ -75,7 +82,8 @@ class Compatibility:
         counts = {word: sum(cell.outcome == word for cell in cells) for word in (YES, REFUSED, NO, LACKS)}
         tools = sum(one.outcome == YES for one in self.tools)
         fell = sum(cell.falls_short for cell in cells)
-        told = {"clients": len(self.rows), **counts, "tools": tools, "tools_tried": len(self.tools), "fell_short": fell}
+        clients = {"clients": len(self.rows) - len(self.absent), "not_tried": len(self.absent)}
+        told = {**clients, **counts, "tools": tools, "tools_tried": len(self.tools), "fell_short": fell}
         return json.dumps({"show": "compatibility", **told})
 
 
@@ -87,13 +95,20 @@ both, and each client in turn, and takes all of it away again; no cell is typed 
 
 Each client writes to topics on both clusters, reads them back, and is in groups that read both. It is not told that
 there are two. Groups of the new protocol are tried before two clusters of Kafka {first}, since {second} does not have
-them; one of their topics is at home on the other cluster, with a twin where groups are. What does not succeed is tried
-at the first cluster as well, without the proxy, up to {turns} times.
+them; one of their topics is at home on the other cluster, with a twin where groups are.
+
+In the last two columns a mirror runs between two clusters of Kafka {first}. While a client writes, `switch run` moves
+its topic, and `proxy groups --to` all groups. A group must read all that is acknowledged. Each committed record must be
+read once; a transaction that fails is begun again by the same client. No client is started again.
+
+What does not succeed is tried at the first cluster as well, without the proxy, up to {turns} times. There nothing
+moves; an aborted transaction leaves control records on the topic, as a switch does.
 """
 _KEY = """\
 **yes**: it did, and what was read back is right. **refused**: with the sentence of that number. **no**: with what was
-seen in place of it. **-**: this version of the client has no such thing. confluent-kafka is librdkafka of the same
-version, driven by Python."""
+seen in place of it. A number at **yes**: what its application was told, and tried again. **-**: this version of the
+client has no such thing. **not tried**: what builds it is not on that machine. confluent-kafka is librdkafka of the
+same version, driven by Python."""
 _TOOLS = "## Kafka's own tools"
 _LINE = "The line that it ends with:\n\n```json\n"
 
@@ -112,14 +127,15 @@ def page_of(found: Compatibility) -> str:
     """docs/compatibility.md."""
     first, second = found.versions
     notes = _Notes()
-    rows = [[title, *(_cell(cell, notes) for cell in cells)] for title, cells in found.rows]
+    steps = next(([cell.step for cell in cells] for _, cells in found.rows if cells), [])
+    rows = [
+        [title, *(_cell(cell, notes) for cell in cells)] if cells else _not_tried(title, found.absent[title], steps)
+        for title, cells in found.rows
+    ]
     parts = [_HEAD.format(first=first, second=second, machine=found.machine, turns=_DIRECT_TURNS), _KEY]
-    steps = [cell.step for cell in found.rows[0][1]] if found.rows else []
     parts.append(table(["client", *steps], rows).replace("---:", "---"))
     if notes.said:
         parts.append("\n".join(f"{number}. {sentence}" for sentence, number in notes.said.items()))
-    if found.absent:
-        parts.append("\n".join(f"- {title} is not here: {why}" for title, why in found.absent))
     parts += [_tools(first, found.tools), f"{_LINE}{found.to_json()}\n```"]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
@@ -138,9 +154,15 @@ def _tools(version: str, tools: Sequence[Outcome]) -> str:
     return head + table(["tool", "works"], told).replace("---:", "---")
 
 
+def _not_tried(title: str, why: str, steps: Sequence[str]) -> list[str]:
+    return [title, f"not tried: {_plain(why)}", *("" for _ in steps[1:])]
+
+
 def _cell(cell: Cell, notes: _Notes) -> str:
-    if cell.outcome in (YES, LACKS):
-        return {YES: "yes", LACKS: "-"}[cell.outcome]
+    if cell.outcome == LACKS:
+        return "-"
+    if cell.outcome == YES:
+        return f"yes {notes.mark(_plain(cell.says))}" if cell.says else "yes"
     beside = "; without the proxy it does not always succeed either" if cell.direct in (NO, REFUSED) else ""
     word = "refused" if cell.outcome == REFUSED else "**no**"
     return f"{word} {notes.mark(_plain(cell.says) + beside)}"
@@ -155,7 +177,7 @@ def _plain(text: str) -> str:
 @dataclass
 class _Stage:
     """Two clusters and the proxy before them, on which clients are tried one after another. `twins`: what is on the
-    second cluster is on the first as well."""
+    second cluster is on the first as well. `mirror`: carries what is on the first, so that it can be moved."""
 
     first: LabCluster
     second: LabCluster
@@ -163,87 +185,132 @@ class _Stage:
     say: Say
     prefix: str = "compat"
     twins: bool = False
-    absent: list[tuple[str, str]] = field(default_factory=list)
+    mirror: MirrorProcess | None = None
+    absent: dict[str, str] = field(default_factory=dict)
 
-    def row(self, make: Make, number: int, steps: Sequence[str]) -> tuple[Cell, ...]:
-        """Nothing where the client cannot be had."""
-        if not steps:
-            return ()
-        job = self.job(f"{self.prefix}-{number}", tuple(steps))
-        try:
-            found = {one.step: self._told(make, one) for one in tried(make, job)}
-        except LabError as error:
-            self.absent.append((make.title, str(error).splitlines()[0]))
-            self.say(f"{make.title}: {error}")
-            return ()
-        direct = self._direct(make, number, [one.step for one in found.values() if one.outcome in (NO, REFUSED)])
-        return tuple(
-            Cell(step, found[step].outcome, found[step].says.replace(job.name, "NAME"), direct.get(step, ""))
-            for step in steps
-        )
+    def row(self, make: Make, number: int, steps: Sequence[str]) -> Iterator[Cell]:
+        """Nothing where the client cannot be had. Steps that move a topic have one each."""
+        jobs = [(step,) for step in steps] if self.mirror else [tuple(steps)]
+        for turn, some in enumerate(jobs):
+            job = self.job(f"{self.prefix}-{number}-{turn}", some)
+            try:
+                found = [self._told(make, one) for one in tried(make, job)]
+            except LabError as error:
+                self.absent[make.title] = str(error).splitlines()[0]
+                self.say(f"{make.title}: {error}")
+                return
+            direct = self._direct(make, job.name, [one.step for one in found if one.outcome in (NO, REFUSED)])
+            for one in found:
+                yield Cell(one.step, one.outcome, one.says.replace(job.name, "NAME"), direct.get(one.step, ""))
 
-    def _direct(self, make: Make, number: int, doubtful: Sequence[str]) -> dict[str, str]:
+    def _direct(self, make: Make, name: str, doubtful: Sequence[str]) -> dict[str, str]:
         """What comes of these steps without the proxy: several times, as a client may fail now and then."""
         direct: dict[str, str] = {}
         for turn in range(_DIRECT_TURNS):
             left = tuple(step for step in doubtful if direct.get(step, YES) == YES)
             if left:
-                job = self.job(f"direct-{number}-{turn}", left, self.first)
-                alone = replace(job, bootstrap=self.first.bootstrap[0], alone=True)
-                direct |= {one.step: one.outcome for one in tried(make, alone)}
+                alone = self.first.bootstrap[0]
+                job = replace(self._made(f"direct-{name}-{turn}", left, self.first), bootstrap=alone, alone=True)
+                # Where nothing moves, control records are there all the same.
+                fence = (sys.executable, str(ROOT / "bench" / "kit" / "control_record.py"), alone, job.first)
+                direct |= {one.step: one.outcome for one in tried(make, replace(job, moves=(fence,)))}
         return direct
 
     def _told(self, make: Make, one: Outcome) -> Outcome:
         self.say(f"{make.title}: {one.step}: {one.outcome} {one.says}".rstrip())
         return one
 
-    def job(self, name: str, steps: tuple[str, ...], second: LabCluster | None = None) -> Job:
-        """With topics of its own, the other one on `second`."""
+    def job(self, name: str, steps: tuple[str, ...]) -> Job:
+        """With topics of its own, which can be moved where there is a mirror."""
+        job = self._made(name, steps, self.second)
+        if self.twins:
+            self.first.create_topic(job.second, partitions=2)
+        if self.mirror is None:
+            return job
+        run_verb(_groups_to(self.first), self.mirror.settings, within_s=_MOVED_S)
+        twins = admin_of(self.second.cluster)
+        until(lambda: job.first in twins.list_topics(timeout=10).topics, READY_S, f"{job.first} has a twin")
+        switch = ("switch", "run", job.first, "--to", self.second.cluster.name, "--yes")
+        command = (sys.executable, "-m", COMMAND)
+        settings = ("--settings", str(self.mirror.settings))
+        return replace(job, moves=tuple((*command, *verb, *settings) for verb in (switch, _groups_to(self.second))))
+
+    def _made(self, name: str, steps: tuple[str, ...], second: LabCluster) -> Job:
         job = Job(self.bootstrap, f"{name}-first", f"{name}-second", f"{name}-made", name, steps)
         self.first.create_topic(job.first, partitions=2)
-        (second or self.second).create_topic(job.second, partitions=2)
-        if self.twins and second is None:
-            self.first.create_topic(job.second, partitions=2)
+        second.create_topic(job.second, partitions=2)
         return job
+
+
+def _groups_to(there: LabCluster) -> tuple[str, ...]:
+    return ("proxy", "groups", "--to", there.cluster.name, "--yes")
 
 
 def run(makes: Sequence[Make], steps: Sequence[str], say: Say, *, tools: bool = True) -> Compatibility:
     """Tries these clients for these steps."""
-    with ExitStack() as stack:
-        first = stack.enter_context(LabCluster("first", version=KAFKA_NEWEST))
-        second = stack.enter_context(LabCluster("second", version=KAFKA_3))
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="twinshore-compatibility-")))
-        serving = Ours(guarded=False).start(Site(first, second.cluster, folder))
-        stack.callback(serving.end)
-        stage = _Stage(first, second, serving.bootstrap, say)
-        older = [step for step in steps if step not in NEWEST_ALONE]
-        rows = [(make.title, stage.row(make, number, older)) for number, make in enumerate(makes)]
-        if len(older) < len(steps):
-            newest = _newest(stack, first, say)
-            newer = [step for step in steps if step in NEWEST_ALONE]
-            found = [newest.row(make, number, newer) for number, make in enumerate(makes)]
-            rows = [(title, _in_order(steps, (*some, *more))) for (title, some), more in zip(rows, found, strict=True)]
-        told = Tools(stage.job("compat-tools", ())).all() if tools else ()
-        for one in told:
-            say(f"{one.step}: {one.outcome} {one.says}".rstrip())
+    found: dict[str, dict[str, Cell]] = {make.title: {} for make in makes}
+    absent: dict[str, str] = {}
+    told: tuple[Outcome, ...] = ()
+    elsewhere = (*NEWEST_ALONE, *MOVES)
+    parts = ((_older, [step for step in steps if step not in elsewhere]), (_newest, NEWEST_ALONE), (_moving, MOVES))
+    for opened, own in parts:
+        asked = [step for step in own if step in steps]
+        with ExitStack() as stack:
+            if not asked and not (tools and opened is _older):
+                continue
+            stage = opened(stack, say)
+            for number, make in enumerate(makes):
+                if asked and make.title not in absent:
+                    found[make.title] |= {cell.step: cell for cell in stage.row(make, number, asked)}
+                    absent |= stage.absent
+            if tools and opened is _older:
+                told = Tools(stage.job("compat-tools", ())).all()
+                for one in told:
+                    say(f"{one.step}: {one.outcome} {one.says}".rstrip())
     machine = this_machine()
     where = f"{machine.cores} cores, {machine.system}, Python {machine.python}, Java {machine.java}"
-    there = tuple((title, cells) for title, cells in rows if cells)
-    return Compatibility(where, (KAFKA_NEWEST, KAFKA_3), there, told, tuple(stage.absent))
+    rows = tuple(
+        (title, () if title in absent else tuple(cells[step] for step in steps if step in cells))
+        for title, cells in found.items()
+    )
+    return Compatibility(where, (KAFKA_NEWEST, KAFKA_3), rows, told, absent)
 
 
-def _in_order(steps: Sequence[str], cells: Sequence[Cell]) -> tuple[Cell, ...]:
-    by_step = {cell.step: cell for cell in cells}
-    return tuple(by_step[step] for step in steps if step in by_step)
+def _older(stack: ExitStack, say: Say) -> _Stage:
+    """Clusters of two versions."""
+    first = stack.enter_context(LabCluster("first", version=KAFKA_NEWEST))
+    second = stack.enter_context(LabCluster("second", version=KAFKA_3))
+    return _Stage(first, second, _served(stack, first, second, _folder(stack)), say)
 
 
-def _newest(stack: ExitStack, first: LabCluster, say: Say) -> _Stage:
-    """The first cluster with another one of its version, whose topics have twins on it."""
-    third = stack.enter_context(LabCluster("third", version=KAFKA_NEWEST))
-    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="twinshore-compatibility-")))
-    serving = Ours(guarded=False, carried="newest-.*-second").start(Site(first, third.cluster, folder))
+def _newest(stack: ExitStack, say: Say) -> _Stage:
+    """Two clusters of one version: topics of the second have twins on the first."""
+    first, second = (stack.enter_context(LabCluster(name, version=KAFKA_NEWEST)) for name in ("first", "second"))
+    bootstrap = _served(stack, first, second, _folder(stack), carried="newest-.*-second")
+    return _Stage(first, second, bootstrap, say, "newest", twins=True)
+
+
+def _moving(stack: ExitStack, say: Say) -> _Stage:
+    """The same, and a mirror that carries topics of the first to the second."""
+    first, second = (stack.enter_context(LabCluster(name, version=KAFKA_NEWEST)) for name in ("first", "second"))
+    folder = _folder(stack)
+    few = {"disk_warn_percent": 0, "lanes": 1, "lease_s": 4}
+    text = settings_of(first.cluster, second.cluster, store=folder / "store.db", topics="moving-.*-first", mirror=few)
+    mirror = MirrorProcess(folder, text)
+    mirror.start()
+    stack.callback(mirror.end)
+    bootstrap = _served(stack, first, second, folder)
+    return _Stage(first, second, bootstrap, say, "moving", mirror=mirror)
+
+
+def _folder(stack: ExitStack) -> Path:
+    return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="twinshore-compatibility-")))
+
+
+def _served(stack: ExitStack, first: LabCluster, second: LabCluster, folder: Path, carried: str = "") -> str:
+    serving = Ours(guarded=False, carried=carried).start(Site(first, second.cluster, folder))
     stack.callback(serving.end)
-    return _Stage(first, third, serving.bootstrap, say, "newest", twins=True)
+    return serving.bootstrap
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

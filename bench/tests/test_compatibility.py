@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from bench.clients import trying
-from bench.clients.trying import LACKS, NO, REFUSED, YES, Job, Lacks, Part, outcome, settle
+from bench.clients.client import LACKS, NO, REFUSED, YES, Job, Lacks, Part, WentWrong, Writer
+from bench.clients.trying import outcome, settle
 from bench.kit import makes
 from bench.kit.makes import MAKES, Outcome, tried
+from bench.kit.programs import SOURCES, NoToolError, program
 from bench.show.compatibility import Cell, Compatibility, page_of, with_tools
 
 JOB = Job("nowhere:1", "a", "b", "made", "job", ("metadata",))
@@ -53,6 +55,9 @@ class Plain:
 
     def member(self, *_: Any) -> Reader:
         raise Lacks("it has no groups")
+
+    def writer(self, *_: Any) -> Writer:
+        raise Lacks("it has no producers that live on")
 
     def describe(self) -> tuple[str, int]:
         return "", 2
@@ -103,7 +108,7 @@ def test_a_group_has_settled_once_each_partition_is_with_one_member(monkeypatch:
     one, two = ("a", 0), ("a", 1)
     assert settle([Reader({one}, ["x"]), Reader({two})], {one, two}, lambda seen: "x" in seen) == {"x"}
     for held in (({one, two}, {two}), ({one, two}, set[Part]()), ({one}, {one})):
-        with pytest.raises(trying.WentWrong, match="members hold"):
+        with pytest.raises(WentWrong, match="members hold"):
             settle([Reader(each) for each in held], {one, two}, lambda _: True)
 
 
@@ -157,6 +162,37 @@ def test_the_page_has_each_sentence_once_and_says_whose_doing_it_is() -> None:
     assert not found.holds()
 
 
+def test_a_client_that_cannot_be_had_has_a_row_and_is_counted() -> None:
+    rows = (("Java 2", (Cell("metadata", YES), Cell("static member", YES, "told of x"))), ("sarama 1", ()))
+    found = Compatibility("2 cores", ("4.3.1", "3.9.2"), rows, (), {"sarama 1": "no go here"})
+    page = page_of(found)
+    assert "| Java 2 | yes | yes (1) |" in page
+    assert "| sarama 1 | not tried: no go here |  |" in page
+    told = json.loads(found.to_json())
+    assert (told["clients"], told["not_tried"]) == (1, 1)
+    assert found.holds()
+
+
+def test_a_tool_that_is_not_here_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(NoToolError, match=r"\Ano go here\Z"):
+        program("go", "sarama")
+
+
+def test_the_versions_of_programs_are_those_that_are_built() -> None:
+    pins = {
+        "franz-go": ("go/go.mod", "twmb/franz-go v{}\n"),
+        "sarama": ("go/go.mod", "IBM/sarama v{}\n"),
+        "kafka-go": ("go/go.mod", "segmentio/kafka-go v{}\n"),
+        "kafkajs": ("kafkajs/package.json", '"kafkajs": "{}"'),
+        "rskafka": ("rskafka/Cargo.toml", '"={}"'),
+    }
+    made = {make.name: make.version for make in MAKES if make.tool}
+    assert made.keys() == pins.keys()
+    for name, (file, pin) in pins.items():
+        assert pin.format(made[name]) in (SOURCES / file).read_text()
+
+
 def test_what_fails_without_the_proxy_too_is_none_of_its_doing() -> None:
     assert Cell("metadata", NO, "", YES).falls_short
     assert Cell("metadata", REFUSED, "", YES).falls_short
@@ -170,4 +206,4 @@ def test_clients_are_of_six_versions_of_java_and_three_of_librdkafka() -> None:
     names = [make.name for make in MAKES]
     assert (names.count("Java"), names.count("confluent-kafka")) == (6, 3)
     assert len({make.title for make in MAKES}) == len(MAKES)
-    assert all(bool(make.wheel) == (make.name != "Java") for make in MAKES)
+    assert all(bool(make.wheel or make.tool) == (make.name != "Java") for make in MAKES)
