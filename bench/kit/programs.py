@@ -36,7 +36,7 @@ def _build(tool: str, source: Path, target: Path) -> None:
     commands = {
         "go": ["go", "build", "-o", str(target / "bin") + "/", "./..."],
         "node": ["npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts"],
-        "cargo": ["cargo", "install", "--quiet", "--path", ".", "--root", str(target)],
+        "cargo": ["cargo", "install", "--quiet", "--debug", "--path", ".", "--root", str(target)],
     }
     try:
         command = commands[tool]

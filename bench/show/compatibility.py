@@ -107,8 +107,8 @@ moves; an aborted transaction leaves control records on the topic, as a switch d
 _KEY = """\
 **yes**: it did, and what was read back is right. **refused**: with the sentence of that number. **no**: with what was
 seen in place of it. A number at **yes**: what its application was told, and tried again. **-**: this version of the
-client has no such thing. **not tried**: what builds it is not on that machine. confluent-kafka is librdkafka of the
-same version, driven by Python."""
+client has no such thing. Empty: tried with the newest alone. **not tried**: what builds it is not on that machine.
+confluent-kafka is librdkafka of the same version, driven by Python."""
 _TOOLS = "## Kafka's own tools"
 _LINE = "The line that it ends with:\n\n```json\n"
 
@@ -127,9 +127,9 @@ def page_of(found: Compatibility) -> str:
     """docs/compatibility.md."""
     first, second = found.versions
     notes = _Notes()
-    steps = next(([cell.step for cell in cells] for _, cells in found.rows if cells), [])
+    steps = list(dict.fromkeys(cell.step for _, cells in found.rows for cell in cells))
     rows = [
-        [title, *(_cell(cell, notes) for cell in cells)] if cells else _not_tried(title, found.absent[title], steps)
+        _not_tried(title, found.absent[title], steps) if title in found.absent else _tried(title, cells, steps, notes)
         for title, cells in found.rows
     ]
     parts = [_HEAD.format(first=first, second=second, machine=found.machine, turns=_DIRECT_TURNS), _KEY]
@@ -154,6 +154,11 @@ def _tools(version: str, tools: Sequence[Outcome]) -> str:
     return head + table(["tool", "works"], told).replace("---:", "---")
 
 
+def _tried(title: str, cells: Sequence[Cell], steps: Sequence[str], notes: _Notes) -> list[str]:
+    by_step = {cell.step: _cell(cell, notes) for cell in cells}
+    return [title, *(by_step.get(step, "") for step in steps)]
+
+
 def _not_tried(title: str, why: str, steps: Sequence[str]) -> list[str]:
     return [title, f"not tried: {_plain(why)}", *("" for _ in steps[1:])]
 
@@ -170,7 +175,7 @@ def _cell(cell: Cell, notes: _Notes) -> str:
 
 def _plain(text: str) -> str:
     """Nothing in it is taken for the page's own marks, and the same sentence is the same however long it took."""
-    timeless = re.sub(r" \(after \d+ ms\)", "", text)
+    timeless = re.sub(r" \(after \d+ ms\)", "", re.sub(r"\d+(\.\d+){3}:\d+", "ADDRESS", text))
     return " ".join(timeless.replace("|", "/").replace("`", "'").split()) or "it did not succeed."
 
 
@@ -230,7 +235,7 @@ class _Stage:
         run_verb(_groups_to(self.first), self.mirror.settings, within_s=_MOVED_S)
         twins = admin_of(self.second.cluster)
         until(lambda: job.first in twins.list_topics(timeout=10).topics, READY_S, f"{job.first} has a twin")
-        switch = ("switch", "run", job.first, "--to", self.second.cluster.name, "--yes")
+        switch = ("switch", "run", job.first, "--to", self.second.cluster.name, "--yes", "--hold-s", "30")
         command = (sys.executable, "-m", COMMAND)
         settings = ("--settings", str(self.mirror.settings))
         return replace(job, moves=tuple((*command, *verb, *settings) for verb in (switch, _groups_to(self.second))))
@@ -260,7 +265,7 @@ def run(makes: Sequence[Make], steps: Sequence[str], say: Say, *, tools: bool = 
                 continue
             stage = opened(stack, say)
             for number, make in enumerate(makes):
-                if asked and make.title not in absent:
+                if asked and make.title not in absent and (make.moved or own is not MOVES):
                     found[make.title] |= {cell.step: cell for cell in stage.row(make, number, asked)}
                     absent |= stage.absent
             if tools and opened is _older:

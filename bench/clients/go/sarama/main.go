@@ -319,13 +319,19 @@ func (w writer) Write(values []string) error {
 		return err
 	}
 	err := send(w.producer, w.topic, values)
-	if err == nil {
-		err = w.producer.CommitTxn()
+	for until := time.Now().Add(talk.Within); ; time.Sleep(time.Second / 4) {
+		status := w.producer.TxnStatus()
+		if status&sarama.ProducerTxnFlagFatalError != 0 || time.Now().After(until) {
+			return errors.Join(errors.New("the producer cannot go on"), err)
+		}
+		if err != nil || status&sarama.ProducerTxnFlagAbortableError != 0 {
+			if w.producer.AbortTxn() == nil {
+				return errors.Join(errors.New("aborted"), err)
+			}
+		} else if told := w.producer.CommitTxn(); told == nil {
+			return nil
+		}
 	}
-	if err != nil {
-		return errors.Join(err, w.producer.AbortTxn())
-	}
-	return nil
 }
 
 func (w writer) Close() { w.producer.Close() }

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{stdin, BufRead};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use rskafka::chrono::Utc;
+use rskafka::chrono::{DateTime, Utc};
 use rskafka::client::error::Error;
 use rskafka::client::partition::{Compression, OffsetAt, PartitionClient, UnknownTopicHandling};
 use rskafka::client::{Client, ClientBuilder};
@@ -69,6 +69,11 @@ async fn partitions(client: &Client, topic: &str) -> Result<Vec<PartitionClient>
     Ok(made)
 }
 
+fn now() -> DateTime<Utc> {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    DateTime::from_timestamp_millis(since.as_millis() as i64).unwrap()
+}
+
 /// Values go to partitions in turn.
 async fn write(parts: &[PartitionClient], values: &[String]) -> Found {
     for (number, part) in parts.iter().enumerate() {
@@ -77,7 +82,7 @@ async fn write(parts: &[PartitionClient], values: &[String]) -> Found {
             key: Some(value.clone().into_bytes()),
             value: Some(value.clone().into_bytes()),
             headers: BTreeMap::new(),
-            timestamp: Utc::now(),
+            timestamp: now(),
         });
         part.produce(records.collect(), Compression::NoCompression).await?;
     }
