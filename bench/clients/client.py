@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -15,6 +16,8 @@ POLL_S, QUIET_S = 0.3, 3.0
 YES, NO, REFUSED, LACKS = "yes", "no", "refused", "lacks"
 EAGER, COOPERATIVE, SERVER = "eager", "cooperative", "server"
 Part = tuple[str, int]
+# Errors name other ports each time.
+ADDRESS = re.compile(r"\d+(\.\d+){3}:\d+")
 Living = TypeVar("Living", "Member", "Writer")
 
 

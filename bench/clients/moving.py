@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from bench.clients.client import (
+    ADDRESS,
     EAGER,
     POLL_S,
     QUIET_S,
@@ -25,11 +26,11 @@ from bench.clients.client import (
     closing,
 )
 
-_BATCH, _WORDS_MAX = 5, 300
+_BATCH, _WORDS_MAX, _TRIES = 5, 300, 3
 
 
 class _Moves(threading.Thread):
-    """Runs the job's moves, one after another."""
+    """Runs the job's moves, one after another. One that turns back is asked again."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(daemon=True)
@@ -38,9 +39,12 @@ class _Moves(threading.Thread):
     def run(self) -> None:
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         for words in self._moves:
-            done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
-            if done.returncode:
-                self.failed = " ".join((done.stdout + done.stderr).split())[-_WORDS_MAX:]
+            for _ in range(_TRIES):
+                done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
+                if not done.returncode:
+                    break
+            else:
+                self.failed = " ".join((done.stdout + done.stderr).split())[-_WORDS_MAX:] or f"code {done.returncode}"
                 return
 
 
@@ -92,7 +96,8 @@ class _Load:
 
     def in_words(self) -> str | None:
         """None where its application heard of nothing."""
-        names = sorted({f"{type(error).__name__}: {error}".splitlines()[0] for error in self.told})
+        told = [f"{type(error).__name__}: {ADDRESS.sub('ADDRESS', str(error))}" for error in self.told]
+        names = sorted({sentence.splitlines()[0] for sentence in told})
         return f"told of {', '.join(names)}; the same client went on" if names else None
 
 

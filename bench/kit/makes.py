@@ -121,7 +121,7 @@ def _until_silent(
 ) -> Iterator[Outcome]:
     """Until its process ends or is silent for too long: longer where something moves. `last_words` get what one that
     ended said of an error."""
-    step_s = STEP_S * (1 + len(job.moves))
+    step_s = STEP_S * (1 + 2 * len(job.moves))
     told = json.dumps({"job": asdict(job), "own": own})
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
     with (

@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bench.clients.client import LACKS, NO, REFUSED, YES, Job
+from bench.clients.client import ADDRESS, LACKS, NO, REFUSED, YES, Job
 from bench.clients.trying import STEPS
 from bench.kit.kafka_tools import Tools
 from bench.kit.machine import this_machine
@@ -175,7 +175,7 @@ def _cell(cell: Cell, notes: _Notes) -> str:
 
 def _plain(text: str) -> str:
     """Nothing in it is taken for the page's own marks, and the same sentence is the same however long it took."""
-    timeless = re.sub(r" \(after \d+ ms\)", "", re.sub(r"\d+(\.\d+){3}:\d+", "ADDRESS", text))
+    timeless = re.sub(r" \(after \d+ ms\)", "", ADDRESS.sub("ADDRESS", text))
     return " ".join(timeless.replace("|", "/").replace("`", "'").split()) or "it did not succeed."
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
-from bench.clients import trying
+from bench.clients import moving, trying
 from bench.clients.client import LACKS, NO, REFUSED, YES, Job, Lacks, Part, WentWrong, Writer
 from bench.clients.trying import outcome, settle
 from bench.kit import makes
@@ -88,6 +88,34 @@ class Reader:
     def close(self) -> None: ...
 
 
+@dataclass
+class Moved(Plain):
+    """One whose topic moves; it `doubles` what it commits."""
+
+    doubles: bool = False
+
+    def writer(self, *_: Any) -> Moved:
+        return self
+
+    def write(self, values: Sequence[str]) -> None:
+        self.produce("a", [*values, *(values[:1] if self.doubles else ())])
+
+    def member(self, *_: Any) -> Reader:
+        return Following(set(), broker=self.broker)
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class Following(Reader):
+    broker: Broker = field(default_factory=Broker)
+
+    def poll(self, _: float) -> list[str]:
+        found = self.broker.topics["a"][len(self.says) :]
+        self.says += found
+        return found
+
+
 def of(step: str, client: Plain) -> tuple[str, str]:
     return outcome(client, JOB, step, lambda error: str(error) if isinstance(error, ConnectionError) else None)
 
@@ -101,6 +129,21 @@ def test_a_step_is_judged_by_what_is_there_behind_it() -> None:
     assert of("group, eager", works) == (LACKS, "it has no groups")
     assert of("transaction", works) == (NO, "20 records are read that were never committed")
     assert of("describe cluster", works) == (NO, "it is told of cluster '' with 2 brokers")
+
+
+def test_what_is_acknowledged_while_a_topic_moves_is_there_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moving, "WITHIN_S", 0.5)
+    moves = ((sys.executable, "-c", "pass"),)
+
+    def came(step: str, client: Moved, moves: tuple[tuple[str, ...], ...] = moves) -> str:
+        return outcome(client, replace(JOB, moves=moves), step, str)[0]
+
+    group, transactions = "group through a switch and a move of groups", "transactions through a switch"
+    assert came(group, Moved(Broker())) == came(transactions, Moved(Broker())) == YES
+    assert came(group, Moved(Broker(), doubles=True)) == YES
+    assert came(transactions, Moved(Broker(), doubles=True)) == NO
+    assert came(group, Moved(Broker(loses=True))) == came(transactions, Moved(Broker(loses=True))) == NO
+    assert came(group, Moved(Broker()), ((sys.executable, "-c", "exit(1)"),)) == NO
 
 
 def test_a_group_has_settled_once_each_partition_is_with_one_member(monkeypatch: pytest.MonkeyPatch) -> None:
