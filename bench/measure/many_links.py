@@ -141,7 +141,7 @@ def measure(links: int, *, spark: bool, begin_s: float, watch_s: float) -> dict[
 def main() -> None:
     """Prints one line of JSON."""
     if sys.argv[1:2] == ["mirror"]:
-        from twinshore.cli import main as twinshore
+        from twinshore.cli.__main__ import main as twinshore
 
         engine.begin = parked
         twinshore()

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from twinshore.advisor.advice import advise
 from twinshore.advisor.policy import Policy
 from twinshore.advisor.rule import Finding
-from twinshore.advisor.rules import RULES
+from twinshore.advisor.rules.table import RULES
 from twinshore.advisor.seen import (
     OFFSETS_TOPIC,
     TRANSACTIONS_TOPIC,

@@ -12,7 +12,7 @@ from twinshore.advisor.advice import Advice, Looked, advise, as_values, differen
 from twinshore.advisor.policy import Policy, parse_policy
 from twinshore.advisor.profiles import Kind, profile_of, profiles_of
 from twinshore.advisor.rule import Finding, Weight
-from twinshore.advisor.rules import RULES
+from twinshore.advisor.rules.table import RULES
 from twinshore.advisor.seen import Before, Seen, Topic, Unseen
 from twinshore.advisor.telling import difference_in_words, sentences_of
 from twinshore.fleet import ConfigError

@@ -9,7 +9,7 @@ from twinshore.advisor.advice import advise
 from twinshore.advisor.needs import Availability, Duplicates, Latency, Loss, Needs, Order, Side, choose
 from twinshore.advisor.policy import Policy
 from twinshore.advisor.rule import Weight
-from twinshore.advisor.rules import RULES
+from twinshore.advisor.rules.table import RULES
 
 EVERY = [
     Needs(*words, replicas=replicas)

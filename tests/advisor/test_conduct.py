@@ -13,7 +13,7 @@ import pytest
 
 from twinshore.advisor.conduct.job import READ_MS, Slice, in_this_process, read
 from twinshore.advisor.conduct.judging import conduct_of, judge, of_habit
-from twinshore.advisor.conduct.rules import HABITS
+from twinshore.advisor.conduct.rules.table import HABITS
 from twinshore.advisor.conduct.telling import bars, course
 from twinshore.advisor.conduct.uses import Client, Use, Uses, uses_of, weakly_written
 from twinshore.advisor.looking import Eyes

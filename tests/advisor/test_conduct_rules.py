@@ -9,7 +9,7 @@ import pytest
 
 from twinshore.advisor.conduct.judging import judge
 from twinshore.advisor.conduct.rule import Habit
-from twinshore.advisor.conduct.rules import HABITS
+from twinshore.advisor.conduct.rules.table import HABITS
 from twinshore.advisor.conduct.uses import Client, Use
 from twinshore.advisor.policy import Policy
 from twinshore.store import Flow, FlowKey, FlowKind

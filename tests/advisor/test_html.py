@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 from tests.advisor.seen_kit import SOUND, group, having, place, topic, with_group
 from twinshore.advisor.advice import advise, difference
 from twinshore.advisor.policy import Policy
-from twinshore.advisor.rules import RULES
+from twinshore.advisor.rules.table import RULES
 from twinshore.advisor.seen import Unseen
 from twinshore.advisor.telling import page
 

@@ -17,7 +17,7 @@ from twinshore.advisor.operations.advise import Advise, advised
 from twinshore.advisor.operations.mend import MendStep, act, against, left_of, plan
 from twinshore.advisor.policy import Policy
 from twinshore.advisor.profiles import MIN_ISR
-from twinshore.advisor.rules import RULES
+from twinshore.advisor.rules.table import RULES
 from twinshore.advisor.seen import OFFSETS_TOPIC, Known
 from twinshore.fleet import KafkaError, RefusedError
 from twinshore.fleet.settings import parse_settings

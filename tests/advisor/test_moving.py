@@ -16,7 +16,7 @@ from twinshore.advisor.advice import advise
 from twinshore.advisor.commands import reassign
 from twinshore.advisor.looking import Wanted, look, look_at_topic
 from twinshore.advisor.policy import Policy
-from twinshore.advisor.rules import RULES
+from twinshore.advisor.rules.table import RULES
 from twinshore.advisor.seen import Partition
 from twinshore.lab.clients import client_settings
 from twinshore.service.clock import wall_ms

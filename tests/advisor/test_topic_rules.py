@@ -13,7 +13,7 @@ from twinshore.advisor import telling
 from twinshore.advisor.advice import advise
 from twinshore.advisor.policy import Policy
 from twinshore.advisor.rule import Change
-from twinshore.advisor.rules import RULES
+from twinshore.advisor.rules.table import RULES
 from twinshore.advisor.seen import Seen
 
 WHERE = "--bootstrap-server kafka-1:9092,kafka-2:9092"

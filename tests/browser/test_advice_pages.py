@@ -12,7 +12,7 @@ from twinshore.advisor.advice import advise
 from twinshore.advisor.losing import stake_of
 from twinshore.advisor.operations.losing import answered, page_of
 from twinshore.advisor.policy import Policy
-from twinshore.advisor.rules import RULES
+from twinshore.advisor.rules.table import RULES
 from twinshore.advisor.telling import page
 from twinshore.loss.operations.explore import Asked
 

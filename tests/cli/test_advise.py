@@ -8,7 +8,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from tests.scenarios.mirror_rig import settings_text
-from twinshore.advisor.rules import RULES
+from twinshore.advisor.rules.table import RULES
 from twinshore.cli.entry import app, gather
 from twinshore.fleet import ConfigError
 from twinshore.lab import LabCluster

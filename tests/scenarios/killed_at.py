@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from twinshore.cli import main
+from twinshore.cli.__main__ import main
 from twinshore.switch import alone
 from twinshore.switch.decision import Done, Outcome
 from twinshore.switch.failback import Failback

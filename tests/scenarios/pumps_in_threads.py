@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 
-from twinshore.cli import main
+from twinshore.cli.__main__ import main
 from twinshore.cli.examples import command
 from twinshore.fleet.settings import MirrorSettings
 from twinshore.mirror.driver import engine

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from twinshore.advisor.conduct.rules import HABITS
+from twinshore.advisor.conduct.rules.table import HABITS
 from twinshore.advisor.rule import SHARED, Limit
-from twinshore.advisor.rules import RULES
+from twinshore.advisor.rules.table import RULES
 
 BEGIN, END = "<!-- rules -->\n", "<!-- end of rules -->\n"
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from twinshore.advisor.conduct.rule import Habit, HabitRule, habit_of
-from twinshore.advisor.conduct.rules import HABITS
+from twinshore.advisor.conduct.rules.table import HABITS
 from twinshore.advisor.conduct.uses import Client, Use, Uses
 from twinshore.advisor.policy import Policy, Waiver
 from twinshore.advisor.rule import WEIGHTS

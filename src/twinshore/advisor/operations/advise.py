@@ -22,7 +22,7 @@ from twinshore.advisor.advice import (
 )
 from twinshore.advisor.looking import Eyes, Wanted, look
 from twinshore.advisor.policy import Policy, parse_policy
-from twinshore.advisor.rules import RULES
+from twinshore.advisor.rules.table import RULES
 from twinshore.advisor.seen import LinkSeen, Seen
 from twinshore.fleet import Cluster, ConfigError
 from twinshore.fleet.sentences import one_line

@@ -13,7 +13,7 @@ from twinshore.advisor.conduct import telling
 from twinshore.advisor.conduct.job import MinInsync, Slice, in_this_process, on_spark
 from twinshore.advisor.conduct.judging import Conduct, conduct_of
 from twinshore.advisor.conduct.rule import Habit
-from twinshore.advisor.conduct.rules import HABITS
+from twinshore.advisor.conduct.rules.table import HABITS
 from twinshore.advisor.conduct.uses import Uses, weakly_written
 from twinshore.advisor.looking import Eyes
 from twinshore.advisor.operations.advise import read_text

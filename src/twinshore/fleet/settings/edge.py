@@ -5,17 +5,21 @@ Each complaint names the place and the nearest right thing.
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import StrEnum
+from functools import cache
 from typing import Any, Generic, Literal, TypeVar, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from twinshore.fleet.declaring import Row, rows
 from twinshore.fleet.errors import ConfigError
+from twinshore.fleet.settings import sections
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -191,3 +195,11 @@ class Section(Generic[T]):
     def keys(self) -> type:
         """The class that declares the keys of its first table."""
         return self.tables[0][1]
+
+
+@cache
+def declared() -> tuple[Section[Any], ...]:
+    """Every section that there is, in its order."""
+    modules = pkgutil.iter_modules(sections.__path__)
+    found = [importlib.import_module(f"{sections.__name__}.{one.name}").SECTION for one in modules]
+    return tuple(sorted(found, key=lambda section: section.order))

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from twinshore.fleet.declaring import Row, rows
-from twinshore.fleet.settings.sections import declared
+from twinshore.fleet.settings.edge import declared
 from twinshore.fleet.settings.whole import variable
 
 EXAMPLE = """\

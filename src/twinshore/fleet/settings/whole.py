@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 from twinshore.fleet.declaring import Row, rows
 from twinshore.fleet.errors import ConfigError
 from twinshore.fleet.nouns import Cluster, Link
-from twinshore.fleet.settings.edge import Complaints, Section, Written, did_you_mean
-from twinshore.fleet.settings.sections import clusters, declared, delay, mirror, proof, safety, store
+from twinshore.fleet.settings.edge import Complaints, Section, Written, declared, did_you_mean
+from twinshore.fleet.settings.sections import clusters, delay, mirror, proof, safety, store
 from twinshore.fleet.settings.sections import links as section_of_links
 from twinshore.fleet.settings.sections.broadcasts import where_written, with_links
 
