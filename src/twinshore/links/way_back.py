@@ -35,7 +35,7 @@ def way_back(
     known = {row.link: row for row in rows}
     back = f"{link.target}->{link.source}"
     home = store.homes.of(homes.pair_of(link)) if link.naming is Naming.SAME else {}
-    away, brought = homes.elsewhere(link, home), homes.brought(link, home)
+    away, came = homes.elsewhere(link, home), homes.brought(link, home)
     ids = _ids(store)
     in_the_way, at_home = list[str](), set[str]()
     # Of a pair homes say which of the two carries a topic, and the twins of both are known.
@@ -43,7 +43,7 @@ def way_back(
         twins = _twins(known[name], store) if name == back or _goes_back(name, link, ids, store) else set()
         fresh = {twin for twin in twins if admits(link, twin) and not (before and admits(before, twin))}
         at_home |= fresh & away.keys()
-        if found := sorted(fresh - away.keys() - brought):
+        if found := sorted(fresh - away.keys() - came):
             in_the_way.append(
                 f"{name}, which is there no more, has twins on {link.source} ({listed(found, NAMED_MAX)})"
             )
