@@ -542,6 +542,20 @@ def rewrite_dotted(m: Mover, text: str) -> str:
             return ("src/" if whole.startswith("src/") and new.startswith("twinshore") else "") + new.replace(".", "/") + ".py"
         return whole
 
+    def short(found: re.Match) -> str:
+        """A module as pages and docstrings name it: `mirror/lane/track.py`, `homes.following`."""
+        name, ending = found.group(1), found.group(2) or ""
+        dotted = "twinshore." + name.replace("/", ".")
+        if dotted not in m.map and ending:
+            # A page on one package leaves its name out.
+            like = [one for one in m.map if one.startswith("twinshore.") and one.endswith("." + name.replace("/", "."))]
+            dotted = like[0] if len(like) == 1 else dotted
+        if dotted not in m.map or m.p.modules[dotted].package or ("/" in name) != bool(ending):
+            return found.group(0)
+        new = m.map[dotted].removeprefix("twinshore.")
+        return f"`{new.replace('.', '/') if ending else new}{ending}`"
+
+    text = re.sub(r"`([a-z_]+(?:[./][a-z_0-9]+)*?)(\.py)?`", short, text)
     text = re.sub(r"(?:src/)?twinshore(?:/[a-z_0-9]+)+\.py", path, text)
     return re.sub(r"(?<![\w/])tests(?:/[a-z_0-9]+)+\.py", path, text)
 
