@@ -57,6 +57,7 @@ KEYS = (
     "proof-never-rests",
     "proof-budget",
     "proof-two-at-once",
+    "proof-overtaken",
     "proof-by-its-own-way",
     "proof-many-extents",
     "proof-which-clusters",

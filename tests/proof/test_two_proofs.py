@@ -94,6 +94,37 @@ def test_a_proof_by_another_way_closes_nothing(tmp_path: Path) -> None:
         assert two.store.ledger.rows(open_only=True) == ()
 
 
+@pytest.mark.claim(
+    "groups",
+    "proof-overtaken",
+    "a proof that another one overtakes while records come calls nothing of it lost",
+)
+@pytest.mark.parametrize("looks", [True, False])
+def test_what_another_proof_has_proven_meanwhile_is_not_called_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks: bool
+) -> None:
+    """`looks`: while the first one looks at the ends; else while it compares."""
+    with rig(tmp_path, log(), log()) as two:
+        whole, other, asked = two.source.log, two.target.log, two.source._offset
+        two.source.log, two.target.log = whole[:-5], other[:-5]
+
+        def grow() -> None:
+            two.source.log, two.target.log = whole, other
+            assert exit_code(two.round()) == 0
+
+        def seen(body: memoryview) -> object:
+            monkeypatch.undo()
+            grow()
+            return asked(body)
+
+        if looks:
+            monkeypatch.setattr(two.source, "_offset", seen)
+        assert exit_code(typed(two, (lambda: None) if looks else grow, again=False)) == 0
+        (row,) = two.store.proofs.of()
+        assert (row.state, row.to_offset) == (ProofState.IDENTICAL, row.source_end)
+        assert two.store.ledger.rows() == ()
+
+
 ROW = outcome(replace(LOOK, target_end=500), cut(replace(LOOK, target_end=500)), [], 5)
 STANDS = replace(ROW, to_offset=610, records=600, ledger_id=4, revision=8)
 
@@ -115,6 +146,15 @@ def test_results_go_on_from_what_another_process_has_proven() -> None:
     assert straddled.to_offset == 650, "the rest is left to the next round"
     found = meets(STANDS, 2)
     assert (found.state, found.to_offset) == (ProofState.DIFFERS, 450), "a difference counts wherever it was found"
+
+
+@pytest.mark.parametrize("way", Way)
+def test_a_proof_behind_the_ends_that_were_seen_is_taken_over_whole(way: Way) -> None:
+    stands = replace(STANDS, way=way.value, target_offset=610, source_end=620)
+    early = replace(LOOK, way=way, source_end=500, target_end=500, extents=((10, 10, 490),))
+    look = meeting(early, stands)
+    assert look is not None
+    assert outcome(look, [], [], 9) == replace(stands, ledger_id=LOOK.ledger_id)
 
 
 def test_what_stands_of_other_topics_or_by_another_way_is_left() -> None:

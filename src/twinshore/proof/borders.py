@@ -182,6 +182,8 @@ class PartitionLook:
     cluster_ids: tuple[str, str] = ("", "")
     # Where the source ends with what lies in transactions that are still open, which nobody compares yet.
     source_high: int = -1
+    # Through here another process has seen later what both sides hold.
+    seen_to: int = 0
 
     # What is there
 
@@ -248,8 +250,8 @@ class PartitionLook:
                 at = source + min(length, max(0, self.target_end - target))
                 if self.target_end < target + length:
                     break
-            return at
-        return self.target_end
+            return max(self.seen_to, at)
+        return max(self.seen_to, self.target_end)
 
     @property
     def end(self) -> int:

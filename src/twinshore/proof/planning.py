@@ -157,7 +157,14 @@ def meeting(look: PartitionLook, stands: ProofRow | None) -> PartitionLook | Non
     """The look, going on from what another process has written since. None: nothing of it can be added to that."""
     if stands is None or not look.is_of(stands):
         return None
-    look = replace(look, stored=stands, remembered=None)
+    look = replace(
+        look,
+        stored=stands,
+        remembered=None,
+        source_end=max(look.source_end, stands.source_end),
+        target_end=max(look.target_end, stands.target_offset),
+        seen_to=stands.to_offset,
+    )
     return look if look.resumes is not None else None
 
 

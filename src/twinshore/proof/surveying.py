@@ -224,6 +224,8 @@ class Surveyor:
             return
         looked_ms = wall_ms()
         twin_of = {named: NamedPartition(self._link.twin_of(named.topic), named.partition) for named in parts}
+        # Before the ends: another process may prove more of what grows meanwhile.
+        stored = {NamedPartition(row.topic, row.partition): row for row in self._store.proofs.of(self._link.name)}
         # The target first: a true twin is then never ahead of its source, and never begins later.
         target_starts = self._target.list_offsets(twin_of.values(), OffsetKind.EARLIEST)
         target_ends = self._target.list_offsets(twin_of.values(), OffsetKind.LAST_STABLE)
@@ -238,7 +240,6 @@ class Surveyor:
         ends = self._source.list_offsets(parts, OffsetKind.LAST_STABLE)
         highs = self._source.list_offsets(parts, OffsetKind.HIGH_WATERMARK)
         starts = self._source.list_offsets(parts, OffsetKind.EARLIEST)
-        stored = {NamedPartition(row.topic, row.partition): row for row in self._store.proofs.of(self._link.name)}
         for named in parts:
             twin, way = twin_of[named], ways[named.topic]
             assert way is not None
