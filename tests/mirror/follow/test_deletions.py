@@ -267,7 +267,7 @@ def test_what_somebody_wrote_since_is_seen_at_the_moment_itself(stage: Stage) ->
     assert stage.looks() == ()
     (row,) = stage.open("deletion held")
     assert row.incident.sentence == (
-        "the twin of deleted topic a is kept: a-0 holds offsets 1000 to 50999 that this link did not carry"
+        "the twin of deleted topic a is kept: a-0 holds offsets 1000 to 50999, of which this link has no receipt"
     )
 
 

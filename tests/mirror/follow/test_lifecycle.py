@@ -164,9 +164,9 @@ def test_another_delay_is_announced_before_it_counts() -> None:
 @pytest.mark.parametrize(
     ("span", "why"),
     [
-        (Span(1, 0, 12, 10, 10), "orders-1 holds offsets 10 to 11 that this link did not carry"),
+        (Span(1, 0, 12, 10, 10), "orders-1 holds offsets 10 to 11, of which this link has no receipt"),
         (Span(1, 0, 10, 10, 15), "the source's records of orders-1 from 10 to 14 never crossed"),
-        (Span(1, 0, 5, 0, 0), "orders-1 holds offsets 0 to 4 that this link did not carry"),
+        (Span(1, 0, 5, 0, 0), "orders-1 holds offsets 0 to 4, of which this link has no receipt"),
     ],
 )
 def test_a_twin_that_is_more_or_less_than_a_copy_is_never_deleted(span: Span, why: str) -> None:
@@ -353,7 +353,7 @@ def test_an_operators_word_is_for_what_was_shown() -> None:
     agreed = Memory(State.BEGINNING, NOW, NOW, "s2", begin=word)
     found = acts(look(ANEW), agreed, spans=FOREIGN)
     assert kinds(found) == [Tell, Tell, Remember, TakeBack]
-    assert "offsets 50000 to 50999 that this link did not carry and nobody agreed to" in sentences(found)
+    assert "offsets 50000 to 50999: no receipt has them, and nobody agreed to them" in sentences(found)
     shown = replace(agreed, begin=replace(word, ends=((0, 51_000),)))
     assert kinds(acts(look(ANEW), shown, spans=FOREIGN)) == [Withdraw, DeleteTwin]
 

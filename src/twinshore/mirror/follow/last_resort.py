@@ -130,7 +130,7 @@ def uncarried(spans: Sequence[Span], agreed: Mapping[int, int] | None = None) ->
 def unsafe(topic: str, spans: Sequence[Span]) -> str:
     """Why the twin must not be deleted unasked; empty where it may."""
     for partition, first, last in uncarried(spans):
-        return f"{topic}-{partition} holds offsets {first} to {last} that this link did not carry"
+        return f"{topic}-{partition} holds offsets {first} to {last}, of which this link has no receipt"
     for span in spans:
         if span.source_end > span.carried_to:
             lost = f"{span.carried_to} to {span.source_end - 1}"

@@ -285,7 +285,7 @@ def _made_again(
     if word is None:
         return _delete_if_safe(look, rules, held, reason)
     for partition, first, last in uncarried(held, dict(word.ends)):
-        why = f"{topic}-{partition} holds offsets {first} to {last} that this link did not carry and nobody agreed to"
+        why = f"{topic}-{partition} holds offsets {first} to {last}: no receipt has them, and nobody agreed to them"
         return [*_held(look, why, held), TakeBack(topic)]
     return _delete(look, reason)
 
