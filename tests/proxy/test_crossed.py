@@ -10,7 +10,7 @@ from tests.proxy.talks import LAYOUT, WEST, carried, session, view
 from tests.proxy.test_moved import MINE, STALE, TAG, TWICE, leads, line, moved, records, sent
 from twinshore.homes.home_lines import Clash
 from twinshore.proxy.core.flows import Flows
-from twinshore.proxy.core.leads import UNBOUNDED, Lead, Torn, Wrote, crossed_of, doubtful, stamp_of, stamped
+from twinshore.proxy.core.leads import UNBOUNDED, Lead, Wrote, crossed_of, doubtful, stamp_of, stamped
 from twinshore.proxy.core.moved import Sequel, batch_in, offset_in, sequel
 from twinshore.proxy.core.moves import Pass
 from twinshore.proxy.core.seen import Seen
@@ -22,7 +22,7 @@ from twinshore.wire.serving import produce
 
 BATCHES = SourceBatch(0, 4, 100, 1), SourceBatch(5, 9, 107, 1)
 KNOWN = Wrote(3, 9, True, BATCHES)
-TORN = Lead("west", 2, torn=Torn("east->west", 5_000), points=(112, 0))
+TORN = Lead("west", 2, torn="east->west", points=(112, 0))
 
 
 def forced(known: Wrote | None = KNOWN, *, unsure: bool = False) -> Seen:

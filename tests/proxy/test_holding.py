@@ -10,7 +10,7 @@ import pytest
 from tests.proxy.stage import Client, Stage, appended, on_stage, records
 from twinshore.proxy import brokers
 from twinshore.proxy import guest as guests
-from twinshore.proxy.core.leads import Lead, Torn
+from twinshore.proxy.core.leads import Lead
 from twinshore.proxy.core.moves import Parts
 from twinshore.wire.apis import API_VERSIONS, PRODUCE
 from twinshore.wire.serving import produce
@@ -18,7 +18,7 @@ from twinshore.wire.serving.requests import Request
 
 NOT_HERE = 6
 HELD, FREE, ELSEWHERE = Lead("east", 1, held=True), Lead("east", 1), Lead("west", 2)
-TORN = ELSEWHERE._replace(torn=Torn("east->west", 5_000))
+TORN = ELSEWHERE._replace(torn="east->west")
 
 
 def lead(stage: Stage, one: Lead) -> None:

@@ -55,5 +55,5 @@ def test_killed_again_and_again_the_store_stays_whole(tmp_path: Path, seed: int)
             assert positions[0].to_offset in (told * 10, told * 10 + 10)
             for one in positions:
                 assert one.records == one.to_offset
-                known = store.crossings.of("l", {"t": 1}, 0)["t", one.partition].producers
+                known = store.crossings.of("l", {"t": 1})["t", one.partition].producers
                 assert max(map(last_offset, known)) == one.to_offset - 1

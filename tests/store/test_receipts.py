@@ -56,7 +56,7 @@ def by(producer_id: int, *offsets: int, epoch: int = 0) -> SourceProducer:
 
 def wrote(store: Store, partition: int = 0) -> tuple[SourceProducer, ...]:
     """Whoever is kept as a writer of the partition of orders; the one that wrote last comes first."""
-    found = store.crossings.of(LINK, {"orders": 1}, 0).get(("orders", partition))
+    found = store.crossings.of(LINK, {"orders": 1}).get(("orders", partition))
     return tuple(sorted(found.producers, key=last_offset, reverse=True)) if found else ()
 
 

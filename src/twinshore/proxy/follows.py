@@ -149,7 +149,7 @@ class Follows:
             if lead.came in self._clusters:
                 come.setdefault((lead.came, str(lead.cluster)), {})[topic] = lead
             elif lead.torn is not None:
-                torn.setdefault(lead.torn.link, {})[topic] = lead
+                torn.setdefault(lead.torn, {})[topic] = lead
         for (old, new), topics in come.items():
             self._begin(self._learn(old, new, topics), topics)
         for link, topics in torn.items():

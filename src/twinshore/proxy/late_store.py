@@ -74,8 +74,7 @@ def ask_crossed(store: LateStore, link: str, topics: Mapping[str, Lead]) -> dict
     there = store.get()
     if there is None:
         raise StoreError(NO_STORE)
-    since_ms = min(lead.torn.since_ms for lead in topics.values() if lead.torn is not None)
-    known = there.crossings.of(link, {topic: lead.term for topic, lead in topics.items()}, since_ms)
+    known = there.crossings.of(link, {topic: lead.term for topic, lead in topics.items()})
     return {topic: crossed_of(topic, lead, known) for topic, lead in topics.items()}
 
 

@@ -21,7 +21,7 @@ from twinshore.store.tables import positions, source_producers
 from twinshore.store.values import SourceProducer
 
 KEPT_MS = 86_400_000
-# Who wrote nothing for so long before the switch sends nothing again behind it.
+# Who wrote nothing for so long before the last that crossed sends nothing again.
 LOOKS_BACK_MS = 3_600_000
 
 _Place = tuple[str, int]
@@ -41,20 +41,20 @@ def keep(connection: Connection, one: Flip) -> None:
     columns = positions.c.link, positions.c.topic, positions.c.partition
     kept = select(*columns, literal(one.term), positions.c.to_offset, literal(one.since_ms))
     _copy(connection, crossings, kept.where(*ours))
-    _copy(connection, crossed_producers, _writers(one.link, [one.topic], one.since_ms))
+    _copy(connection, crossed_producers, _writers(one.link, [one.topic]))
 
 
 def _copy(connection: Connection, to: Table, rows: Select[Any]) -> None:
     connection.execute(insert(to).from_select([column.name for column in to.columns], rows))
 
 
-def _writers(link: str, topics: Sequence[str], since_ms: int) -> Select[Any]:
+def _writers(link: str, topics: Sequence[str]) -> Select[Any]:
     """The producers of the link's topics, in the columns of those that are kept."""
     theirs = source_producers.c
     columns = positions.c.link, positions.c.topic, positions.c.partition
     query = select(*columns, theirs.producer_id, theirs.epoch, theirs.batches)
     query = query.join_from(positions, source_producers, theirs.position_id == positions.c.id)
-    return query.where(*_is(positions, link, topics), theirs.last_ms >= since_ms - LOOKS_BACK_MS)
+    return query.where(*_is(positions, link, topics), theirs.last_ms >= positions.c.last_ms - LOOKS_BACK_MS)
 
 
 def _forget(
@@ -79,12 +79,12 @@ def _kept(connection: Connection, link: str, terms: Mapping[str, int]) -> dict[_
     return {(row.topic, row.partition): _crossing(row, row.term, wrote) for row in rows if row.term == terms[row.topic]}
 
 
-def _unflipped(connection: Connection, link: str, terms: Mapping[str, int], since_ms: int) -> dict[_Place, Crossing]:
+def _unflipped(connection: Connection, link: str, terms: Mapping[str, int]) -> dict[_Place, Crossing]:
     rows: list[Any] = []
     wrote: dict[_Place, list[SourceProducer]] = {}
     for some in chunks(sorted(terms)):
         rows += connection.execute(select(positions).where(*_is(positions, link, some))).all()
-        _gather(wrote, connection.execute(_writers(link, some, since_ms)))
+        _gather(wrote, connection.execute(_writers(link, some)))
     return {(row.topic, row.partition): _crossing(row, terms[row.topic], wrote) for row in rows}
 
 
@@ -108,12 +108,12 @@ class Crossings(StorePart):
     """What had crossed of topics that moved by force."""
 
     @reads
-    def of(self, connection: Connection, link: str, terms: Mapping[str, int], since_ms: int) -> dict[_Place, Crossing]:
+    def of(self, connection: Connection, link: str, terms: Mapping[str, int]) -> dict[_Place, Crossing]:
         """By topic and partition: of these topics, which came by force from where the link carried them, each in the
-        term that it came with, at that time. Of one that nobody knows nothing."""
+        term that it came with. Of one that nobody knows nothing."""
         found = _kept(connection, link, terms)
         # Clients hear of a move a moment before the store does: until then the positions are there.
         lacking = terms.keys() - {topic for topic, _ in found}
-        found |= _unflipped(connection, link, {topic: terms[topic] for topic in lacking}, since_ms)
+        found |= _unflipped(connection, link, {topic: terms[topic] for topic in lacking})
         lacking = terms.keys() - {topic for topic, _ in found}
         return found | (_kept(connection, link, {topic: terms[topic] for topic in lacking}) if lacking else {})

@@ -82,19 +82,12 @@ def stamp_in(producer_id: int) -> int | None:
     return producer_id >> _STAMP_SHIFT & STAMPS - 1 if mark_in(producer_id) > 0 else None
 
 
-class Torn(NamedTuple):
-    """How a topic came by force, then: with what `link` had carried of each partition, which ends at its point."""
-
-    link: str
-    since_ms: int
-
-
 class Lead(NamedTuple):
     """`cluster`: as the proxy calls it, None where it is none of its own. `held`: writers wait, for a switch, which
     is under way where it `moves`; `ran_out`: its hold ended by time alone. `came`: where the topic was at home before,
-    if it left in good order and not long ago; `torn`: if it came by force, not long ago. `sound`: the first of the
-    terms in a row since which it has moved in good order, as far as is known. `points`: at which offset each partition
-    came."""
+    if it left in good order and not long ago; `torn`: if it came by force, not long ago, by what this link had carried.
+    `sound`: the first of the terms in a row since which it has moved in good order, as far as is known. `points`: at
+    which offset each partition came: there ends what the link had carried."""
 
     cluster: str | None
     term: int
@@ -102,7 +95,7 @@ class Lead(NamedTuple):
     came: str = ""
     moves: bool = False
     sound: int = 0
-    torn: Torn | None = None
+    torn: str | None = None
     points: tuple[int, ...] = ()
     ran_out: bool = False
 
@@ -140,7 +133,7 @@ def _lead(told: HomeLine | Clash, names: Mapping[str, str], before: Lead | None,
     if before is not None and before.term == told.term:
         came, sound, torn = before.came, before.sound, before.torn
     elif told.how == FORCED and is_news:
-        torn = Torn(told.link, told.since_ms)
+        torn = told.link
     elif told.how == PLANNED and is_news:
         came, sound = told.source, told.term - 1
         if before is not None and before.term == told.term - 1:
