@@ -14,6 +14,7 @@ from tests.proof.test_planning import DIFFERENCE, LOOK, answer, cut
 from tests.proof.test_proving import AT, Rig, log, rig
 from tests.proof.test_rereading import Again
 from twinshore.fleet.settings import load_settings
+from twinshore.proof.borders import PartitionLook
 from twinshore.proof.job import in_this_process
 from twinshore.proof.planning import Wishes, differing, meeting, outcome
 from twinshore.proof.proving import Proving, Report
@@ -155,6 +156,14 @@ def test_a_proof_behind_the_ends_that_were_seen_is_taken_over_whole(way: Way) ->
     look = meeting(early, stands)
     assert look is not None
     assert outcome(look, [], [], 9) == replace(stands, ledger_id=LOOK.ledger_id)
+
+
+@pytest.mark.parametrize("early", [replace(LOOK, stored=STANDS), replace(LOOK, remembered=STANDS)])
+def test_a_proof_that_proved_no_more_hides_no_end_that_was_lost(early: PartitionLook) -> None:
+    look = meeting(replace(early, target_end=500), replace(STANDS, revision=9, again_offset=400))
+    assert look is not None
+    row = outcome(look, [], [], 9)
+    assert (row.state, row.to_offset, row.revision) == (ProofState.DIFFERS, 500, 9)
 
 
 def test_what_stands_of_other_topics_or_by_another_way_is_left() -> None:

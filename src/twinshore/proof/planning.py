@@ -154,17 +154,19 @@ def outcome(look: PartitionLook, asked: Sequence[Stretch], results: Sequence[Pro
 
 
 def meeting(look: PartitionLook, stands: ProofRow | None) -> PartitionLook | None:
-    """The look, going on from what another process has written since. None: nothing of it can be added to that."""
+    """The look, going on from what another process has written since, with its ends where it has proven more. None:
+    nothing of it can be added to that."""
     if stands is None or not look.is_of(stands):
         return None
-    look = replace(
-        look,
-        stored=stands,
-        remembered=None,
-        source_end=max(look.source_end, stands.source_end),
-        target_end=max(look.target_end, stands.target_offset),
-        seen_to=stands.to_offset,
-    )
+    before = look.stored or look.remembered
+    if before is None or not look.is_of(before) or stands.to_offset > before.to_offset:
+        look = replace(
+            look,
+            source_end=max(look.source_end, stands.source_end),
+            target_end=max(look.target_end, stands.target_offset),
+            seen_to=stands.to_offset,
+        )
+    look = replace(look, stored=stands, remembered=None)
     return look if look.resumes is not None else None
 
 
