@@ -109,6 +109,18 @@ def test_a_view_says_what_would_be_lost_with_the_source(store: Store, settings: 
     store.memories.remember([lag_row(LINK, LagWord(now_ms, 0, 2, 0, {"till": TopicLag(1, 60, 60)}))])
     view, _ = look(store, settings, (), clock=lambda: now_ms)
     assert view.says_of_recovery_point.endswith("west lacks 0")
+    assert _recovery_points(store, settings, now_ms + 300_000) == [300, None, 300]
+    topics = {"orders": TopicLag(1, 60, 0, 0, 1), "till": TopicLag(1, 60, 60)}
+    store.memories.remember([lag_row(LINK, LagWord(now_ms, 0, 2, 1, topics))])
+    assert _recovery_points(store, settings, now_ms) == [None, None, 0]
+
+
+def _recovery_points(store: Store, settings: Settings, now_ms: int) -> list[float | None]:
+    """The link's, and each topic's that the last look saw."""
+    view, _ = look(store, settings, (), clock=lambda: now_ms, topics=True)
+    values = as_values(view, topics=True)
+    seen = [one for one in values["topics"] if one["topic"] in ("orders", "till")]
+    return [one["recovery_point_s"] for one in [values, *seen]]
 
 
 def _shown(views: list[LinkView]) -> list[list[str]]:

@@ -193,7 +193,7 @@ class LinkView:
         if self.lag is None:
             return ""
         source, _, target = self.link.partition("->")
-        oldest = f", the oldest for {ago(self.lag.oldest_s)}" if self.lag.oldest_s else ""
+        oldest = f", the oldest for {ago(self.lag.oldest_s)}" if self.lag.records and self.lag.oldest_s else ""
         return f"recovery point: of {source}'s records {target} lacks {self.lag}{oldest}"
 
     @property
@@ -342,15 +342,15 @@ def _lag(
 
 def _lag_of(word: LagWord, age_s: float, seen_by: str, told: LagWord | None, now_ms: int) -> Lag:
     """`told`: the mirror's last word, behind which all came that it knows nothing of."""
-    since_ms = word.since_ms or (told.since_ms or told.seen_ms if told and word.lag else 0)
-    return Lag(word.lag, age_s, seen_by, word.unseen, _missing_s(word.lag, since_ms, now_ms))
+    since_ms = told.since_ms or told.seen_ms if told and (word.lag or seen_by == FROM_STORE) else 0
+    return Lag(word.lag, age_s, seen_by, word.unseen, _missing_s(word, since_ms, now_ms))
 
 
-def _missing_s(lag: int, since_ms: int, now_ms: int) -> float | None:
-    """For how long the oldest missing record has been missing."""
-    if since_ms:
+def _missing_s(word: LagWord | TopicLag, else_ms: int, now_ms: int) -> float | None:
+    """For how long the oldest missing record has been missing: since `else_ms` where the word does not say it."""
+    if since_ms := word.since_ms or else_ms:
         return max(0, now_ms - since_ms) / 1000
-    return None if lag else 0.0
+    return None if word.lag or word.unseen else 0.0
 
 
 def _ask(store: Store, settings: Settings, link: Link, now_ms: int, pool: Pool, *, before: bool) -> LagWord | str:
@@ -399,7 +399,7 @@ def _by_topic(
     grouped: dict[str, list[Position]] = {}
     for position in positions:
         grouped.setdefault(position.topic, []).append(position)
-    known = word.topics if word else {}
+    known, seen_ms = word.topics if word else {}, word.seen_ms if word and lag and not lag.known else 0
     for topic in sorted({*grouped, *known}):
         ours = grouped.get(topic, [])
         told, last_end = known.get(topic, TopicLag(unseen=1)), sum(position.to_offset for position in ours)
@@ -419,7 +419,7 @@ def _by_topic(
             paused=link.control.pauses(topic),
             excluded=excluded,
             refused=topic in refused,
-            recovery_point_s=_missing_s(told.lag, told.since_ms, now_ms) if topic in known else None,
+            recovery_point_s=_missing_s(told, seen_ms, now_ms) if topic in known else None,
         )
 
 
