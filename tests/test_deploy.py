@@ -168,6 +168,7 @@ def test_no_rule_stands_for_good_where_nothing_is_wrong() -> None:
     """A proof beside a mirror serves no metrics of its own; an incident may close by itself within seconds."""
     found = {rule["alert"]: rule for rule in rules()}
     assert "absent" not in found["TwinshoreProofDown"]["expr"]
+    assert "[30d]" in found["TwinshoreProofDown"]["expr"]
     assert found["TwinshoreIncident"]["for"] == "1m"
 
 
