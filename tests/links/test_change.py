@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.links.test_known import LINK, OTHER, put, section, settings_of, topics_of
-from twinshore.fleet import HEARTBEATS, ConfigError, RefusedError, SourceOffset, TargetOffset
+from twinshore.fleet import HEARTBEATS, ConfigError, Naming, RefusedError, SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent
 from twinshore.fleet.settings import Settings
 from twinshore.links.known import known, taken
@@ -18,7 +18,7 @@ from twinshore.links.seeds import added, removed
 from twinshore.mirror.operations.control import Pause, Reset, Throttle
 from twinshore.mirror.operations.control import act as act_control
 from twinshore.mirror.operations.control import plan as plan_control
-from twinshore.store import HomeRow, LinkIdentity, Store, TwinRow, open_store
+from twinshore.store import HomeRow, LinkIdentity, LinkRow, LinkState, Store, TwinRow, open_store
 
 BACK = "west->east"
 
@@ -312,6 +312,20 @@ def test_a_link_keeps_its_naming_while_it_has_twins(settings: Settings, store: S
     assert do(Add(LINK, ['naming="prefix"']), settings, store)
     store.forget_topic(LINK, "orders")
     assert do(Set(LINK, unset=["naming"]), settings, store)
+
+
+def test_a_twin_that_is_made_while_a_link_is_renamed_has_the_name_that_stands(settings: Settings, store: Store) -> None:
+    """The mirror takes a change up a second later."""
+    row = TwinRow(LINK, "orders", 0, "aa", "bb", 0, 0, 1)
+    taken(settings, store, by="the settings")
+    do(Set(LINK, ['naming="prefix"']), settings, store)
+    with pytest.raises(ConfigError, match="east->west has another naming by now"):
+        store.twins.save([row], Naming.SAME)
+    asked = LinkRow(LINK, LinkState.KEPT, "{}", "", 0, 5, "anna")
+    store.twins.save([row], Naming.PREFIX)
+    assert not store.link_rows.change([asked], seen=store.link_rows.read()[0]), "planned before the twin was there"
+    store.forget_topic(LINK, "orders")
+    assert store.link_rows.change([asked], seen=store.link_rows.read()[0])
 
 
 def test_settings_rename_no_twins(tmp_path: Path, settings: Settings, store: Store) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, create_engine, event, select
 
-from twinshore.fleet import SourceOffset, TargetOffset
+from twinshore.fleet import Naming, SourceOffset, TargetOffset
 from twinshore.fleet.extents import Extent
 from twinshore.fleet.incidents import POLICY_DROP, POLICY_STOP
 from twinshore.store import (
@@ -193,6 +193,15 @@ def turn(store: Store) -> bool:
     return store.link_rows.change(rows, seen=1, turned=(LINK, "west->east"))
 
 
+def rename(store: Store) -> bool:
+    row = LinkRow(LINK, LinkState.KEPT, '{"naming":"prefix"}', "", 0, 5, "anna")
+    return store.link_rows.change([row], seen=1)
+
+
+def save_named(store: Store) -> object:
+    return store.twins.save([twin("bb")], Naming.SAME)
+
+
 GROUND = told(150, 160, extent(150, 300, 10, 40))
 PAIRS = [
     Pair("ground is raised, a receipt told", carried, trim(300, all_told=True), record(GROUND)),
@@ -226,6 +235,7 @@ PAIRS = [
     ),
     Pair("a link is turned, its mirror saves a twin", links_stand, turn, lambda store: store.twins.save([twin("bb")])),
     Pair("a link is turned, its mirror adopts", links_stand, turn, adopt),
+    Pair("a link is renamed, its mirror saves a twin", links_stand, rename, save_named),
     Pair("two take a new lease", nothing, take("a", None), take("b", None)),
     Pair("two take a lease", leased, take("b"), take("c")),
     Pair("a lease is beaten and taken", leased, beat, take("b")),

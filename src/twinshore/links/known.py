@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
 
-from twinshore.fleet import ConfigError, Link, Naming, is_heartbeats
+from twinshore.fleet import ConfigError, Link, is_heartbeats
 from twinshore.fleet.sentences import listed
 from twinshore.fleet.settings import Settings
 from twinshore.fleet.settings.edge import Complaints, Written
@@ -18,6 +18,7 @@ from twinshore.links.standing import said_of
 from twinshore.links.way_back import way_back
 from twinshore.service.clock import wall_ms
 from twinshore.store import AuditRow, LinkRow, LinkState, Store
+from twinshore.store.values import naming_of
 
 TRIES_MAX = 20
 NAMED_MAX = 5
@@ -99,9 +100,9 @@ def _check_ways_back(settings: Settings, rows: Sequence[LinkRow], sown: Sown, st
 def check_names(before: Iterable[LinkRow], after: Iterable[LinkRow], store: Store) -> None:
     """ConfigError where a link would call its twins otherwise while there are some: under the other name there may be
     somebody's own topic."""
-    was = {row.link: section_of(row).get("naming", Naming.SAME) for row in before}
+    was = {row.link: naming_of(row.section) for row in before}
     for row in after:
-        name, naming = row.link, section_of(row).get("naming", Naming.SAME)
+        name, naming = row.link, naming_of(row.section)
         if naming == was.get(name, naming):
             continue
         if twins := sorted({one.topic for one in store.twins.of(name) if not is_heartbeats(one.topic)}):

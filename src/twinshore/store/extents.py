@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, Select, and_, select, union_all
 
-from twinshore.fleet import SourceOffset, TargetOffset
+from twinshore.fleet import Naming, SourceOffset, TargetOffset
 from twinshore.fleet.extents import SEQUENCES, Extent, follow_on, source_end, target_end
 from twinshore.store import twins as twin_rows
 from twinshore.store.dialects import chunks, put
@@ -89,10 +89,12 @@ class Extents(StorePart):
     """Where the records of mapped twins lie."""
 
     @writes
-    def adopt(self, connection: Connection, rows: Sequence[tuple[TwinRow, Extent]]) -> None:
+    def adopt(
+        self, connection: Connection, rows: Sequence[tuple[TwinRow, Extent]], naming: Naming | None = None
+    ) -> None:
         """Twins that go on behind data of others: each with the extent, still empty, that says from where on. One that
-        has extents keeps them."""
-        twin_rows.save(connection, [row for row, _ in rows])
+        has extents keeps them. `naming`: as twins are saved."""
+        twin_rows.save(connection, [row for row, _ in rows], naming)
         _begin(connection, [(row, [first]) for row, first in rows])
 
     @writes

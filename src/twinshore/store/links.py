@@ -14,7 +14,7 @@ from twinshore.store.dialects import insert_absent, put, storable
 from twinshore.store.engine import StorePart, reads, writes
 from twinshore.store.revisions import LINKS, advance, revision_of
 from twinshore.store.tables import link_identities, link_rows, link_status, store_identity
-from twinshore.store.values import AuditRow, LinkIdentity, LinkRow, LinkState, LinkStatus
+from twinshore.store.values import AuditRow, LinkIdentity, LinkRow, LinkState, LinkStatus, naming_of
 
 
 class Links(StorePart):
@@ -83,9 +83,9 @@ class LinkRows(StorePart):
         told: Sequence[AuditRow] = (),
         turned: tuple[str, str] | None = None,
     ) -> bool:
-        """Whether the revision was still `seen`, no twin, but for those of heartbeats, is in the way of those `turned`,
-        and the rows stand now at the next revision; else nothing is done. The audit is told with it; what operators
-        said of the first of `turned` is said of the second from now on."""
+        """Whether the revision was still `seen`, no twin, but for those of heartbeats, is in the way of those `turned`
+        or named otherwise, and the rows stand now at the next revision; else nothing is done. The audit is told with
+        it; what operators said of the first of `turned` is said of the second from now on."""
         try:
             return self._change(rows, seen, told, turned)
         except twins.HasTwinError:
@@ -102,11 +102,15 @@ class LinkRows(StorePart):
     ) -> bool:
         if not advance(connection, LINKS, seen):
             return False
+        now = {row.link: naming_of(row.section) for row in rows}
+        ours = select(link_rows).where(link_rows.c.link.in_(sorted(now))).order_by(link_rows.c.link)
+        known = connection.execute(ours.with_for_update()).all()
+        bare = [row.link for row in known if naming_of(row.section) != now[row.link]] + list(turned or ())
         put(connection, link_rows, [{**asdict(row), "state": row.state.value, "revision": seen + 1} for row in rows])
+        # The rows are locked by now: whoever saves a twin holds its link's row first, and finds the link changed.
+        if any(not is_heartbeats(row.topic) for link in bare for row in twins.read(connection, link)):
+            raise twins.HasTwinError
         if turned:
-            # The rows are locked by now: whoever saves a twin holds its link's row first, and finds the link turned.
-            if any(not is_heartbeats(row.topic) for link in turned for row in twins.read(connection, link)):
-                raise twins.HasTwinError
             controls.hand_on(connection, *turned)
         audit.add(connection, told)
         return True

@@ -8,11 +8,11 @@ from typing import Any
 
 from sqlalchemy import BindParameter, Connection, and_, bindparam, exists, func, or_, select
 
-from twinshore.fleet import ConfigError
+from twinshore.fleet import ConfigError, Naming
 from twinshore.store.dialects import chunks, insert_absent, standing
 from twinshore.store.engine import StorePart, reads
 from twinshore.store.tables import extents, incidents, key_looks, link_rows, positions, proofs, twins
-from twinshore.store.values import LinkState, PartitionState, TwinRow
+from twinshore.store.values import LinkState, PartitionState, TwinRow, naming_of
 
 _SOME: BindParameter[Any] = bindparam("some", expanding=True)
 _LOCK = select(twins.c.partition).where(twins.c.link == bindparam("of"), twins.c.topic.in_(_SOME))
@@ -40,10 +40,10 @@ def begun(connection: Connection, link: str, topics: Iterable[str]) -> frozenset
     return frozenset(found)
 
 
-def save(connection: Connection, rows: Sequence[TwinRow]) -> tuple[TwinRow, ...]:
+def save(connection: Connection, rows: Sequence[TwinRow], naming: Naming | None = None) -> tuple[TwinRow, ...]:
     """The rows that stand afterwards, in the order given: each its own, or the one that was there first. ConfigError
-    where a link of theirs was removed or turned: its mirror may not know it yet."""
-    _hold_links(connection, {row.link for row in rows})
+    where a link of theirs was removed or turned, or has another `naming`: its mirror may not know it yet."""
+    _hold_links(connection, {row.link for row in rows}, naming)
     newest = connection.scalar(select(func.max(incidents.c.id))) or 0
     values = [{**asdict(row), "ledger_before": newest} for row in rows]
     return standing(
@@ -75,13 +75,16 @@ class HasTwinError(Exception):
     """Ends a transaction that a twin is in the way of, so that all stays as it was."""
 
 
-def _hold_links(connection: Connection, links: Iterable[str]) -> None:
-    """Nobody removes or turns these links before this transaction ends; ConfigError where somebody has."""
+def _hold_links(connection: Connection, links: Iterable[str], naming: Naming | None) -> None:
+    """Nobody removes, turns or renames these links before this transaction ends; ConfigError where somebody has."""
     ours = link_rows.c.link.in_(sorted(links))
-    held = select(link_rows.c.link, link_rows.c.state).where(ours).order_by(link_rows.c.link).with_for_update()
-    if gone := [row.link for row in connection.execute(held) if row.state == LinkState.REMOVED]:
+    held = connection.execute(select(link_rows).where(ours).order_by(link_rows.c.link).with_for_update()).all()
+    if gone := [row.link for row in held if row.state == LinkState.REMOVED]:
         why = f"{', '.join(gone)} was removed or turned: it makes no twin any more"
         raise ConfigError(why, hint="its mirror ends it by itself, within seconds")
+    if other := [row.link for row in held if naming not in (None, naming_of(row.section))]:
+        why = f"{', '.join(other)} has another naming by now: it makes no twin under the old one"
+        raise ConfigError(why, hint="its mirror takes that up by itself, within seconds")
 
 
 def _locked(connection: Connection, rows: Sequence[TwinRow]) -> tuple[TwinRow, ...] | None:
@@ -146,6 +149,7 @@ class Twins(StorePart):
         archived = {(link, topic) for link in {row.link for row in found} for topic in _archived(connection, link)}
         return tuple(row for row in found if (row.link, row.topic) not in archived)
 
-    def save(self, rows: Sequence[TwinRow]) -> tuple[TwinRow, ...]:
-        """What stands now for each of the rows: itself, or the one that was there first."""
-        return self._database.write(lambda connection: save(connection, rows))
+    def save(self, rows: Sequence[TwinRow], naming: Naming | None = None) -> tuple[TwinRow, ...]:
+        """What stands now for each of the rows: itself, or the one that was there first. `naming`: by which they are
+        called; None where their names are not new."""
+        return self._database.write(lambda connection: save(connection, rows, naming))

@@ -3,11 +3,12 @@ text. What it keeps of proofs is in `proof_values`. Times are milliseconds since
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from twinshore.fleet import StoreError
+from twinshore.fleet import Naming, StoreError
 from twinshore.fleet.extents import SEQUENCES, Extent
 from twinshore.fleet.incidents import IncidentKind, IncidentSide, Policy
 
@@ -257,6 +258,11 @@ class LinkRow:
     revision: int
     changed_ms: int
     changed_by: str
+
+
+def naming_of(section: str) -> str:
+    """How a link of this section calls its twins."""
+    return str(json.loads(section).get("naming", Naming.SAME))
 
 
 @dataclass(frozen=True, slots=True)

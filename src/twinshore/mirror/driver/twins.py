@@ -120,7 +120,7 @@ def orders_for(
     }
     reached = {place: reach_of(extent) for place, extent in store.extents.reached(link.name).items()}
     called = {step.topic: step.twin for step in steps}
-    saved = store.twins.save(rows)
+    saved = store.twins.save(rows, link.naming)
     stands = {}
     for row in saved:
         place = (row.topic, row.partition)
@@ -225,7 +225,7 @@ class Others:
         self._unjudged |= {step.topic for step in new}
         ours, now_ms, mine = self.freed(new, known), wall_ms(), self._link.name
         rows = [twin_row(mine, step, part, now_ms) for step in ours for part in range(step.partitions)]
-        self.made |= {row for row in self._store.twins.save(rows) if row.created_ms == now_ms}
+        self.made |= {row for row in self._store.twins.save(rows, self._link.naming) if row.created_ms == now_ms}
         ours = self.freed(ours, known)
         self._store.memories.forget([given[step.target_topic_id] for step in ours if step.target_topic_id in given])
         lost = {step.topic for step in new} - {step.topic for step in ours}

@@ -133,7 +133,7 @@ class Adopter:
         return stands
 
     def _take(self, found: Finding) -> None:
-        self._store.extents.adopt([(row, extent) for row, extent, _ in found.rows])
+        self._store.extents.adopt([(row, extent) for row, extent, _ in found.rows], self._link.naming)
         # One that holds something may be a topic that the link has written before, in another life.
         self._made |= {row for row, extent, _ in found.rows if not extent.target}
         for row, extent, how in found.rows:
