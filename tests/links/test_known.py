@@ -10,6 +10,7 @@ import pytest
 from twinshore.fleet import ConfigError
 from twinshore.fleet.settings import Settings, parse_settings
 from twinshore.links.known import known, of_all_settings, taken
+from twinshore.links.operations import change
 from twinshore.links.operations.look import about_links, with_links
 from twinshore.links.registry import Registry
 from twinshore.links.seeds import added, changed, removed
@@ -159,6 +160,17 @@ def test_a_link_that_clashes_is_set_aside_and_hinders_no_other(tmp_path: Path, s
     put(store, changed(row_of(store, OTHER), {"topics": ["maps"]}, 10, "anna"))
     registry.turn()
     assert list(registry.wanted()) == [LINK, OTHER, "west->north"], "it is carried once nothing is in its way"
+
+
+def test_settings_that_clash_with_links_of_other_settings_are_refused_at_start(tmp_path: Path, store: Store) -> None:
+    """Two mirrors would write the same twins, and each would see its own link alone."""
+    taken(settings_of(tmp_path, section(LINK, "orders")), store, by="the settings")
+    clashing = settings_of(tmp_path, section("north->west", "ord.*"))
+    with pytest.raises(ConfigError, match="links east->west and north->west would both write topics like orders"):
+        taken(clashing, store, by="the settings")
+    assert [row.link for row in store.link_rows.read()[1]] == [LINK], "nothing is written"
+    assert list(change.act(change.plan(change.Remove(LINK), clashing, store), clashing, store, by="anna"))
+    assert [link.name for link in taken(clashing, store, by="the settings").links] == ["north->west"]
 
 
 def test_a_process_that_was_told_which_links_carries_no_other(tmp_path: Path, store: Store) -> None:

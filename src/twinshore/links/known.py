@@ -53,8 +53,11 @@ def of_all_settings(settings: Settings, store: Store) -> tuple[Link, ...]:
     """As `known`, with links that came from settings which are not these: for who carries none, and must know whose
     twins there are."""
     revision, rows = store.link_rows.read()
+    return _of_all(settings, revision, rows, sow(settings.link_sections, rows, 0, ""))
+
+
+def _of_all(settings: Settings, revision: int, rows: Sequence[LinkRow], sown: Sown) -> tuple[Link, ...]:
     kept = {row.link: section_of(row) for row in rows if row.state is LinkState.KEPT}
-    sown = sow(settings.link_sections, rows, 0, "")
     return _known(settings, revision, rows, {**kept, **sown.links}, ()).links
 
 
@@ -72,8 +75,9 @@ def taken(settings: Settings, store: Store, *, by: str) -> Known:
         sown = sow(settings.link_sections, rows, wall_ms(), by)
         found = _together(_known(settings, revision, rows, sown.links, sown.differences), sown)
         if sown.rows:
-            check_links((*found.links, *found.aside), {row.link for row in sown.rows})
-            check_links([one.link for one in said_of(found.links, store).values()])
+            every, changed = _of_all(settings, revision, rows, sown), {row.link for row in sown.rows}
+            check_links(every, changed)
+            check_links([one.link for one in said_of(every, store).values()], changed)
         check_names(rows, sown.rows, store)
         _check_ways_back(settings, rows, sown, store)
         if not sown.rows or store.link_rows.change(sown.rows, seen=revision, told=told(rows, sown.rows)):

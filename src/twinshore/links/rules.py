@@ -90,7 +90,7 @@ def _collisions(links: Sequence[Link]) -> Iterator[Conflict]:
                 continue
             names = (one.name, other.name)
             sentence = f"links {_list(names)} would both write {_what(shared)} on {one.target}"
-            hint = 'naming = "prefix" for both, or filters that have no topic in common'
+            hint = 'naming = "prefix" for both, filters that have no topic in common, or `twinshore link remove`'
             yield Conflict("collision", names, shared, sentence, hint)
 
 

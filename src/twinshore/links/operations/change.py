@@ -206,7 +206,8 @@ def _turn(asked: Turn, now: _Now, store: Store, by: str) -> LinkChange:
 
 
 def _remove(asked: Remove, now: _Now, settings: Settings, store: Store, by: str) -> LinkChange:
-    now.section(asked.link)
+    if asked.link not in now.rows or now.rows[asked.link].state is LinkState.REMOVED:
+        now.section(asked.link)
     target = asked.link.partition("->")[2]
     topics = sorted({row.topic for row in store.twins.of(asked.link)})
     twins = f"{counted(len(topics), 'twin')} ({listed(topics, NAMED_MAX)})" if topics else "no twin"
