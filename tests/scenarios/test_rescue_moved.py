@@ -16,6 +16,7 @@ from twinshore.fleet import NamedPartition, RefusedError
 from twinshore.fleet.settings import Settings, parse_settings
 from twinshore.kafka.cluster import KafkaCluster
 from twinshore.lab import LabCluster
+from twinshore.service.clock import wall_ms
 from twinshore.store import Remembered, Store, open_store
 from twinshore.switch.hands.rescue import read_saved
 from twinshore.switch.hands.writing import append
@@ -94,7 +95,7 @@ def test_each_record_is_written_once_whatever_file_it_is_in_and_whoever_was_kill
         append(cluster, NamedPartition(OTHER, 0), who, 0, as_written(some, origin))
     finally:
         cluster.close()
-    batch = Batch(OTHER, "west", 2, *who, 0, runs_of(some))
+    batch = Batch(OTHER, "west", 2, *who, 0, runs_of(some), told_ms=wall_ms())
     store.memories.remember([Remembered("east", KIND, batch.subject(origin), batch.to_json(), "", 1)])
     for path in (first, second, first):
         asked = Reinject([path], OTHER)

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinshore.fleet import ConfigError, WireError
-from twinshore.fleet.settings import parse_settings
+from twinshore.fleet.settings import Settings, parse_settings
+from twinshore.service.clock import wall_ms
 from twinshore.store import Remembered, open_store
 from twinshore.switch.hands.rescue import read_origin, read_saved
-from twinshore.switch.operations.rescued import KIND, files, look, with_written
+from twinshore.switch.operations.rescued import KIND, Reinject, files, look, plan, with_written
 from twinshore.switch.reinjected import UNDER_WAY, Batch
 from twinshore.switch.rescued import (
     Count,
@@ -89,13 +90,32 @@ def test_a_folder_says_which_files_are_whole(tmp_path: Path) -> None:
         look(tmp_path / "nothing.jsonl")
 
 
+@pytest.mark.claim(
+    "switch", "reinjected", "a rescued record is written once, and once more where a switch left it behind"
+)
+@pytest.mark.parametrize(("to", "told_ms"), [("east", wall_ms()), ("west", 1)], ids=["moved", "a day old"])
+def test_what_may_be_there_already_is_not_written_again(tmp_path: Path, to: str, told_ms: int) -> None:
+    """The process was killed before it heard whether the batch is there."""
+    path = written(tmp_path, [Saved(Record(10 + number, 5, None, b"v", ()), Ending.COMMITTED) for number in range(3)])
+    settings = settings_of(f"sqlite:///{tmp_path / 'store.db'}")
+    with open_store(settings.store.url) as store:
+        batch = Batch("orders", to, 2, 7, 0, 0, ((10, 12),), told_ms=told_ms)
+        store.memories.remember([Remembered("east", KIND, batch.subject(ORIGIN), batch.to_json(), "", 1)])
+        planned = plan(Reinject([path]), settings, store)
+    assert planned.refused and "offsets 10 to 12 may be in orders already" in planned.refused.message
+
+
+def settings_of(url: str) -> Settings:
+    clusters = "".join(f'[clusters.{name}]\nbootstrap = ["{name}:9092"]\n' for name in ("east", "west"))
+    return parse_settings(f'[store]\nurl = "{url}"\n{clusters}', name="settings", env={})
+
+
 def test_a_list_of_files_says_what_was_written_again(tmp_path: Path) -> None:
     written(tmp_path, [Saved(Record(10 + number, 5, None, b"v", ()), Ending.COMMITTED) for number in range(3)])
     found, _ = files(tmp_path)
     assert found[0].as_values()["written_again"] is None, "nobody has asked"
-    clusters = "".join(f'[clusters.{name}]\nbootstrap = ["{name}:9092"]\n' for name in ("east", "west"))
     url = f"sqlite:///{tmp_path / 'store.db'}"
-    settings = parse_settings(f'[store]\nurl = "{url}"\n{clusters}', name="settings", env={})
+    settings = settings_of(url)
     assert with_written(found, settings)[0][0].again == (), "there is no store, so nothing was"
     with open_store(url) as store:
         done = Batch("orders", "west", 2, 7, 0, 0, ((10, 12),), 90)
@@ -106,7 +126,7 @@ def test_a_list_of_files_says_what_was_written_again(tmp_path: Path) -> None:
     (now,), unknown = with_written(found, settings)
     ends = ("; 2 committed records written again to bills, the rest not yet", "; 3 committed records written again to")
     assert all(one in now.sentence() for one in ends) and not unknown, now.sentence()
-    away = parse_settings(f'[store]\nurl = "postgresql://nobody@127.0.0.1:1/none"\n{clusters}', name="settings", env={})
+    away = settings_of("postgresql://nobody@127.0.0.1:1/none")
     (silent,), (why,) = with_written(found, away)
     assert silent.again is None and why.startswith("what was written again is not known")
     assert with_written([], away) == ([], []), "no store is asked about nothing"

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from twinshore.fleet import WireError
+from twinshore.store.receipt_rules import PRODUCER_AGE_MS
 from twinshore.switch.deeds import Kind
 from twinshore.switch.record import Record as Switch
 from twinshore.switch.rescued import Origin, Saved
@@ -27,7 +28,8 @@ UNDER_WAY = 1 << 62
 class Batch:
     """Records that were written to `topic`, where it was at home in `term`. `runs`: the first and the last offset of
     each run of them in the log where they lay; `end`: behind the last one where they lie now, `UNDER_WAY` until that
-    is answered. A producer's id means something on the `cluster` alone that has given it."""
+    is answered. A producer's id means something on the `cluster` alone that has given it. `told_ms`: before it was sent
+    first."""
 
     topic: str
     cluster: str
@@ -37,9 +39,15 @@ class Batch:
     sequence: int
     runs: tuple[tuple[int, int], ...]
     end: int = UNDER_WAY
+    told_ms: int = 0
 
     def subject(self, origin: Origin) -> str:
         return f"{log_of(origin)}{self.topic} {self.runs[0][0]}"
+
+    def is_doubtful(self, home: str, now_ms: int) -> bool:
+        """Whether the home cannot be asked for it by sending it again: it was sent to another cluster, or so long ago
+        that brokers forget who sent it."""
+        return self.end == UNDER_WAY and (self.cluster != home or now_ms - self.told_ms >= PRODUCER_AGE_MS)
 
     def is_lost(self, partition: int, switches: Iterable[Switch]) -> bool:
         """Whether a switch by force left it behind on its cluster since."""

@@ -220,6 +220,8 @@ def _plan(path: Path, asked: Reinject, settings: Settings, store: Store) -> Plan
     topic = asked.topic or file.origin.topic
     home, _ = _home(file.origin, topic, store)
     shown = (file.sentence(),)
+    if why := _doubt(file.origin, topic, home, store):
+        return Plan(shown=shown, refused=why)
     with closing(KafkaCluster(settings.cluster(home), patience_s=PATIENCE_S)) as cluster:
         seen = cluster.metadata([topic], refresh=True).topics.get(topic)
         if seen is None or seen.error:
@@ -263,9 +265,22 @@ def _must_stand(step: WriteStep, store: Store) -> None:
         why = f"{step.topic} is at home on {home} by now"
     elif _digest(step.path) != step.digest:
         why = f"{step.path} was changed"
+    elif doubt := _doubt(step.origin, step.topic, home, store):
+        raise doubt
     else:
         return
     raise RefusedError(f"nothing was written: {why}", hint="type the same command again")
+
+
+def _doubt(origin: Origin, topic: str, home: str, store: Store) -> RefusedError | None:
+    """Why nothing of this log can be written there: it is not known whether some of it has been."""
+    open_ones = [one for one in _known(store, origin) if one.topic == topic and one.is_doubtful(home, wall_ms())]
+    if not open_ones:
+        return None
+    offsets, was = offsets_of(open_ones), open_ones[0].cluster
+    why = f"offsets {min(offsets)} to {max(offsets)} may be in {topic} already: {was} gave no answer for them"
+    hint = f"for a day {was} knows it, once {topic} is at home there again; `--to` takes another topic"
+    return RefusedError(f"nothing was written: {why}", hint=hint)
 
 
 def _write(step: WriteStep, cluster: KafkaCluster, store: Store, by: str, left_s: Callable[[], float]) -> None:
@@ -280,7 +295,7 @@ def _write(step: WriteStep, cluster: KafkaCluster, store: Store, by: str, left_s
         _remember(store, origin, replace(batch, end=end))
 
     for batch in _known(store, origin):
-        if (batch.topic, batch.cluster, batch.end) == (step.topic, step.cluster, UNDER_WAY):
+        if (batch.topic, batch.end) == (step.topic, UNDER_WAY):
             wanted = offsets_of([batch])
             some = [one for one in read_saved(path) if one.record.offset in wanted]
             if len(some) != len(wanted):
@@ -290,7 +305,8 @@ def _write(step: WriteStep, cluster: KafkaCluster, store: Store, by: str, left_s
     term, done, sequence = _home(origin, step.topic, store)[1], _done(_known(store, origin), step.topic), 0
     who = cluster.init_producer_id()
     for some in batches(one for one in _of_kind(path, step.committed) if one.record.offset not in done):
-        write(Batch(step.topic, step.cluster, term, *who, sequence, runs_of(some)), some)
+        batch = Batch(step.topic, step.cluster, term, *who, sequence, runs_of(some), told_ms=wall_ms())
+        write(batch, some)
         sequence += len(some)
     told, link = f"{step.records} records of {path.name}", f"{origin.cluster}->{origin.home}"
     row = AuditRow(wall_ms(), link, "reinject", str(named), "", step.cluster, told, by, named.topic)
