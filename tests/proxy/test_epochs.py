@@ -23,9 +23,10 @@ from tests.proxy.talks import (
     told,
 )
 from tests.proxy.test_moved import records
+from twinshore.kafka.errors import Code
 from twinshore.proxy.core import epochs
 from twinshore.proxy.core.epochs import EPOCHS, TERMS
-from twinshore.proxy.core.leads import Lead
+from twinshore.proxy.core.leads import Lead, Torn
 from twinshore.proxy.core.messages import error, read_asked
 from twinshore.proxy.core.moves import Ask, Pass, Said
 from twinshore.proxy.core.offers import HANDLED
@@ -151,19 +152,20 @@ def test_batches_of_a_twin_have_none(lead: Lead | None) -> None:
 
 @pytest.mark.claim("proxy", "fetch-waits", "a consumer that waits while its topic moves hears of no cut log")
 @pytest.mark.parametrize("then", [{}, {"shared": Lead("east", 1)}])
-def test_what_came_while_its_topic_moved_has_no_epochs_of_the_old_home(then: dict[str, Lead]) -> None:
-    """The old home has become a twin, and counts leaders of its own."""
+@pytest.mark.parametrize("torn", [None, Torn("east->west", 1)])
+def test_nothing_is_given_of_what_came_while_its_topic_moved(then: dict[str, Lead], torn: Torn | None) -> None:
+    """Behind a forced switch the new home has other records there. The client asks it by the epoch that it has."""
     known = [replace(on_west(), leads=then)]
     client = Session(EAST, LAYOUT, lambda: None, now=lambda: known[-1])
     asks = fetch.write_request(12, fetch.FetchRequest(30_000, 1, 9000, 0, [fetch.Wanted("shared", 0, 112, 9000)]))
     move = client.move(request(FETCH, 12, [asks]), known[0])
-    known.append(on_west())
+    known.append(on_west(Lead("west", 3, points=(112, 7), torn=torn)))
     one = fetch.Fetched("shared", 0, 0, 117, 117, 0, None, -1, bytes(records(0, 5)))
     assert isinstance(move, Pass) and move.rewrite is not None
     said = move.rewrite(memoryview(fetch_answer(one)), 0)
     assert isinstance(said, list)
     (got,) = fetch.read_answer(memoryview(b"".join(said)), 0, 12).fetched
-    assert [header.leader_epoch for _, header in split_batches(memoryview(got.records or b""))] == [-1]
+    assert (got.error, bytes(got.records or b"")) == (Code.NOT_LEADER_OR_FOLLOWER, b"")
 
 
 def fetch_answer(one: fetch.Fetched) -> bytes:

@@ -304,7 +304,7 @@ class Records:
             moved = [_nothing(one) for one in asked.wanted]
         answer = fetch.FetchAnswer(0, 0, 0, []) if said is None else fetch.read_answer(said, 0, version)
         answer, _ = self._reading.heard(alone, answer, place.cluster, seen)
-        whole = self._fetch_renamed(epochs.fetched(answer, seen, place.cluster), place.cluster)
+        whole = self._fetch_renamed(self._at_home(answer, seen, place.cluster), place.cluster)
         return fetch.write_answer(version, whole._replace(fetched=[*whole.fetched, *moved]))
 
     def _fetched(
@@ -329,12 +329,22 @@ class Records:
         if any(one.error == _NOT_HERE for one in answer.fetched):
             self._stale()
         shown, wait_s = self._reading.heard(asked, answer, cluster, seen)
-        # While the broker waited its topic may have moved: what has come since is a twin's.
-        shown = epochs.fetched(shown, self._now() if self._now else seen, cluster)
+        shown = self._at_home(shown, seen, cluster)
         if shown is answer and all(one.current_leader is None and one.preferred_replica < 0 for one in answer.fetched):
             return None
         parts = fetch.write_answer(version, self._fetch_renamed(shown, cluster))
         return Later([b"".join(parts)], wait_s) if wait_s else parts
+
+    def _at_home(self, answer: fetch.FetchAnswer, seen: Seen, cluster: str) -> fetch.FetchAnswer:
+        """With epochs as clients see them. Nothing of a topic that has moved while the broker waited: its new home may
+        have other records there, and finds that by the epoch that the client has."""
+        now = self._now() if self._now else seen
+        topics = {str(one.topic) for one in answer.fetched} if now is not seen else set()
+        left = {one for one in topics if now.is_elsewhere(one, cluster) and not seen.is_elsewhere(one, cluster)}
+        if left:
+            fetched = [_nothing(one) if str(one.topic) in left else one for one in answer.fetched]
+            answer = answer._replace(fetched=fetched)
+        return epochs.fetched(answer, now, cluster)
 
     def _fetch_renamed(self, answer: fetch.FetchAnswer, cluster: str) -> fetch.FetchAnswer:
         fetched = [
@@ -367,5 +377,5 @@ def _body_with_epochs(version: int, asked: fetch.FetchRequest, seen: Seen, clust
     return [fetch.write_request(version, asked._replace(wanted=wanted))]
 
 
-def _nothing(one: fetch.Wanted) -> fetch.Fetched:
+def _nothing(one: fetch.Wanted | fetch.Fetched) -> fetch.Fetched:
     return fetch.Fetched(one.topic, one.partition, _NOT_HERE, -1, -1)
