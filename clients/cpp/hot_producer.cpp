@@ -257,8 +257,9 @@ bool HotProducer::is_home(const std::string& topic, const std::string& cluster) 
 Handle HotProducer::producer(const std::string& cluster) {
     Settings settings{{"partitioner", "murmur2_random"}};  // as Java's clients do it
     for (const auto& [key, value] : clusters_.at(cluster)) settings[key] = value;
-    // What timed out might still arrive, so nothing may.
-    for (const char* other : {"request.required.acks", "delivery.timeout.ms"}) settings.erase(other);
+    // What was given up might still arrive, so nothing may be.
+    for (const char* other : {"request.required.acks", "delivery.timeout.ms", "retries", "message.send.max.retries"})
+        settings.erase(other);
     settings["acks"] = "all";
     settings["enable.idempotence"] = "true";
     settings["message.timeout.ms"] = "0";

@@ -76,4 +76,5 @@ def test_a_producer_that_cannot_be_made_is_told_tried_again_and_closed_with_an_a
     assert said["in trouble"].startswith("no producer can be made for east, Invalid value soon")
     assert said["runs on"] == "true"
     assert said["closed"] == "[one true, two true]", "each hears, also behind a callback that throws"
-    assert said["given up after"] == str(2**31 - 1), "what was given up might still arrive"
+    given_up = {said[one] for one in ("given up after", "tried again")}
+    assert given_up == {str(2**31 - 1)}, "what was given up might still arrive"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import socket
+import struct
 import threading
 import time
 import weakref
@@ -15,6 +17,8 @@ import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
 from tests.client.turning import Stage, stage
+from tests.kafka.peers import peer
+from tests.wire.serving.relay import frames
 from twinshore.client import HotProducer
 from twinshore.client.answers import Answers
 from twinshore.client.clients import Client, Straight
@@ -22,6 +26,8 @@ from twinshore.client.kept import Kept
 from twinshore.kafka.clock import steady_s
 from twinshore.lab import LabCluster
 from twinshore.lab.clients import client_settings
+from twinshore.wire.apis import PRODUCE
+from twinshore.wire.serving.requests import read_request
 
 __all__ = ["stage"]
 AWAY: dict[str, Any] = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
@@ -64,6 +70,40 @@ def test_nothing_is_given_up_that_might_still_arrive(setting: str) -> None:
     assert not came
     client.give_up()
     assert len(came) == 1
+
+
+@pytest.mark.claim("client", "never-given-up", "no setting lets a record land after its call was given up")
+@pytest.mark.parametrize("setting", ["retries", "message.send.max.retries"])
+def test_what_the_broker_took_is_asked_for_again_until_an_answer_comes(
+    east: LabCluster, unique_topic: str, setting: str
+) -> None:
+    east.create_topic(unique_topic)
+    host, _, port = east.bootstrap[0].rpartition(":")
+    took: list[int] = []
+
+    def loses_answers(connection: socket.socket) -> None:
+        with socket.create_connection((host, int(port))) as broker:
+            answers = frames(broker)
+            for frame in frames(connection):
+                broker.sendall(struct.pack(">i", len(frame)) + frame)
+                said = bytes(next(answers))
+                if read_request(frame).key == PRODUCE:
+                    took.append(len(took))
+                    if len(took) <= 3:
+                        return
+                said = said.replace(struct.pack(">i", int(port)), struct.pack(">i", own[1]))
+                connection.sendall(struct.pack(">i", len(said)) + said)
+
+    came: list[KafkaError | None] = []
+    with peer(loses_answers) as own:
+        settings = {"bootstrap.servers": f"{own[0]}:{own[1]}", "log_level": 0, setting: 2}
+        client = Client(settings, Answers(), lambda _kept, error, _message: came.append(error), 5.0)
+        client.way(unique_topic).send(Kept(0, unique_topic, b"sent", None, 0, None, 5, ()))
+        until_s = steady_s() + 30
+        while client.on_their_way() and steady_s() < until_s:
+            time.sleep(0.05)
+            client.poll()
+    assert (client.on_their_way(), came, len(took)) == (0, [], 4)
 
 
 def test_a_client_that_is_given_up_ends_at_once(stage: Stage) -> None:

@@ -24,7 +24,11 @@ OURS: Mapping[str, Any] = {
     "partitioner": "murmur2_random",  # as Java's clients do it
 }
 # Each answer is heard of: else nobody knows what a dead home did not take. What was given up might still arrive.
-HELD_TO: Mapping[str, Any] = {"delivery.report.only.error": False, "message.timeout.ms": 0, "delivery.timeout.ms": 0}
+HELD_TO: Mapping[str, Any] = {
+    "delivery.report.only.error": False,
+    **dict.fromkeys(("message.timeout.ms", "delivery.timeout.ms"), 0),
+    **dict.fromkeys(("retries", "message.send.max.retries"), (1 << 31) - 1),
+}
 HEARD_S = 1.0
 LOOK_S = 1.0
 LEFT_ALONE_S = 0.02  # so soon behind another thread the one that moves does not hear of answers as well

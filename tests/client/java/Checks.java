@@ -155,8 +155,10 @@ public final class Checks {
         east.put("bootstrap.servers", "127.0.0.1:1");
         east.put("linger.ms", "soon");
         east.put("delivery.timeout.ms", "1000");
+        east.put("retries", "1");
         HotProducer producer = new HotProducer(Map.of("east", east), "east", List.of("orders"), "shop");
         said("given up after", producer.settings("east").get("delivery.timeout.ms"));
+        said("tried again", producer.settings("east").get("retries"));
         Following following = producer.centre.following;
         long now = Clock.now();
         following.met("east", "east");

@@ -305,7 +305,8 @@ public final class HotProducer implements AutoCloseable {
         found.remove(Centre.CLUSTER_ID);
         found.put("acks", "all");
         found.put("enable.idempotence", "true");
-        found.put("delivery.timeout.ms", Integer.MAX_VALUE); // what was given up might still arrive
+        // What was given up might still arrive.
+        List.of("delivery.timeout.ms", "retries").forEach(name -> found.put(name, Integer.MAX_VALUE));
         return found;
     }
 }
