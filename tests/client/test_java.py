@@ -78,3 +78,10 @@ def test_a_producer_that_cannot_be_made_is_told_tried_again_and_closed_with_an_a
     assert said["closed"] == "[one true, two true]", "each hears, also behind a callback that throws"
     given_up = {said[one] for one in ("given up after", "tried again")}
     assert given_up == {str(2**31 - 1)}, "what was given up might still arrive"
+
+
+@pytest.mark.long
+@pytest.mark.claim("client", "java-told", "whatever befalls a producer in Java, its records are sent on or told")
+def test_errors_in_the_thread_that_sends_end_nothing(said: dict[str, str]) -> None:
+    assert said["left"] == "0"
+    assert said["errors"] == "[one by twinshore till, two by twinshore till]"

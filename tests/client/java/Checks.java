@@ -5,6 +5,7 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
@@ -12,7 +13,9 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import org.apache.kafka.clients.consumer.MockConsumer;
+import org.apache.kafka.clients.producer.ProducerInterceptor;
 import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.LeaderNotAvailableException;
@@ -35,6 +38,7 @@ public final class Checks {
         clock();
         handedOutBefore();
         producerInTrouble();
+        errorsInItsThread();
     }
 
     private static void said(String what, Object found) {
@@ -159,11 +163,7 @@ public final class Checks {
         HotProducer producer = new HotProducer(Map.of("east", east), "east", List.of("orders"), "shop");
         said("given up after", producer.settings("east").get("delivery.timeout.ms"));
         said("tried again", producer.settings("east").get("retries"));
-        Following following = producer.centre.following;
-        long now = Clock.now();
-        following.met("east", "east");
-        following.said("east", following.says("east", now), now, now);
-        following.read("east", List.of(line("east", 1, 0, SETTLED)), Clock.now(), Clock.now());
+        settled(producer);
         List<String> heard = new ArrayList<>();
         for (String value : List.of("one", "two")) {
             producer.send(new ProducerRecord<>("orders", null, value.getBytes()), (at, error) -> {
@@ -176,6 +176,50 @@ public final class Checks {
         said("runs on", Thread.getAllStackTraces().keySet().stream().anyMatch(one -> one.getName().equals("twinshore shop")));
         producer.close(Duration.ZERO);
         said("closed", heard);
+    }
+
+    /** What a KafkaProducer calls throws an Error, and a callback too, in the thread that sends what was kept. */
+    private static void errorsInItsThread() throws Exception {
+        Properties east = new Properties();
+        east.put("bootstrap.servers", "127.0.0.1:1");
+        east.put("interceptor.classes", Raises.class.getName());
+        HotProducer producer = new HotProducer(Map.of("east", east), "east", List.of("orders"), "till");
+        List<String> heard = Collections.synchronizedList(new ArrayList<>());
+        for (String value : List.of("one", "two")) {
+            producer.send(new ProducerRecord<>("orders", null, value.getBytes()), (at, error) -> {
+                heard.add(value + " by " + Thread.currentThread().getName());
+                throw new AssertionError(value);
+            });
+        }
+        settled(producer);
+        said("left", producer.flush(Duration.ofSeconds(5)));
+        said("errors", heard);
+        producer.close(Duration.ZERO);
+    }
+
+    private static void settled(HotProducer producer) {
+        Following following = producer.centre.following;
+        long now = Clock.now();
+        following.met("east", "east");
+        following.said("east", following.says("east", now), now, now);
+        following.read("east", List.of(line("east", 1, 0, SETTLED)), Clock.now(), Clock.now());
+    }
+
+    /** Of an application. */
+    public static final class Raises implements ProducerInterceptor<byte[], byte[]> {
+        @Override
+        public ProducerRecord<byte[], byte[]> onSend(ProducerRecord<byte[], byte[]> record) {
+            throw new AssertionError("interceptor");
+        }
+
+        @Override
+        public void onAcknowledgement(RecordMetadata metadata, Exception error) {}
+
+        @Override
+        public void configure(Map<String, ?> settings) {}
+
+        @Override
+        public void close() {}
     }
 
     private static void goes(long someNanos, long someMs) {

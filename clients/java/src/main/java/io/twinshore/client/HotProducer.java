@@ -149,7 +149,7 @@ public final class HotProducer implements AutoCloseable {
         }
         refused.forEach(one -> tell(one.call, null, one.why));
         kept.forEach(one -> tell(one, null, new KafkaException("the producer was closed before that was acknowledged")));
-        open.forEach(producer -> producer.close(Duration.ZERO));
+        open.forEach(HotProducer::end);
         centre.close();
     }
 
@@ -159,15 +159,7 @@ public final class HotProducer implements AutoCloseable {
 
     private void run() {
         while (!stopping) {
-            List<KafkaProducer<byte[], byte[]>> left;
-            List<Refused> refused = new ArrayList<>();
-            synchronized (this) {
-                lanes.forEach((topic, lane) -> judge(topic, lane, refused));
-                left = turn();
-            }
-            refused.forEach(one -> tell(one.call, null, one.why));
-            // Its callbacks come from here or from its own thread, and take what was not acknowledged back.
-            left.forEach(producer -> producer.close(Duration.ZERO));
+            going("what moves records", this::step);
             synchronized (this) {
                 try {
                     wait(TURN_MS);
@@ -175,6 +167,31 @@ public final class HotProducer implements AutoCloseable {
                     return;
                 }
             }
+        }
+    }
+
+    private void step() {
+        List<KafkaProducer<byte[], byte[]>> left;
+        List<Refused> refused = new ArrayList<>();
+        synchronized (this) {
+            lanes.forEach((topic, lane) -> judge(topic, lane, refused));
+            left = turn();
+        }
+        refused.forEach(one -> tell(one.call, null, one.why));
+        left.forEach(HotProducer::end);
+    }
+
+    /** Its callbacks come from here or from its own thread, and take what was not acknowledged back. */
+    private static void end(KafkaProducer<byte[], byte[]> producer) {
+        going("the end of a KafkaProducer", () -> producer.close(Duration.ZERO));
+    }
+
+    /** Whatever it throws is logged: nothing else would end with it. */
+    private static void going(String what, Runnable does) {
+        try {
+            does.run();
+        } catch (Throwable raised) {
+            LOG.log(System.Logger.Level.WARNING, what + " throws", raised);
         }
     }
 
@@ -248,8 +265,8 @@ public final class HotProducer implements AutoCloseable {
             KafkaProducer<byte[], byte[]> by = lane.producer;
             try {
                 by.send(call.record, (metadata, error) -> heard(topic, lane, by, call, metadata, error));
-            } catch (RuntimeException error) {
-                heard(topic, lane, by, call, null, error);
+            } catch (Throwable error) {
+                heard(topic, lane, by, call, null, error instanceof Exception known ? known : new KafkaException(error));
             }
             if (lane.kept.containsKey(call.number)) {
                 return; // it came back at once: the next turn tries again
@@ -284,17 +301,12 @@ public final class HotProducer implements AutoCloseable {
     }
 
     private void tell(Call call, RecordMetadata metadata, Exception error) {
-        try {
-            if (call.told != null) {
-                call.told.onCompletion(metadata, error);
-            }
-        } catch (RuntimeException raised) {
-            LOG.log(System.Logger.Level.WARNING, "a callback of " + call.record.topic() + " throws", raised);
-        } finally {
-            synchronized (this) {
-                waiting--; // whoever flushes has heard of all by then
-                notifyAll();
-            }
+        if (call.told != null) {
+            going("a callback of " + call.record.topic(), () -> call.told.onCompletion(metadata, error));
+        }
+        synchronized (this) {
+            waiting--; // whoever flushes has heard of all by then
+            notifyAll();
         }
     }
 
