@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -18,7 +19,8 @@ class Slow:
     """Three records, each of which takes a while. Its topic may move."""
 
     def __init__(self) -> None:
-        self.left = [Message(topic="orders", partition=0, offset=number, value=b"%d" % number) for number in range(3)]
+        self.left: list[Message] = []
+        self.subscribe()
         self.term_now = 1
         self.handed_out: list[bytes | None] = []
 
@@ -26,6 +28,13 @@ class Slow:
         time.sleep(0.1)
         found, self.left = self.left[:count], self.left[count:]
         return found
+
+    def subscribe(self, _: object = ()) -> None:
+        self.left = [Message(topic="orders", partition=0, offset=number, value=b"%d" % number) for number in range(3)]
+
+    def seek(self, partition: TopicPartition) -> None:
+        if partition.partition == 0:
+            self.left = [Message(topic="orders", partition=0, offset=partition.offset, value=b"sought")]
 
     def hand_out(self, found: list[Message]) -> None:
         self.handed_out += [one.value() for one in found]
@@ -78,6 +87,34 @@ def test_what_was_read_for_a_call_that_was_cancelled_is_read_again_where_its_top
         return slow.handed_out
 
     assert asyncio.run(plays()) == [b"1"]
+
+
+@pytest.mark.claim("client", "cancelled-poll", "no commit passes a record that only a cancelled asyncio call has read")
+@pytest.mark.parametrize(
+    ("anew", "returned"),
+    [
+        (lambda consumer: consumer.seek(TopicPartition("orders", 0, 7)), [b"sought"]),
+        (lambda consumer: consumer.subscribe(["orders"]), [b"0", b"1", b"2"]),
+        (lambda consumer: consumer.seek(TopicPartition("orders", 1, 7)), [b"0", b"1", b"2"]),
+    ],
+    ids=["seek", "subscribe", "seek elsewhere"],
+)
+@pytest.mark.parametrize("reads_s", [0, 0.2], ids=["still reading", "read"])
+def test_what_a_cancelled_call_has_read_is_not_returned_where_another_place_was_sought(
+    anew: Callable[[AsyncHotConsumer], Awaitable[None]], returned: list[bytes], reads_s: float
+) -> None:
+    async def plays() -> list[bytes | None]:
+        slow = Slow()
+        consumer = over(slow)
+        await cancelled(consumer)
+        await asyncio.sleep(reads_s)
+        await anew(consumer)
+        for _ in range(4):
+            await consumer.poll()
+        await consumer.close()
+        return slow.handed_out
+
+    assert asyncio.run(plays()) == returned
 
 
 @pytest.mark.claim("client", "cancelled-poll", "no commit passes a record that only a cancelled asyncio call has read")

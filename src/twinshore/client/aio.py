@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from twinshore.client.consumer import HotConsumer
+from twinshore.client.handed_out import Where
 from twinshore.client.places import ASK_S
 from twinshore.client.producer import HotProducer
 from twinshore.client.threads import client_thread, thread_name
@@ -102,8 +103,9 @@ class AsyncHotConsumer(_Calls):
         super().__init__("consumes")
         self._closed = False
         self._turn = asyncio.Lock()
-        self._asked: asyncio.Task[list[tuple[int, Message]]] | None = None
-        self._found: list[tuple[int, Message]] = []  # with the terms under which they were read
+        self._asked: asyncio.Task[list[tuple[tuple[int, int], Message]]] | None = None
+        self._found: list[tuple[tuple[int, int], Message]] = []  # with what held as they were read
+        self._began = Counter[Where | None]()  # how often at a place that was sought, or all of it anew
         self._returned = deque[Message]()
 
     async def __aenter__(self) -> AsyncHotConsumer:
@@ -122,7 +124,7 @@ class AsyncHotConsumer(_Calls):
         raise StopAsyncIteration
 
     async def subscribe(self, topics: Sequence[str], **named: Any) -> None:
-        await self._call(self._consumer.subscribe, topics, **named)
+        await self._anew(None, self._consumer.subscribe, topics, **named)
 
     async def poll(self, timeout: float = 1.0) -> Message | None:
         """The next record, or None where there is none within the time."""
@@ -131,7 +133,7 @@ class AsyncHotConsumer(_Calls):
 
     async def consume(self, num_messages: int = 1, timeout: float = 1.0) -> list[Message]:
         """Up to so many. What a call has read that was cancelled meanwhile, as by a timeout, the next one returns, or
-        reads again where the topic has moved since."""
+        reads again where the topic has moved or the application has sought another place since."""
         async with self._turn:
             if not self._found:
                 if self._asked is None:
@@ -140,7 +142,7 @@ class AsyncHotConsumer(_Calls):
                 asked, self._asked = self._asked, None
                 self._found = asked.result()
             some, self._found = self._found[:num_messages], self._found[num_messages:]
-            found = [one for term, one in some if self._consumer.term(one.topic() or "") == term]
+            found = [one for then, one in some if self._now(one) == then]
             self._returned.extend(found)
             return found
 
@@ -153,16 +155,30 @@ class AsyncHotConsumer(_Calls):
 
         return await super()._call(call)
 
-    def _find(self, count: int, timeout: float) -> list[tuple[int, Message]]:
-        found = self._consumer.find(count, timeout)
-        return [(self._consumer.term(one.topic() or ""), one) for one in found]
+    async def _anew(self, where: Where | None, what: Callable[..., None], *words: Any, **named: Any) -> None:
+        """What was read before is not returned any more."""
+
+        def call() -> None:
+            what(*words, **named)
+            self._began[where] += 1
+
+        async with self._turn:
+            await self._call(call)
+
+    def _find(self, count: int, timeout: float) -> list[tuple[tuple[int, int], Message]]:
+        return [(self._now(one), one) for one in self._consumer.find(count, timeout)]
+
+    def _now(self, one: Message) -> tuple[int, int]:
+        topic, partition = one.topic() or "", one.partition()
+        began = self._began[None] + self._began[topic, -1 if partition is None else partition]
+        return self._consumer.term(topic), began
 
     async def commit(self, message: Message | None = None, offsets: Sequence[TopicPartition] | None = None) -> None:
         """Returns once the group's place is there."""
         await self._call(self._consumer.commit, message, offsets, asynchronous=False)
 
     async def seek(self, partition: TopicPartition) -> None:
-        await self._call(self._consumer.seek, partition)
+        await self._anew((partition.topic, partition.partition), self._consumer.seek, partition)
 
     async def pause(self, partitions: Sequence[TopicPartition]) -> None:
         await self._call(self._consumer.pause, partitions)
