@@ -78,6 +78,8 @@ KEYS = (
     "compacted-once",
     "plan-as-run",
     "groups-dead-source",
+    "alerts",
+    "alerts-quiet",
 )
 PARTS = (show_groups_moves, show_delay, show_proof)
 

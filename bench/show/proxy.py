@@ -76,6 +76,7 @@ KEYS = (
     "marks",
     "fetch-waits",
     "begins-asked",
+    "alerts",
 )
 
 

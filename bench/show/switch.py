@@ -27,7 +27,7 @@ KEYS = (
     *("forced-under-load", "store-killed", "failback-unclean", "rebuild"),
     *("late-produce", "transactions", "hanging", "streams", "streams-in-flight", "one-group", "waves"),
     *("killed-at-each-deed", "killed-on-brokers", "killed-forced", "killed-failback", "two-operators", "drill"),
-    *("delete-looks-again", "reinjected"),
+    *("delete-looks-again", "reinjected", "alerts"),
 )
 WRITERS, RECORDS_PER_S, GROUPS = 4, 5_000, 3
 SECONDS, SECONDS_LONG = 20.0, 120.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -160,15 +160,24 @@ class SwitchRig:
 
 @contextmanager
 def carried(
-    east: LabCluster, west: LabCluster, topic: str, folder: Path, *, more: Sequence[str] = ()
+    east: LabCluster,
+    west: LabCluster,
+    topic: str,
+    folder: Path,
+    *,
+    more: Sequence[str] = (),
+    mirror: Mapping[str, object] = QUICK,
+    sections: str = "",
 ) -> Iterator[SwitchRig]:
-    """The topic is at home on east, its twin is level, and a mirror runs, with both links, which carry `more`."""
+    """The topic is at home on east, its twin is level, and a mirror runs, with both links, which carry `more`.
+    `sections`: of the settings, behind that of the mirror."""
     east.create_topic(topic, partitions=3)
     for number in range(3):
         fill(east, topic, 10, partition=number)
     names = "|".join([topic, *more])
     links = {"east->west": names, "west->east": names}
-    made = Rig(folder, settings_text(folder, [east.cluster, west.cluster], links, mirror=QUICK))
+    text = settings_text(folder, [east.cluster, west.cluster], links, mirror=mirror)
+    made = Rig(folder, text + sections)
     made.process.start()
     try:
         until(lambda: spans(west.cluster, topic, 3) == [(0, 10)] * 3, 120, "carried", made)

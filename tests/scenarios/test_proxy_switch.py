@@ -57,10 +57,10 @@ class Load:
 
 
 @contextmanager
-def loaded(rig: SwitchRig, proxies: Sequence[ProxyProcess]) -> Iterator[Load]:
+def loaded(rig: SwitchRig, proxies: Sequence[ProxyProcess], per_s: float = 500.0) -> Iterator[Load]:
     before = sum(rig.level())
     addresses = ",".join(one.bootstrap for one in proxies)
-    writers = [PlainWriter(addresses, rig.topic, name=name) for name in ("one", "other")]
+    writers = [PlainWriter(addresses, rig.topic, per_s, name) for name in ("one", "other")]
     made = Load(rig.topic, writers, PlainReader(addresses, rig.topic, [rig.topic]), before)
     try:
         made.reads(before + 200)
