@@ -146,7 +146,9 @@ def test_what_prometheus_scrapes_is_what_the_settings_serve() -> None:
     read = yaml.safe_load(scrape)
     parts = [part for one in read["scrape_configs"] for part in one["static_configs"]]
     ports = {address.rpartition(":")[2] for part in parts for address in part["targets"]}
-    assert ports == {str(tomllib.loads(settings)["mirror"]["metrics_port"])}
+    proxy, *_ = re.findall(r"^```toml\n(.*?)^```", (DOCS / "proxy.md").read_text(), re.MULTILINE | re.DOTALL)
+    served = tomllib.loads(settings)["mirror"]["metrics_port"], tomllib.loads(proxy)["proxy"]["metrics_port"]
+    assert ports == {str(port) for port in served}
     rules = {Path(one).name for one in read["rule_files"]}
     assert rules == {path.name for path in (ROOT / "deploy" / "prometheus").iterdir()}
 

@@ -43,12 +43,12 @@ def begun(settings: Settings) -> list[str]:
 
 def test_a_start_takes_links_once_and_says_what_operators_said_since(tmp_path: Path) -> None:
     settings = settings_of(tmp_path, "orders")
-    assert f"{ONE}, {TWO}: starting Spark" in begun(settings)[0]
+    assert any(line.startswith(f"{ONE}, {TWO}: starting Spark") for line in begun(settings))
     with open_store(settings.store.url) as store:
         assert [row.link for row in store.link_rows.read()[1]] == [ONE, TWO]
         for asked in (Set(ONE, ['topics=["letters"]']), Remove(TWO), Add(THREE, ['topics=["bills"]'])):
             assert list(act(plan(asked, settings, store), settings, store, by="anna"))
-    said = begun(settings_of(tmp_path, "parcels"))
+    said = [line for line in begun(settings_of(tmp_path, "parcels")) if not line.startswith("waiting for")]
     assert said[:3] == [
         f'{ONE}: topics is ["letters"], and ["parcels"] in the settings (by anna); see `twinshore link list`',
         f"{TWO}: was removed by anna; the settings still name it; see `twinshore link list`",
