@@ -184,8 +184,10 @@ class Mirror:
         """Before Spark starts: RefusedError where every link's addresses lead to clusters that are not its own."""
         over = threading.Event()
         tell_waits_until(over, Teller(lambda said: self._log(f"{said} the mirror goes on trying"), WAIT_TOLD_S))
-        refused = refusals(links, self._settings, store)
-        over.set()
+        try:
+            refused = refusals(links, self._settings, store)
+        finally:
+            over.set()
         if len(refused) == len(links):
             store.close()
             raise next(iter(refused.values()))
