@@ -96,7 +96,7 @@ class Mover:
                     if wanted is None and o != where[-1]:
                         stem = o.rsplit(".", 1)[1]
                         bare = name.lstrip("_")
-                        wanted = name if False else (f"{stem.upper()}_{bare}" if bare.isupper() else f"{stem}_{bare}" if bare[0].islower() else f"{''.join(w.title() for w in stem.split('_'))}{bare}")
+                        wanted = (f"{stem.upper()}_{bare}" if bare.isupper() else f"{stem}_{bare}" if bare[0].islower() else f"{''.join(w.title() for w in stem.split('_'))}{bare}")
                         if name.startswith("_"):
                             wanted = "_" + wanted
                     if wanted and wanted != name:
@@ -240,7 +240,7 @@ class File:
                 return (package, last, None), None
             # The new name of the module, where nothing else here has it.
             fellows = {m.map[w] for w, f in self._module_imports() if (m := self.m) and m.map[w].rsplit(".", 1)[1] == last}
-            if last in self._all_bound() - {last for _ in ()} and not self._only_that_module(last) or len(fellows) > 1:
+            if last in self._all_bound() and not self._only_that_module(last) or len(fellows) > 1:
                 return (package, last, name), None
             return (package, last, None), last
         if where in self.m.map and where.startswith("tests"):
