@@ -145,7 +145,9 @@ class JavaWriter:
             time.sleep(0.1)
 
     def failed(self) -> list[str]:
-        return [str(one["message"]) for one in self._lines() if one["name"] == "producer_send_error"]
+        """What it was refused, but for the send that its own end met: that record was never given to a broker."""
+        told = [str(one["message"]) for one in self._lines() if one["name"] == "producer_send_error"]
+        return [one for one in told if one != "Cannot perform operation after producer has been closed"]
 
     def stop(self) -> list[Acked]:
         self._process.send_signal(signal.SIGTERM)
